@@ -1,0 +1,39 @@
+# Everything is installed into .venv: with uv where there is one, else with venv and pip.
+
+PYTHON := $(shell for python in python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
+UV := $(shell command -v uv 2>/dev/null)
+
+ifdef UV
+MAKE_VENV = uv venv -q --python $(PYTHON) .venv
+INSTALL = uv pip install -q --python .venv/bin/python
+else
+MAKE_VENV = $(PYTHON) -m venv .venv
+INSTALL = .venv/bin/python -m pip install -q --disable-pip-version-check
+endif
+
+.PHONY: help demo test clean
+
+help:
+	@echo "make demo    the main job on real images, and what a global shuffle does for training"
+	@echo "make test    all tests"
+	@echo "make clean   remove what these made, .venv too"
+
+demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
+	.venv/bin/recordmill demo
+
+test: .venv/test.stamp
+	.venv/bin/python -m pytest
+
+# A stamp is made last, so without one .venv is new or what an interrupted install left: start afresh.
+.venv/%.stamp: pyproject.toml setup.py
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or later as python3.11 or python3; found neither" >&2; exit 1; }
+	@echo "Installing recordmill[$*] into .venv; the first time takes some minutes"
+	$(if $(wildcard .venv/*.stamp),,rm -rf .venv && $(MAKE_VENV))
+	rm -f .venv/*.stamp
+	$(INSTALL) -e '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist demo-out *.egg-info .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +

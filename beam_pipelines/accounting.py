@@ -1,0 +1,68 @@
+"""Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive. Plain."""
+
+from typing import Sequence
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetterCount
+from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.ranks import choose_num_shards
+from beam_pipelines.sources import Listing
+from beam_pipelines.statistics import ImageStatistics
+
+
+def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> dict[str, int]:
+    """Shards for each split, once every image is checked and before anything is written.
+
+    Raises:
+        UserError: The images do not make the data set that was asked for.
+        RunError: Too many dead letters.
+    """
+    dead_letters = DeadLetterCount()
+    dead_letters.merge(listing.dead_letters)
+    dead_letters.merge(images.dead_letters)
+    if images.num_examples + dead_letters.num != listing.num_inputs:
+        raise RunError(
+            f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
+            f"{dead_letters.num} dead letters came of them"
+        )
+    _check_classes(images, listing, dead_letters)
+    if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
+        raise RunError(
+            f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows:{dead_letters.describe()}"
+        )
+    for position, split in enumerate(listing.splits):
+        if position not in images.splits:
+            raise UserError(
+                f"split {split!r} would come out empty: none of the {images.num_examples} examples falls into it; "
+                "give it a larger share, or leave it out (--splits train=1)"
+            )
+    splits = {split: images.splits[position] for position, split in enumerate(listing.splits)}
+    return choose_num_shards(
+        config,
+        {split: statistics.num_examples for split, statistics in splits.items()},
+        {split: statistics.num_bytes for split, statistics in splits.items()},
+    )
+
+
+def _check_classes(images: ImageStatistics, listing: Listing, dead_letters: DeadLetterCount) -> None:
+    found = {label for split in images.splits.values() for label in split.labels}
+    for label, name in enumerate(listing.label_names):
+        if label not in found:
+            raise UserError(f"class {name!r} has no readable image; among the dead letters:{dead_letters.describe()}")
+
+
+def check_counts(num_examples: Sequence[int], num_dead_letters: int, listing: Listing) -> None:
+    """After the last shard: inputs seen = examples written + dead letters.
+
+    Args:
+        num_examples: Of each shard.
+
+    Raises:
+        RunError: They differ.
+    """
+    if sum(num_examples) + num_dead_letters != listing.num_inputs:
+        raise RunError(
+            f"{listing.num_inputs} inputs were listed, and {sum(num_examples)} examples and "
+            f"{num_dead_letters} dead letters were written: the runner lost or repeated some"
+        )

@@ -1,0 +1,151 @@
+"""PrepareConfig and its parts: frozen, checked on construction, no I/O."""
+
+import dataclasses
+import os
+import re
+from fractions import Fraction
+from typing import Mapping
+
+from beam_pipelines.errors import UserError
+from tf_input.dataset_format import Feature
+
+CHECKS = ("strict", "decode", "header", "none")
+
+DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
+
+# In ascending order of name: the order of the features in a serialized example.
+_SCHEMA = (
+    Feature("height", "integer"),
+    Feature("image", "image"),
+    Feature("key", "text"),
+    Feature("label", "class_label"),
+    Feature("width", "integer"),
+)
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareConfig:
+    """What `recordmill prepare` is to do.
+
+    Attributes:
+        input: The folder of images.
+        output: The directory that the data set becomes.
+        name: Name of the data set; its shards begin with it.
+        seed: Key of the global shuffle; another seed, another permutation.
+        splits: Split name -> its share of the examples; the shares sum to 1. None: by
+            `DEFAULT_SPLITS`, unless the input has split folders.
+        split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
+        num_shards: Shards of the whole data set, or of each split by name; None: by size.
+        shard_bytes: The size that a shard should not exceed; None: see `ranks.choose_num_shards`.
+        check: How far an image is checked before it is taken: one of `CHECKS`.
+        max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
+        ignore: Glob patterns of file names that are not inputs.
+        num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+    """
+
+    input: str
+    output: str
+    name: str
+    seed: int = 0
+    splits: Mapping[str, Fraction] | None = None
+    split_folders: bool | None = None
+    num_shards: int | Mapping[str, int] | None = None
+    shard_bytes: int | None = None
+    check: str = "strict"
+    max_bad_fraction: float = 0.01
+    ignore: tuple[str, ...] = ()
+    num_processes: int = 0
+
+    def __post_init__(self) -> None:
+        _require(_NAME.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
+        _require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
+        _require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
+        _require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
+        _require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
+        if self.shard_bytes is not None:
+            _require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
+            if self.num_shards is not None:
+                raise UserError("--num_shards and --shard_size exclude each other: give one of them")
+        if self.splits is not None:
+            _check_splits(self.splits)
+            if self.split_folders:
+                raise UserError("--splits divides a folder that has no split folders: drop it, or --split_folders=yes")
+        for count in _counts(self.num_shards):
+            _require(count > 0, "--num_shards", count, "1 or more")
+
+
+    @property
+    def schema(self) -> tuple[Feature, ...]:
+        """Without a check nothing is known of an image's size."""
+        return tuple(f for f in _SCHEMA if self.check != "none" or f.name not in ("height", "width"))
+
+    @property
+    def working_directory(self) -> str:
+        """Where the data set is until it is whole. It lies beside the output, so that it moves there by one rename."""
+        return f"{self.output}.incomplete"
+
+    @property
+    def spool_directory(self) -> str:
+        return os.path.join(self.working_directory, "spool")
+
+    @property
+    def progress_directory(self) -> str:
+        return os.path.join(self.working_directory, "progress")
+
+
+def _require(condition: object, option: str, value: object, expected: str) -> None:
+    if not condition:
+        raise UserError(f"{option}={value}: expected {expected}")
+
+
+def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
+    if num_shards is None:
+        return []
+    return [num_shards] if isinstance(num_shards, int) else list(num_shards.values())
+
+
+def _check_splits(splits: Mapping[str, Fraction]) -> None:
+    for split, fraction in splits.items():
+        _require(_NAME.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
+        _require(fraction > 0, "--splits", f"{split}={float(fraction):g}", "fractions above 0")
+    total = sum(splits.values())
+    if total != 1:
+        text = ",".join(f"{split}={float(fraction):g}" for split, fraction in splits.items())
+        raise UserError(f"--splits={text}: the fractions add up to {float(total):g}; expected 1")
+
+
+def parse_splits(text: str) -> dict[str, Fraction]:
+    """`train=0.9,validation=0.1` -> exact fractions, in the given order."""
+    expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
+    return _parse_pairs("--splits", text, Fraction, expected)
+
+
+def parse_num_shards(text: str) -> int | dict[str, int]:
+    """`16`, for the whole data set, or `train=14,validation=2`."""
+    if text.strip().isdigit():
+        return int(text)
+    return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
+
+
+def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
+    pairs: dict = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            if not equals or name.strip() in pairs:
+                raise ValueError
+            pairs[name.strip()] = convert(value.strip())
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"{option}={text}: expected {expected}") from None
+    return pairs
+
+
+def parse_size(text: str) -> int:
+    """`128MiB` -> bytes. Units: B, KB, MB, GB and KiB, MiB, GiB."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _UNITS:
+        raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])

@@ -1,0 +1,36 @@
+"""The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
+
+import re
+from typing import Iterator
+
+
+class UserError(ValueError):
+    """The command or its input is not fit to run: nothing is written, exit code 2."""
+
+
+class RunError(RuntimeError):
+    """A run that had begun cannot give a right data set: what it wrote is removed, exit code 1."""
+
+
+_CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}
+
+# Beam appends this to a message; a runner with worker processes hands over only the traceback's text.
+_STEP = re.compile(r" \[while running .*", re.DOTALL)
+_IN_TRACEBACK = re.compile(rf"^(?:[\w.]+\.)?({'|'.join(_CLASSES)}): (.*(?:\n  - .*)*)", re.MULTILINE)
+
+
+def find_user_facing(error: BaseException) -> UserError | RunError | None:
+    """The error of ours behind whatever a runner raised, without the runner's additions; None where there is none."""
+    for cause in _chain(error):
+        if isinstance(cause, (UserError, RunError)):
+            return type(cause)(_STEP.sub("", str(cause)))
+    match = _IN_TRACEBACK.search(str(error))
+    if match:
+        return _CLASSES[match[1]](_STEP.sub("", match[2]))
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

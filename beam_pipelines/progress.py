@@ -1,0 +1,116 @@
+"""Counts of work done, shared by every process of a run through small files, and shown on a terminal.
+
+Metrics of the local runner arrive only at the end, so each worker process keeps a file with its own counts.
+"""
+
+import functools
+import os
+import pathlib
+import struct
+import threading
+from typing import NamedTuple
+
+
+class Counts(NamedTuple):
+    """Work done so far."""
+
+    listed: int = 0
+    listing_done: int = 0
+    checked: int = 0
+    written: int = 0
+    dead_letters: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*map(sum, zip(self, other)))
+
+
+_COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
+
+
+class _CountsFile:
+    def __init__(self, directory: str) -> None:
+        path = pathlib.Path(directory)
+        path.mkdir(exist_ok=True)
+        self._descriptor = os.open(path / f"{os.getpid()}-{os.urandom(4).hex()}", os.O_CREAT | os.O_WRONLY, 0o600)
+        self._counts = Counts()
+        self._lock = threading.Lock()
+
+    def add(self, counts: Counts) -> None:
+        with self._lock:
+            self._counts = self._counts.plus(counts)
+            os.pwrite(self._descriptor, _COUNTS.pack(*self._counts), 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _counts_file(directory: str) -> _CountsFile:
+    return _CountsFile(directory)
+
+
+def count(directory: str, **counts: int) -> None:
+    """Adds to this process's counts."""
+    _counts_file(directory).add(Counts(**counts))
+
+
+def read_counts(directory: str) -> Counts:
+    """The sum over all processes; a bundle that was tried twice counts twice."""
+    total = Counts()
+    for path in pathlib.Path(directory).glob("*"):
+        try:
+            data = path.read_bytes()
+        except OSError:  # the run has just ended
+            continue
+        if len(data) == _COUNTS.size:
+            total = total.plus(Counts(*_COUNTS.unpack(data)))
+    return total
+
+
+class ProgressDisplay:
+    """Bars on a terminal while a run lasts; nothing at all where standard error is not one."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "ProgressDisplay":
+        if os.isatty(2):
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = [
+            TextColumn("{task.description:<9}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        ]
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
+            bars = [progress.add_task(name, total=None, note="") for name in ("listed", "checked", "written")]
+            while not self._stop.wait(0.2):
+                for bar, (done, total, note) in zip(bars, _stages(read_counts(self._directory))):
+                    progress.update(bar, completed=done, total=total, note=note)
+
+
+def _stages(counts: Counts) -> list[tuple[int, int | None, str]]:
+    """Done, total where it is known, and a note, for each bar."""
+    num_inputs = counts.listed if counts.listing_done else None
+    num_examples = counts.checked - counts.dead_letters if num_inputs == counts.checked else None
+    note = f"{counts.dead_letters} dead letters" if counts.dead_letters else ""
+    return [
+        (counts.listed, num_inputs, ""),
+        (counts.checked, num_inputs, note),
+        (counts.written, num_examples, ""),
+    ]

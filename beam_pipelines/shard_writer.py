@@ -1,0 +1,186 @@
+"""Writes one shard and its index: references in rank order in, a TFRecord file out. Plain, for light processes."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import struct
+from typing import NamedTuple, Sequence
+
+import google_crc32c
+
+from beam_pipelines.errors import RunError
+from beam_pipelines.examples import ExampleEncoder
+from beam_pipelines.files import read_file, temporary_name, write_file
+from beam_pipelines.light_processes import shared
+from beam_pipelines.quality import LabelSequence
+from beam_pipelines.references import References
+from beam_pipelines.spool import SpoolReader
+from tf_input.dataset_format import Feature, ShardInfo, encode_index, index_name, shard_name
+
+_WRITE_BYTES = 1 << 20
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteContext:
+    """What every shard of a run shares.
+
+    Attributes:
+        root: The source's root.
+        directory: Where the data set is being written.
+        spool_directory: Where the spool files lie.
+        name: Of the data set.
+        schema: Of its examples.
+        has_checksums: Whether references carry the checksum of what was checked.
+    """
+
+    root: str
+    directory: str
+    spool_directory: str
+    name: str
+    schema: tuple[Feature, ...]
+    has_checksums: bool
+
+    @functools.cached_property
+    def encoder(self) -> ExampleEncoder:
+        return ExampleEncoder(self.schema)
+
+
+class ShardAddress(NamedTuple):
+    """Which shard of which split."""
+
+    split: str
+    shard_index: int
+    num_shards: int
+
+
+class WrittenShard(NamedTuple):
+    """A shard that is in place."""
+
+    address: ShardAddress
+    info: ShardInfo
+    labels: LabelSequence
+
+
+def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> WrittenShard:
+    """Reads what the references point to and writes the shard's records in their order.
+
+    Raises:
+        RunError: A file is not what it was when it was checked.
+    """
+    context: WriteContext = shared(shared_context)
+    references = References.unpack(packed)
+    shard = shard_name(context.name, *address)
+    index = index_name(context.name, *address)
+    path = pathlib.Path(context.directory, shard)
+    temporary = temporary_name(path)
+    try:
+        with open(temporary, "xb", buffering=0) as file, ImageReader(context) as reader:
+            writer = RecordWriter(file)
+            index_rows = _write_examples(context, references, reader, writer)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    index_path = pathlib.Path(context.directory, index)
+    index_path.parent.mkdir(exist_ok=True)
+    write_file(index_path, encode_index(index_rows))
+    info = ShardInfo(shard, len(references), writer.num_bytes, writer.crc32c, index)
+    return WrittenShard(address, info, LabelSequence.of(references.rows["label"]))
+
+
+def _write_examples(
+    context: WriteContext, references: References, reader: "ImageReader", writer: "RecordWriter"
+) -> list[tuple[int, int, int, int]]:
+    """Writes the records and returns their index rows."""
+    encode_around = context.encoder.encode_around
+    index_rows = []
+    columns = references.rows[["label", "num_bytes", "crc32c", "height", "width", "spool", "offset"]].tolist()
+    for position, (label, num_bytes, crc32c, height, width, spool, offset) in enumerate(columns):
+        image = reader.read(references.path(position), num_bytes, crc32c, spool, offset)
+        values = {"height": height, "key": references.keys[position], "label": label, "width": width}
+        before, after = encode_around(num_bytes, values)
+        record_offset = writer.write(before, image, after)
+        index_rows.append((record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
+    writer.flush()
+    return index_rows
+
+
+class ImageReader:
+    """Follows pointers, and notices where a file is not what was checked."""
+
+    def __init__(self, context: WriteContext) -> None:
+        self._context = context
+        self._spool = SpoolReader(context.spool_directory)
+
+    def __enter__(self) -> "ImageReader":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._spool.close()
+
+    def read(self, path: str, num_bytes: int, crc32c: int, spool: int, offset: int) -> bytes:
+        """The bytes of an image.
+
+        Raises:
+            RunError: They cannot be read, or differ from what was checked.
+        """
+        try:
+            data = self._spool.read(spool, offset, num_bytes) if spool else read_file(f"{self._context.root}/{path}")
+        except OSError as error:
+            raise RunError(f"{path} could not be read again to be written: {error.strerror or error}") from error
+        if len(data) == num_bytes and (not self._context.has_checksums or google_crc32c.value(data) == crc32c):
+            return data
+        raise RunError(
+            f"{path} changed between its check and its write: it had {num_bytes} bytes, and these {len(data)} differ"
+        )
+
+
+class RecordWriter:
+    """Frames records as TFRecord and writes them in large pieces.
+
+    A record is its length (uint64), the length's masked CRC-32C, the data, the data's masked CRC-32C; all little-endian.
+
+    Attributes:
+        num_bytes: Written so far, with what is still buffered.
+        crc32c: Of what has been flushed.
+    """
+
+    HEADER_BYTES = 12
+
+    def __init__(self, file) -> None:
+        self._file = file
+        self._parts: list[bytes] = []
+        self._buffered = 0
+        self.num_bytes = 0
+        self.crc32c = 0
+
+    def write(self, *data: bytes) -> int:
+        """Writes one record, given in pieces, and returns its offset."""
+        offset = self.num_bytes
+        length = sum(map(len, data))
+        header = _LENGTH.pack(length)
+        crc = 0
+        for piece in data:
+            crc = google_crc32c.extend(crc, piece)
+        self._parts += (header, _CRC.pack(masked(google_crc32c.value(header))), *data, _CRC.pack(masked(crc)))
+        self.num_bytes += length + 16
+        self._buffered += length + 16
+        if self._buffered >= _WRITE_BYTES:
+            self.flush()
+        return offset
+
+    def flush(self) -> None:
+        block = b"".join(self._parts)
+        self.crc32c = google_crc32c.extend(self.crc32c, block)
+        view = memoryview(block)
+        while view:
+            view = view[self._file.write(view) :]
+        self._parts.clear()
+        self._buffered = 0
+
+
+def masked(crc: int) -> int:
+    """TFRecord's rotation of a CRC, which keeps a CRC of data with CRCs in it sound."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -1,0 +1,199 @@
+"""Source `image_folder`: class folders (`class/image.jpg`) or split folders (`train/class/image.jpg`).
+
+| what is found | what becomes of it |
+| --- | --- |
+| `cat/1.jpg` | key `cat/1.jpg`, class `cat` |
+| `animals/cat/1.jpg` | class `animals/cat`: the folder's path is the class name |
+| `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
+| names in another Unicode form | key and class name are in NFC, the same on every system |
+| a name that is not UTF-8 | dead letter |
+| a link to a file in the folder | like the file; it keeps its own key |
+| a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
+| hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
+| any other extension, an image beside the class folders | the run is refused |
+"""
+
+import fnmatch
+import os
+import unicodedata
+from typing import Iterator, NamedTuple
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError
+from beam_pipelines.images import IMAGE_EXTENSIONS
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.splits import SPLIT_FOLDERS
+
+_SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
+
+
+class _Folder(NamedTuple):
+    path: str  # on disk
+    relative: str  # below the root, "" or with a "/" at its end
+    split: str | None
+    label: str
+
+
+class ImageFolder:
+    """The inputs below one folder.
+
+    Attributes:
+        root: The folder, links resolved.
+        labels: Class names, collected while iterating.
+        num_ignored: Files that are no inputs, counted while iterating.
+    """
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self.labels: set[str] = set()
+        self.num_ignored = 0
+        self.root = os.path.realpath(config.input)
+        self._ignore = config.ignore
+        self._split_folders = config.split_folders
+        self._has_splits = config.splits is not None
+        self._empty: dict[str, str] = {}
+
+    def __iter__(self) -> Iterator[LabeledImage | DeadLetter]:
+        """Lists the inputs, in whatever order the file system has them.
+
+        Raises:
+            UserError: The folder is not one of class folders.
+        """
+        for folder in self._top_folders():
+            yield from self._list(folder)
+        without_images = sorted(label for label in self._empty if label not in self.labels)
+        if not self.labels:
+            extensions = ", ".join(IMAGE_EXTENSIONS)
+            raise UserError(f"--input={self.root}: no image in it; expected files named {extensions} in class folders")
+        if without_images:
+            label = without_images[0]
+            raise UserError(f"class {label!r} has no readable image: its folder {self._empty[label]!r} has none")
+
+    def _top_folders(self) -> list[_Folder]:
+        """The class folders, or those within the split folders."""
+        names = self._folders_only(_Folder(self.root, "", None, ""))
+        if not self._uses_split_folders(names):
+            return [self._below(_Folder(self.root, "", None, ""), name) for name in names]
+        folders = []
+        for name in names:
+            split = SPLIT_FOLDERS.get(name.lower(), name)
+            parent = _Folder(os.path.join(self.root, name), f"{name}/", split, "")
+            if os.path.islink(parent.path):
+                raise UserError(f"--input={self.root}: split folder {name!r} is a link, which is not followed")
+            folders += [self._below(parent, child) for child in self._folders_only(parent)]
+        return folders
+
+    def _uses_split_folders(self, names: list[str]) -> bool:
+        if self._split_folders is not None:
+            return self._split_folders
+        splits = [name for name in names if name.lower() in SPLIT_FOLDERS]
+        if splits and len(splits) < len(names):
+            other = next(name for name in names if name not in splits)
+            raise UserError(
+                f"--input={self.root}: {splits[0]!r} is named like a split and {other!r} is not; "
+                "say which they are: --split_folders=yes or --split_folders=no"
+            )
+        if splits and self._has_splits:
+            raise UserError(
+                f"--splits: {self.root} has split folders ({', '.join(splits)}) already; "
+                "drop --splits, or say that they are classes: --split_folders=no"
+            )
+        return bool(splits)
+
+    def _folders_only(self, parent: _Folder) -> list[str]:
+        """Names of the folders in a folder that must hold nothing else."""
+        names = []
+        with os.scandir(parent.path) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                path = parent.relative + entry.name
+                if self._is_ignored(entry.name, path):
+                    self.num_ignored += 1
+                elif entry.is_dir(follow_symlinks=True):
+                    names.append(entry.name)
+                else:
+                    _check_extension(entry.name, path)
+                    raise UserError(
+                        f"--input={self.root}: image {_printable(path)!r} lies beside the class folders; "
+                        "expected CLASS/IMAGE"
+                    )
+        return names
+
+    def _below(self, parent: _Folder, name: str) -> _Folder:
+        label = f"{parent.label}/{name}" if parent.label else name
+        return _Folder(os.path.join(parent.path, name), f"{parent.relative}{name}/", parent.split, label)
+
+    def _list(self, folder: _Folder) -> Iterator[LabeledImage | DeadLetter]:
+        if os.path.islink(folder.path):
+            yield DeadLetter(_printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
+            return
+        if not _is_text(folder.label) or not folder.label.isprintable():
+            raise UserError(f"class folder {_printable(folder.relative)!r}: expected a name in UTF-8, on one line")
+        label = _nfc(folder.label)
+        num_files, has_folders = 0, False
+        with os.scandir(folder.path) as entries:
+            for entry in entries:
+                path = folder.relative + entry.name
+                if self._is_ignored(entry.name, path):
+                    self.num_ignored += 1
+                elif entry.is_dir(follow_symlinks=False):
+                    has_folders = True
+                    yield from self._list(self._below(folder, entry.name))
+                else:
+                    num_files += 1
+                    yield self._list_file(entry, path, label, folder.split)
+        if num_files:
+            self.labels.add(label)
+        elif not has_folders:
+            self._empty[label] = _printable(folder.relative)
+
+    def _list_file(self, entry: os.DirEntry, path: str, label: str, split: str | None) -> LabeledImage | DeadLetter:
+        if not (path.isascii() or _is_text(path)):
+            return DeadLetter(_printable(path), "list", "not_utf8", "the file's name is not UTF-8")
+        if not entry.is_file(follow_symlinks=False):
+            refusal = self._refuse_special(entry)
+            if refusal:
+                return DeadLetter(path, "list", *refusal)
+        _check_extension(entry.name, path)
+        return LabeledImage(_nfc(path), path, label, split)
+
+    def _refuse_special(self, entry: os.DirEntry) -> tuple[str, str] | None:
+        """Reason and message for what is not a plain file; None for a link to one in the folder."""
+        if not entry.is_symlink():
+            return "not_a_file", "neither a file nor a folder"
+        target = os.path.realpath(entry.path)
+        if os.path.commonpath([target, self.root]) != self.root:
+            return "symlink", "a link out of the input folder, which is not followed"
+        if os.path.isdir(target):
+            return "symlink", "a link to a folder, which is not followed"
+        return None if os.path.isfile(target) else ("symlink", "a broken link")
+
+    def _is_ignored(self, name: str, path: str) -> bool:
+        if name[0] == "." or name in _SYSTEM_FILES:
+            return True
+        return any(fnmatch.fnmatch(name, glob) or fnmatch.fnmatch(path, glob) for glob in self._ignore)
+
+
+def _check_extension(name: str, path: str) -> None:
+    dot = name.rfind(".")
+    extension = name[dot:].lower() if dot > 0 else ""
+    if extension not in IMAGE_EXTENSIONS:
+        raise UserError(
+            f"{_printable(path)}: unknown extension {_printable(extension)!r}; expected {', '.join(IMAGE_EXTENSIONS)} "
+            f"(--ignore='*{_printable(extension)}' leaves such files out)"
+        )
+
+
+def _nfc(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # bytes that are not UTF-8 come as lone surrogates
+        return False
+    return True
+
+
+def _printable(path: str) -> str:
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

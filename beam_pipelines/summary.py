@@ -1,0 +1,65 @@
+"""What a run tells its user at the end: what came out, how good it is, and what to type next. Plain."""
+
+import json
+import pathlib
+from typing import Any, Iterator
+
+from tf_input import dataset_format
+
+_MAX_CLASSES = 12
+
+
+def describe(directory: str) -> str:
+    """A short page about a finished data set."""
+    manifest = dataset_format.read_manifest(directory)
+    statistics = json.loads(pathlib.Path(directory, dataset_format.STATISTICS).read_text(encoding="utf-8"))
+    return "\n".join(_lines(directory, manifest, statistics))
+
+
+def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
+    splits = list(manifest.splits)
+    yield from _table(
+        ["", *splits],
+        [
+            ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
+            ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
+            ["size", *(_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
+            ["mean same-label run", *(f"{_shuffle(statistics, split)['mean_run_length']:.2f}" for split in splits)],
+            ["  of a perfect shuffle", *(f"{_shuffle(statistics, split)['expected_mean_run_length']:.2f}" for split in splits)],
+        ],
+    )
+    yield ""
+    counts = {split: statistics["splits"][split]["label_counts"] for split in splits}
+    names = manifest.label_names[:_MAX_CLASSES]
+    yield from _table(["class", *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
+    if len(manifest.label_names) > len(names):
+        yield f"  and {len(manifest.label_names) - len(names):,} more classes"
+    yield ""
+    yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
+        f" (see {pathlib.Path(directory, dataset_format.DEAD_LETTERS)})" if manifest.num_dead_letters else ""
+    )
+    yield f"data set:     {directory}"
+    yield ""
+    yield "next, in Python:"
+    yield "  import tf_input"
+    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128, image_size=224)"
+
+
+def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, float]:
+    return statistics["splits"][split]["shuffle"]
+
+
+def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    for row in [header, *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+        yield "  ".join(cells).rstrip()
+
+
+def _size(num_bytes: int) -> str:
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

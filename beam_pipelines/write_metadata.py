@@ -1,0 +1,97 @@
+"""WriteMetadata: the data set's metadata files, the manifest last, and its move into place."""
+
+import os
+import pathlib
+import shutil
+import time
+from typing import Any, Mapping
+
+import apache_beam as beam
+
+from beam_pipelines import metadata
+from beam_pipelines.accounting import check_counts
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter, to_json_lines
+from beam_pipelines.files import write_file
+from beam_pipelines.shard_writer import WrittenShard
+from beam_pipelines.sources import Listing
+from beam_pipelines.statistics import ImageStatistics
+from tf_input import dataset_format
+from tf_input.dataset_format import Manifest, to_json
+
+
+class WriteMetadata(beam.PTransform):
+    """`WrittenShard`s -> the path of the finished data set.
+
+    Everything else comes as side inputs: there is one data set, and it is written by one worker.
+    """
+
+    def __init__(self, config: PrepareConfig, run_info: Mapping[str, Any], **side_inputs: Any) -> None:
+        super().__init__()
+        self._config = config
+        self._run_info = run_info
+        self._side_inputs = side_inputs
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        return (
+            shards.pipeline
+            | "Finish" >> beam.Create([None])
+            | "Publish"
+            >> beam.Map(
+                publish, self._config, self._run_info, shards=beam.pvalue.AsList(shards), **self._side_inputs
+            )
+        )
+
+
+def publish(
+    unused: None,
+    config: PrepareConfig,
+    run_info: Mapping[str, Any],
+    shards: list[WrittenShard],
+    listing: Listing,
+    images: ImageStatistics,
+    dead_letters: list[DeadLetter],
+) -> str:
+    """Writes the metadata of a data set whose shards are in place, and moves it to its final name."""
+    directory = pathlib.Path(config.working_directory)
+    if not directory.exists() and pathlib.Path(config.output, dataset_format.MANIFEST).exists():
+        return config.output  # an earlier attempt of this bundle published it, and its answer was lost
+    check_counts([shard.info.num_examples for shard in shards], len(dead_letters), listing)
+    by_split = {
+        split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
+        for split in listing.splits
+    }
+    manifest = Manifest(
+        name=config.name,
+        seed=config.seed,
+        schema=config.schema,
+        label_names=listing.label_names,
+        splits={split: tuple(shard.info for shard in by_split[split]) for split in listing.splits},
+        num_inputs=listing.num_inputs,
+        num_dead_letters=len(dead_letters),
+    )
+    files = {
+        dataset_format.DATASET_INFO: to_json(metadata.dataset_info(manifest)),
+        dataset_format.FEATURES: to_json(metadata.features(manifest)),
+        dataset_format.label_file_name(dataset_format.LABEL): "".join(f"{name}\n" for name in listing.label_names),
+        dataset_format.SCHEMA: metadata.schema_pbtxt(manifest),
+        dataset_format.STATISTICS: to_json(metadata.statistics(images, listing, by_split)),
+        dataset_format.DEAD_LETTERS: to_json_lines(dead_letters),
+        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+        dataset_format.MANIFEST: manifest.to_json(),  # last: from here on it is a data set
+    }
+    for name, text in files.items():
+        write_file(directory / name, text.encode())
+    for scratch in (config.spool_directory, config.progress_directory):
+        shutil.rmtree(scratch, ignore_errors=True)
+    _move_into_place(directory, pathlib.Path(config.output))
+    return config.output
+
+
+def _move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
+    """One rename. With `--overwrite` the old data set steps aside first, and is removed last."""
+    old = output.with_name(f"{output.name}.replaced")
+    if output.exists():
+        os.replace(output, old)
+    os.replace(directory, output)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,112 @@
+"""What `recordmill prepare` is measured against: the loop that one would write by hand, and TensorFlow Datasets.
+
+    python -m tests.benchmarks.rivals loop FOLDER OUT --check strict --processes 2
+    python -m tests.benchmarks.rivals tfds FOLDER OUT
+"""
+
+import argparse
+import multiprocessing
+import os
+import random
+import struct
+
+NUM_SHARDS = 16
+
+
+def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
+    """(path, label) of every file, and the class names."""
+    names = sorted(os.listdir(folder))
+    files = [
+        (os.path.join(folder, name, file), label)
+        for label, name in enumerate(names)
+        for file in os.listdir(os.path.join(folder, name))
+    ]
+    return files, names
+
+
+def loop(folder: str, output: str, check: str, num_processes: int) -> None:
+    """List, shuffle, and let each process read, check and write its own shards; no Beam, no TensorFlow."""
+    files, _ = list_class_folders(folder)
+    random.Random(0).shuffle(files)
+    os.makedirs(output)
+    shards = [(files[index::NUM_SHARDS], f"{output}/loop-{index:05d}", folder, check) for index in range(NUM_SHARDS)]
+    if num_processes == 1:
+        for shard in shards:
+            _write_shard(*shard)
+        return
+    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
+        pool.starmap(_write_shard, shards, chunksize=1)
+
+
+def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: str) -> None:
+    import google_crc32c
+
+    from beam_pipelines.examples import ExampleEncoder
+    from beam_pipelines.images import check_image
+    from tf_input.dataset_format import Feature
+
+    def masked_crc(data: bytes) -> bytes:
+        crc = google_crc32c.value(data)
+        return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+    kinds = {"height": "integer", "image": "image", "key": "text", "label": "class_label", "width": "integer"}
+    names = kinds if check != "none" else ("image", "key", "label")
+    encoder = ExampleEncoder([Feature(name, kinds[name]) for name in names])
+    with open(path, "wb") as output:
+        for file, label in files:
+            with open(file, "rb") as image_file:
+                image = image_file.read()
+            values = {"key": os.path.relpath(file, folder).encode(), "label": label}
+            if check != "none":
+                checked = check_image(image, check)
+                values |= {"height": checked.height, "width": checked.width}
+                image = image if checked.encoded is None else checked.encoded
+            example = encoder.encode(image, values)
+            length = struct.pack("<Q", len(example))
+            output.write(length + masked_crc(length) + example + masked_crc(example))
+
+
+def tfds(folder: str, output: str) -> None:
+    """A GeneratorBasedBuilder, as its documentation has it; TensorFlow Datasets checks no image."""
+    import tensorflow_datasets
+
+    files, names = list_class_folders(folder)
+
+    class Images(tensorflow_datasets.core.GeneratorBasedBuilder):
+        VERSION = tensorflow_datasets.core.Version("1.0.0")
+
+        def _info(self):
+            features = tensorflow_datasets.features
+            return self.dataset_info_from_configs(
+                features=features.FeaturesDict(
+                    {"image": features.Image(), "label": features.ClassLabel(names=names), "key": features.Text()}
+                )
+            )
+
+        def _split_generators(self, unused_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for path, label in files:
+                yield path, {"image": path, "label": label, "key": path}
+
+    tensorflow_datasets.disable_progress_bar()
+    Images(data_dir=output).download_and_prepare()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rival", choices=("loop", "tfds"))
+    parser.add_argument("folder")
+    parser.add_argument("output")
+    parser.add_argument("--check", default="none")
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.rival == "loop":
+        loop(arguments.folder, arguments.output, arguments.check, arguments.processes)
+    else:
+        tfds(arguments.folder, arguments.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The contract between the writer (`beam_pipelines`) and the reader (`tf_input`): names, manifest, index.
+
+Standard library only, so that both sides import it without Beam, TensorFlow or NumPy. A data set is a directory with a
+`manifest.json`; a directory without one is not a data set, whatever else it holds, because the manifest is
+written last.
+
+Shards are TFRecord files (https://www.tensorflow.org/tutorials/load_data/tfrecord) of serialized `tf.train.Example`s. Beside
+each one lies an index file: a header, then one fixed-size row a record, in the order of the records.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import struct
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+
+FORMAT_VERSION = 1
+
+MANIFEST = "manifest.json"
+DATASET_INFO = "dataset_info.json"
+FEATURES = "features.json"
+SCHEMA = "schema.pbtxt"
+STATISTICS = "statistics.json"
+RUN = "run.json"
+DEAD_LETTERS = "dead_letters.jsonl"
+
+IMAGE = "image"
+LABEL = "label"
+
+# kind of a feature -> how it is stored in a tf.train.Example
+FEATURE_KINDS: Mapping[str, str] = {
+    "image": "bytes",  # an encoded JPEG or PNG
+    "text": "bytes",  # UTF-8
+    "class_label": "int64",  # a position in the manifest's label names
+    "integer": "int64",
+}
+
+
+def shard_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
+    return f"{name}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
+
+
+def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
+    """The path, within the data set, of the index file that belongs to a shard."""
+    return f"index/{name}-{split}-{shard_index:05d}-of-{num_shards:05d}.idx"
+
+
+def label_file_name(feature: str) -> str:
+    """The file with one class name a line, under the name that TensorFlow Datasets looks for."""
+    return f"{feature}.labels.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One column of the data set.
+
+    Attributes:
+        name: The key in a `tf.train.Example`.
+        kind: One of `FEATURE_KINDS`.
+    """
+
+    name: str
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in FEATURE_KINDS:
+            raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; known are {', '.join(FEATURE_KINDS)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardInfo:
+    """One TFRecord file.
+
+    Attributes:
+        name: File name within the data set.
+        num_examples: Records in it.
+        num_bytes: Size of the file.
+        crc32c: CRC-32C of the whole file.
+        index: File name of its index within the data set.
+    """
+
+    name: str
+    num_examples: int
+    num_bytes: int
+    crc32c: int
+    index: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What `manifest.json` says.
+
+    Attributes:
+        name: Name of the data set; shards begin with it.
+        seed: The key of the global shuffle.
+        schema: The features of an example, by name in ascending order.
+        label_names: Class names; a label is a position in it.
+        splits: Split name -> its shards, in order.
+        num_inputs: Inputs that the source listed.
+        num_dead_letters: Inputs that were refused; the rest are the examples.
+    """
+
+    name: str
+    seed: int
+    schema: tuple[Feature, ...]
+    label_names: tuple[str, ...]
+    splits: Mapping[str, tuple[ShardInfo, ...]]
+    num_inputs: int
+    num_dead_letters: int
+
+    def num_examples(self, split: str) -> int:
+        return sum(shard.num_examples for shard in self.splits[split])
+
+    def to_json(self) -> str:
+        fields = dataclasses.asdict(self)
+        fields["splits"] = {
+            split: {"num_examples": self.num_examples(split), "shards": [dataclasses.asdict(s) for s in shards]}
+            for split, shards in self.splits.items()
+        }
+        return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """Reads a manifest.
+
+        Raises:
+            ValueError: It is not one, or of another format version.
+        """
+        fields: dict[str, Any] = json.loads(text)
+        if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill":
+            raise ValueError("not a manifest of a Recordmill data set")
+        version = fields.pop("format_version")
+        if version != FORMAT_VERSION:
+            raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
+        fields["schema"] = tuple(Feature(**feature) for feature in fields["schema"])
+        fields["label_names"] = tuple(fields["label_names"])
+        fields["splits"] = {
+            split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
+        }
+        return cls(**fields)
+
+
+def to_json(fields: Mapping[str, Any]) -> str:
+    """The one way in which metadata files are written: the same fields give the same bytes."""
+    return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
+    """Opens a data set's manifest.
+
+    Raises:
+        FileNotFoundError: The directory is not a (finished) data set.
+        ValueError: Its manifest is damaged or of another format version.
+    """
+    path = pathlib.Path(directory) / MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
+        ) from None
+    try:
+        return Manifest.from_json(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+class IndexRow(NamedTuple):
+    """Where one record lies in its shard.
+
+    Attributes:
+        record_offset: Position of the record's length field in the shard.
+        image_offset: Position of the encoded image's first byte in the shard.
+        image_length: Its length in bytes.
+        label: The example's label.
+    """
+
+    record_offset: int
+    image_offset: int
+    image_length: int
+    label: int
+
+
+INDEX_MAGIC = b"RMILLIDX"
+INDEX_HEADER = struct.Struct("<8sIIQ")  # magic, format version, bytes a row, rows
+INDEX_ROW = struct.Struct("<QQIi")  # the fields of IndexRow
+
+
+def encode_index(rows: Iterable[tuple[int, int, int, int]]) -> bytes:
+    """The bytes of an index file."""
+    body = b"".join(INDEX_ROW.pack(*row) for row in rows)
+    header = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size)
+    return header + body
+
+
+def decode_index(data: bytes) -> Iterator[IndexRow]:
+    """The rows of an index file.
+
+    Raises:
+        ValueError: It is damaged or of another format version.
+    """
+    if len(data) < INDEX_HEADER.size:
+        raise ValueError(f"an index of {len(data)} bytes; its header alone has {INDEX_HEADER.size}")
+    magic, version, row_bytes, num_rows = INDEX_HEADER.unpack_from(data)
+    if (magic, version, row_bytes) != (INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size):
+        raise ValueError(
+            f"index header {magic!r}, version {version}, {row_bytes} bytes a row; "
+            f"expected {INDEX_MAGIC!r}, version {FORMAT_VERSION}, {INDEX_ROW.size}"
+        )
+    body = memoryview(data)[INDEX_HEADER.size :]
+    if len(body) != num_rows * INDEX_ROW.size:
+        raise ValueError(f"an index of {num_rows} rows has {len(body)} bytes; expected {num_rows * INDEX_ROW.size}")
+    return (IndexRow(*row) for row in INDEX_ROW.iter_unpack(body))
