@@ -79,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
-    output = os.path.normpath(arguments.output)
+    output = arguments.output.rstrip("/") or "/"
     return PrepareConfig(
         input=arguments.input,
         output=output,

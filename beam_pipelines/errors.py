@@ -30,6 +30,13 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     return None
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind it: Beam wraps even that into a RuntimeError."""
+    return any(isinstance(cause, KeyboardInterrupt) for cause in _chain(error)) or str(error).startswith(
+        "KeyboardInterrupt"
+    )
+
+
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error

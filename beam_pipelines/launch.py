@@ -2,21 +2,23 @@
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.metadata
 import logging
+import os
 import platform
 import sys
 import time
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError, find_user_facing
+from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
 from beam_pipelines.output_directory import check_paths, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay
@@ -34,15 +36,19 @@ def run_prepare(config: PrepareConfig, options: PipelineOptions, *, overwrite: b
         RunError: The run failed for a reason that the user can see.
     """
     check_paths(config, overwrite)
+    # Workers and light processes need not have this process's working directory.
+    config = dataclasses.replace(config, input=os.path.abspath(config.input), output=os.path.abspath(config.output))
+    logging.getLogger("apache_beam.runners.common").addFilter(_quiet_user_errors)
     run_info = make_run_info(config, options)
     with working_directory(config):
-        logging.getLogger("apache_beam.runners.common").addFilter(_QuietUserErrors())
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
         prepare(pipeline, config, run_info)
         try:
             with ProgressDisplay(config.progress_directory):
                 pipeline.run().wait_until_finish()
         except Exception as error:  # whatever wrapper the runner put around an error of ours
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
             user_facing = find_user_facing(error)
             if user_facing is None:
                 raise
@@ -54,7 +60,10 @@ class _QuietUserErrors(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return error is None or find_user_facing(error) is None
+        return error is None or not (is_interrupt(error) or find_user_facing(error))
+
+
+_quiet_user_errors = _QuietUserErrors()
 
 
 def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
@@ -90,6 +99,9 @@ def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
 
     options = PipelineOptions(flags)
     options.get_all_options(add_extra_args_fn=check)
+    worker_options = options.view_as(WorkerOptions)
+    if worker_options.default_sdk_harness_log_level is None:
+        worker_options.default_sdk_harness_log_level = "WARNING"  # worker processes report each of their channels
     return options
 
 

@@ -1,0 +1,43 @@
+"""Small images, and folders of them, made on the spot: what the tests of several modules feed on."""
+
+import io
+import pathlib
+from typing import Any, Mapping
+
+import numpy as np
+from PIL import Image
+
+
+def noise(seed: int = 0, height: int = 16, width: int = 16) -> np.ndarray:
+    """uint8 [height, width, 3]: another seed, another picture."""
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def encode(pixels: np.ndarray, image_format: str, **options: Any) -> bytes:
+    """The bytes of an image file, by Pillow's name of the format."""
+    encoded = io.BytesIO()
+    Image.fromarray(pixels).save(encoded, image_format, **options)
+    return encoded.getvalue()
+
+
+def jpeg(seed: int = 0, height: int = 16, width: int = 16) -> bytes:
+    return encode(noise(seed, height, width), "JPEG", quality=90)
+
+
+def png(seed: int = 0, height: int = 16, width: int = 16) -> bytes:
+    return encode(noise(seed, height, width), "PNG")
+
+
+def write_files(root: pathlib.Path, files: Mapping[str, bytes]) -> pathlib.Path:
+    """Writes path below `root` -> contents, with the folders on the way, and returns `root`."""
+    root.mkdir(parents=True, exist_ok=True)
+    for path, contents in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(contents)
+    return root
+
+
+def write_class_folders(root: pathlib.Path, num_images: Mapping[str, int], height: int = 16, width: int = 16) -> pathlib.Path:
+    """Writes class name -> number of different JPEGs as `CLASS/000.jpg`, …, and returns `root`."""
+    paths = [f"{label}/{index:03d}.jpg" for label, count in num_images.items() for index in range(count)]
+    return write_files(root, {path: jpeg(seed, height, width) for seed, path in enumerate(paths)})

@@ -1,0 +1,119 @@
+"""Which module may import what: the arrows of the design, checked in fresh interpreters and in the source."""
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# They run in light processes or before Beam is needed.
+PLAIN = (
+    "accounting",
+    "config",
+    "dead_letters",
+    "errors",
+    "examples",
+    "files",
+    "images",
+    "light_processes",
+    "metadata",
+    "output_directory",
+    "progress",
+    "quality",
+    "ranks",
+    "read_images",
+    "references",
+    "shard_writer",
+    "sources.image_folder",
+    "splits",
+    "spool",
+    "statistics",
+    "summary",
+)
+PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
+
+
+def imported_by(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    return set(run.stdout.split())
+
+
+def import_statements(path: pathlib.Path) -> set[str]:
+    """Full names of all that a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_every_module_is_named_here():
+    """So that a new one is put on one side of the line."""
+    found = {
+        ".".join(path.relative_to(ROOT / "beam_pipelines").with_suffix("").parts)
+        for path in (ROOT / "beam_pipelines").rglob("*.py")
+    }
+    others = {"__init__", "__main__", "launch", "pipeline", "sources.__init__"}
+    assert found == {*PLAIN, *PTRANSFORMS, *others}
+
+
+def test_plain_modules_import_neither_beam_nor_tensorflow():
+    loaded = imported_by("\n".join(f"import beam_pipelines.{name}" for name in PLAIN))
+    assert not loaded & {"apache_beam", "tensorflow", "keras"}
+
+
+def test_the_write_path_imports_no_tensorflow():
+    loaded = imported_by("import beam_pipelines.launch, beam_pipelines.pipeline")
+    assert "apache_beam" in loaded and not loaded & {"tensorflow", "keras", "tensorflow_transform"}
+
+
+def test_a_wrong_option_is_answered_without_beam():
+    statement = "from beam_pipelines.__main__ import main\nassert main(['prepare', '--input', '.', '--output', 'x', '--seed', '-1']) == 2"
+    assert "apache_beam" not in imported_by(statement)
+
+
+def test_tf_input_alone_imports_neither_tensorflow_nor_numpy():
+    assert not imported_by("import tf_input, tf_input.dataset_format") & {"tensorflow", "numpy", "apache_beam"}
+
+
+def test_the_contract_needs_the_standard_library_alone():
+    loaded = imported_by("import tf_input.dataset_format") - {"tf_input", "sitecustomize", "__main__", "__mp_main__"}
+    bare = imported_by("pass")  # what the environment itself loads at start
+    assert loaded - bare <= sys.stdlib_module_names
+
+
+def test_a_trainer_imports_no_beam():
+    loaded = imported_by("import tf_input\ntf_input.open, tf_input.PreparedDataset")
+    assert "tensorflow" in loaded and not loaded & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tf_input").glob("*.py")), ids=lambda path: path.stem)
+def test_tf_input_never_names_the_writer(path):
+    assert not [name for name in import_statements(path) if name.startswith(("beam_pipelines", "apache_beam"))]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "beam_pipelines").rglob("*.py")), ids=lambda path: path.stem)
+def test_the_writer_takes_from_tf_input_the_contract_alone(path):
+    names = [name for name in import_statements(path) if name.startswith("tf_input")]
+    assert all(name.startswith("tf_input.dataset_format") for name in names), names
+
+
+@pytest.mark.parametrize("name", PTRANSFORMS)
+def test_ptransforms_never_import_each_other(name):
+    others = tuple(f"beam_pipelines.{other}" for other in (*PTRANSFORMS, "pipeline", "launch", "__main__"))
+    names = import_statements(ROOT / "beam_pipelines" / f"{name}.py")
+    assert not [imported for imported in names if imported.startswith(others)]

@@ -1,0 +1,335 @@
+"""The promises of the design, each by its number, on the local runner. The command is run as a user types it."""
+
+import collections
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from made_images import encode, jpeg, noise, write_class_folders, write_files
+from PIL import Image
+
+from beam_pipelines import launch
+from beam_pipelines.__main__ import main
+from beam_pipelines.ranks import shuffle_key
+from beam_pipelines.sources.image_folder import ImageFolder
+from tf_input import dataset_format
+
+CLASSES = {"ant": 90, "bee": 60, "cow": 50}
+TWO_WORKER_PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
+    return main(["prepare", "--input", str(source), "--output", str(output), "--name", "made", *options])
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("source")
+    write_class_folders(folder, CLASSES)
+    (folder / "bee" / "turned.jpg").write_bytes(turned_jpeg())
+    (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(source, tmp_path_factory) -> pathlib.Path:
+    output = tmp_path_factory.mktemp("prepared") / "out"
+    assert prepare(source, output, "--num_shards", "7") == 0
+    return output
+
+
+def turned_jpeg() -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    return encode(noise(1, 300, 400), "JPEG", exif=exif)
+
+
+def records(directory: pathlib.Path, split: str) -> list[dict]:
+    """Every example of a split in the order of the shards, read with TensorFlow and no code of ours."""
+    import tensorflow as tf
+
+    files = sorted(str(path) for path in directory.glob(f"*-{split}.tfrecord-*"))
+    examples = []
+    for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        examples.append(
+            {
+                "key": features["key"].bytes_list.value[0].decode(),
+                "label": features["label"].int64_list.value[0],
+                "image": features["image"].bytes_list.value[0],
+            }
+        )
+    return examples
+
+
+def digest(directory: pathlib.Path) -> dict[str, str]:
+    """sha256 of every file of a data set but run.json."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != dataset_format.RUN
+    }
+
+
+def left_in(directory: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+# 1. A true permutation.
+
+
+def test_promise_1_the_order_of_a_split_is_ascending_shuffle_keys(prepared):
+    for split in ("train", "validation"):
+        keys = [example["key"] for example in records(prepared, split)]
+        assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), split
+
+
+def test_promise_1_shards_have_equal_record_counts_give_or_take_one(prepared):
+    for split, shards in dataset_format.read_manifest(prepared).splits.items():
+        counts = [shard.num_examples for shard in shards]
+        assert max(counts) - min(counts) <= 1, (split, counts)
+
+
+def test_promise_1_another_seed_gives_another_permutation_of_the_same_examples(source, prepared, tmp_path):
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", "--seed", "1") == 0
+    before, after = ([example["key"] for example in records(out, "train")] for out in (prepared, tmp_path / "out"))
+    assert before != after and sorted(before) == sorted(after)
+
+
+# 2. The same bytes.
+
+
+def test_promise_2_the_same_bytes_whatever_the_listing_order(source, prepared, tmp_path, monkeypatch):
+    listed = ImageFolder.__iter__
+    monkeypatch.setattr(ImageFolder, "__iter__", lambda self: iter(list(listed(self))[::-1]))
+    assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+def test_promise_2_the_same_bytes_from_the_worker_alone(source, prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "uses_light_processes", lambda options: False)
+    assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+def test_promise_2_the_same_bytes_from_small_batches(source, prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.list_images.BATCH_IMAGES", 7)
+    monkeypatch.setattr("beam_pipelines.shuffle.ROUTE_REFERENCES", 10)
+    assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+def test_promise_2_the_same_bytes_when_every_bundle_is_tried_twice(source, prepared, tmp_path):
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", "--direct_runner_bundle_repeat=1") == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.slow
+def test_promise_2_the_same_bytes_from_two_worker_processes(source, prepared, tmp_path):
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", *TWO_WORKER_PROCESSES) == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.slow
+def test_promise_2_the_same_bytes_from_two_worker_threads(source, prepared, tmp_path):
+    threads = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", *threads) == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+# 3. Everything is accounted for.
+
+
+def test_promise_3_every_input_is_an_example_or_a_dead_letter(source, tmp_path):
+    bad = tmp_path / "in"
+    write_class_folders(bad, {"ant": 60, "bee": 60})
+    keys = [str(path.relative_to(bad)) for path in bad.rglob("*.jpg")]
+    broken = {"ant/cut.jpg": jpeg()[:200], "bee/empty.jpg": b"", "bee/page.jpg": b"<!DOCTYPE html><p>404"}
+    write_files(bad, broken)
+    assert prepare(bad, tmp_path / "out", "--max_bad_fraction", "0.1", "--splits", "train=1") == 0
+    letters = [json.loads(line) for line in (tmp_path / "out/dead_letters.jsonl").read_text().splitlines()]
+    assert sorted(example["key"] for example in records(tmp_path / "out", "train")) == sorted(keys)
+    assert [letter["path"] for letter in letters] == sorted(broken)
+    assert all(letter["stage"] and letter["reason"] and letter["message"] for letter in letters)
+    manifest = dataset_format.read_manifest(tmp_path / "out")
+    assert (manifest.num_inputs, manifest.num_dead_letters) == (len(keys) + len(broken), len(broken))
+
+
+def test_promise_3_a_run_that_lost_examples_fails(source, tmp_path, monkeypatch, capsys):
+    from beam_pipelines.sources import Listing
+
+    counted = Listing.__init__
+
+    def count_one_more(self, **fields):
+        counted(self, **{**fields, "num_inputs": fields["num_inputs"] + 1})
+
+    monkeypatch.setattr(Listing, "__init__", count_one_more)
+    assert prepare(source, tmp_path / "out") == 1
+    assert "203 inputs were listed, and 202 examples and 0 dead letters came of them" in capsys.readouterr().err
+    assert left_in(tmp_path) == []
+
+
+def test_promise_3_too_many_dead_letters_fail_the_run_naming_the_first_few(tmp_path, capsys):
+    write_class_folders(tmp_path / "in", {"ant": 30, "bee": 30})
+    for index in range(9):
+        (tmp_path / f"in/bee/bad{index}.jpg").write_bytes(b"no image")
+    assert prepare(tmp_path / "in", tmp_path / "out") == 1
+    message = capsys.readouterr().err
+    assert "9 of 69 inputs are dead letters, more than --max_bad_fraction=0.01 allows" in message
+    assert "bee/bad0.jpg" in message and "and 4 more" in message and "Traceback" not in message
+    assert left_in(tmp_path) == ["in"]
+
+
+# 4. All or nothing.
+
+
+def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(prepared, copy)
+    (copy / dataset_format.MANIFEST).unlink()
+    with pytest.raises(FileNotFoundError, match="not a data set"):
+        dataset_format.read_manifest(copy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
+    photograph = jpeg(0, 240, 320)
+    write_files(tmp_path / "in", {f"{label}/{index}.jpg": photograph for label in ("ant", "bee") for index in range(1500)})
+    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+    wait_for(lambda: list(tmp_path.glob("out.incomplete/*.tmp")) + list(tmp_path.glob("out.incomplete/.*.tmp")))
+    run.send_signal(sent)
+    _, message = run.communicate(timeout=60)
+    assert run.returncode == code, message
+    assert not (tmp_path / "out").exists()
+    if sent != signal.SIGKILL:
+        assert left_in(tmp_path) == ["in"] and "interrupted" in message and "Traceback" not in message
+        return
+    with pytest.raises(FileNotFoundError, match="not a data set"):
+        dataset_format.read_manifest(tmp_path / "out.incomplete")
+    assert subprocess.run(command, cwd=tmp_path, env=environment()).returncode == 0  # what was left is in nobody's way
+    assert left_in(tmp_path) == ["in", "out"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent.parent)}
+
+
+def wait_for(condition, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the run did not begin to write"
+        time.sleep(0.005)
+
+
+def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(source, tmp_path, capsys):
+    assert prepare(source, tmp_path / "out") == 0
+    before = digest(tmp_path / "out")
+    write_class_folders(tmp_path / "in", {"ant": 5, "bee": 5})
+    (tmp_path / "in/bee/bad.jpg").write_bytes(b"no image")
+    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite") == 1
+    assert digest(tmp_path / "out") == before
+    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite", "--max_bad_fraction=0.5", "--splits=train=1") == 0
+    assert dataset_format.read_manifest(tmp_path / "out").num_inputs == 11
+    assert left_in(tmp_path) == ["in", "out"]
+
+
+def test_promise_4_a_file_that_changes_between_its_check_and_its_write_fails_the_run_by_name(
+    tmp_path, monkeypatch, capsys
+):
+    write_class_folders(tmp_path / "in", {"ant": 40, "bee": 40})
+    victim = tmp_path / "in/bee/007.jpg"
+    from beam_pipelines import accounting, pipeline
+
+    def change_then_plan(*arguments):
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 1
+        victim.write_bytes(data)
+        return accounting.plan_num_shards(*arguments)
+
+    monkeypatch.setattr(pipeline, "plan_num_shards", change_then_plan)
+    monkeypatch.setattr(launch, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr("beam_pipelines.read_images.SPOOL_BELOW_BYTES", 0)
+    assert prepare(tmp_path / "in", tmp_path / "out") == 1
+    message = capsys.readouterr().err
+    assert "bee/007.jpg changed between its check and its write" in message and "Traceback" not in message
+    assert left_in(tmp_path) == ["in"]
+
+
+# 5. Bounded memory.
+
+
+def test_promise_5_what_the_runner_holds_does_not_grow_with_the_images(tmp_path, monkeypatch):
+    from apache_beam.runners.portability.fn_api_runner import execution
+
+    held = []
+    append = execution.ListBuffer.append
+
+    def count_and_append(self, element):
+        held.append(len(element))
+        return append(self, element)
+
+    monkeypatch.setattr(execution.ListBuffer, "append", count_and_append)
+    num_image_bytes, num_held_bytes = [], []
+    for name, size in (("small", (16, 16)), ("large", (120, 160))):
+        write_class_folders(tmp_path / name, {"ant": 40, "bee": 40}, *size)
+        num_image_bytes.append(sum(path.stat().st_size for path in (tmp_path / name).rglob("*.jpg")))
+        held.clear()
+        assert prepare(tmp_path / name, tmp_path / f"{name}-out", "--num_shards", "4") == 0
+        num_held_bytes.append(sum(held))
+    assert num_image_bytes[1] - num_image_bytes[0] > 10**6
+    assert abs(num_held_bytes[1] - num_held_bytes[0]) < 2_000, num_held_bytes
+
+
+# 6. Stable splits.
+
+
+def test_promise_6_an_example_stays_in_its_split_when_the_data_grow(source, prepared, tmp_path):
+    grown = tmp_path / "grown"
+    shutil.copytree(source, grown)
+    write_class_folders(grown, {"dog": 150})
+    assert prepare(grown, tmp_path / "out", "--seed", "5") == 0
+    for split in ("train", "validation"):
+        before = {example["key"] for example in records(prepared, split)}
+        after = {example["key"] for example in records(tmp_path / "out", split)}
+        assert before <= after, split
+
+
+# 7. No decode is paid twice.
+
+
+def test_promise_7_bytes_that_are_fit_pass_through_unchanged(source, prepared):
+    passed = collections.Counter()
+    for split in ("train", "validation"):
+        for example in records(prepared, split):
+            same = example["image"] == (source / example["key"]).read_bytes()
+            passed[same] += 1
+            assert same or example["key"] in ("bee/turned.jpg", "bee/flat.bmp"), example["key"]
+    assert passed == {True: sum(CLASSES.values()), False: 2}
+
+
+def test_labels_and_label_names_agree(source, prepared):
+    manifest = dataset_format.read_manifest(prepared)
+    assert manifest.label_names == tuple(CLASSES)
+    for split in manifest.splits:
+        for example in records(prepared, split):
+            assert manifest.label_names[example["label"]] == example["key"].split("/")[0]
+
+
+def test_statistics_count_what_the_records_hold(prepared):
+    statistics = json.loads((prepared / "statistics.json").read_text())
+    for split in ("train", "validation"):
+        labels = [example["label"] for example in records(prepared, split)]
+        counts = list(statistics["splits"][split]["label_counts"].values())
+        assert counts == np.bincount(labels, minlength=3).tolist(), split
+        num_runs = 1 + int(np.count_nonzero(np.diff(labels)))
+        assert statistics["splits"][split]["shuffle"]["mean_run_length"] == len(labels) / num_runs, split
