@@ -77,11 +77,8 @@ def tfds(folder: str, output: str) -> None:
 
         def _info(self):
             features = tensorflow_datasets.features
-            return self.dataset_info_from_configs(
-                features=features.FeaturesDict(
-                    {"image": features.Image(), "label": features.ClassLabel(names=names), "key": features.Text()}
-                )
-            )
+            columns = {"image": features.Image(), "label": features.ClassLabel(names=names), "key": features.Text()}
+            return tensorflow_datasets.core.DatasetInfo(builder=self, features=features.FeaturesDict(columns))
 
         def _split_generators(self, unused_manager):
             return {"train": self._generate_examples()}

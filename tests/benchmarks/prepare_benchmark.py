@@ -1,0 +1,157 @@
+"""`recordmill prepare` against a hand-written loop and TensorFlow Datasets, in one run.
+
+    python -m tests.benchmarks.prepare_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--rounds 5]
+
+FOLDER holds any photographs, or tiny JPEGs; they are repeated, as hard links under other names, to the numbers below.
+Each contestant is a process of its own, and they take turns, so that a slow moment of the machine hits them all.
+
+    whole          wall time of the whole process, imports and start included
+    steady state   images/s that remain when the start is taken away: more images over the time they add
+
+Absolute numbers are one machine's; the ratios, of medians over the rounds, are what holds.
+"""
+
+import argparse
+import dataclasses
+import errno
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+import tempfile
+from typing import Callable, Sequence
+
+from tests.benchmarks.measure import Measured, measure
+
+PYTHON = sys.executable
+LOOP, LOOP_2, TFDS, OURS = "loop", "loop, every core", "TensorFlow Datasets (no check)", "recordmill"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One table.
+
+    Attributes:
+        images: `photos` or `tiny`.
+        check: Of the loop and of recordmill.
+        few: Images of the short run, which is subtracted.
+        many: Images of the long one.
+        rival: The contestant that the steady state is compared with.
+    """
+
+    images: str
+    check: str
+    few: int
+    many: int
+    rival: str
+
+
+CASES = {
+    "photos-none": Case("photos", "none", 1_600, 8_000, LOOP),
+    "photos-strict": Case("photos", "strict", 1_600, 8_000, LOOP_2),
+    "tiny-strict": Case("tiny", "strict", 10_000, 50_000, LOOP_2),
+}
+
+
+def contestants(check: str) -> dict[str, Callable[[str, str], list[str]]]:
+    """Name -> (folder, output) -> command."""
+    rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
+    return {
+        LOOP: lambda folder, output: [*rivals, "loop", folder, output, "--check", check],
+        LOOP_2: lambda folder, output: [*rivals, "loop", folder, output, "--check", check, "--processes", str(cores())],
+        TFDS: lambda folder, output: [*rivals, "tfds", folder, output],
+        OURS: lambda folder, output: prepare_command(folder, output, check),
+    }
+
+
+def prepare_command(folder: str, output: str, check: str) -> list[str]:
+    command = [PYTHON, "-m", "beam_pipelines", "prepare", "--input", folder, "--output", output]
+    return [*command, "--check", check, "--splits", "train=1", "--num_shards", "16"]
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
+    """`num_images` names for the images of a folder, spread over 20 classes."""
+    originals = sorted(path for path in pathlib.Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
+    if not originals:
+        raise SystemExit(f"{source}: no .jpg in it")
+    for index in range(num_images):
+        original = originals[index % len(originals)]
+        target = folder / f"class{index % len(originals) % 20:02d}" / f"{index:06d}.jpg"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(original, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.copyfile(original, target)  # another file system
+    return str(folder)
+
+
+def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> None:
+    folders = {num: repeat_images(source, scratch / f"{case.images}-{num}", num) for num in (case.few, case.many)}
+    runs: dict[tuple[str, int], list[Measured]] = {}
+    for _ in range(rounds + 1):  # the first fills the page cache
+        for name, command in contestants(case.check).items():
+            for num, folder in folders.items():
+                output = scratch / "output"
+                runs.setdefault((name, num), []).append(measure(command(folder, str(output))))
+                shutil.rmtree(output, ignore_errors=True)
+    print_table(case, {key: measured[1:] for key, measured in runs.items()})
+
+
+def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
+    names = list(contestants(case.check))
+    whole = {name: statistics.median(run.seconds for run in runs[name, case.many]) for name in names}
+    steady = {
+        name: (case.many - case.few)
+        / statistics.median(
+            long.seconds - short.seconds for long, short in zip(runs[name, case.many], runs[name, case.few])
+        )
+        for name in names
+    }
+    peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
+    print(f"\n{case.many:,} {case.images}, --check {case.check}, medians of {len(runs[OURS, case.many])} rounds")
+    print(f"{'':32}{'whole s':>9}{'steady images/s':>18}{'peak MB':>9}")
+    for name in names:
+        print(f"{name:32}{whole[name]:9.2f}{steady[name]:18,.0f}{peak[name]:9.0f}")
+    print(f"steady state, recordmill / {case.rival}: {steady[OURS] / steady[case.rival]:.2f}")
+    print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
+
+
+def run_memory(source: str, scratch: pathlib.Path) -> None:
+    """Peak memory of the whole process tree, at ten times the images."""
+    print("\npeak memory of recordmill, --check strict, all processes")
+    for num in (8_000, 80_000):
+        folder = repeat_images(source, scratch / f"memory-{num}", num)
+        run = measure(prepare_command(folder, str(scratch / "output"), "strict"))
+        print(f"{num:>7,} photos {run.peak_bytes / 1e6:6.0f} MB {run.seconds:7.1f} s", flush=True)
+        shutil.rmtree(scratch / "output")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
+    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs, some thousands of them")
+    parser.add_argument("--case", action="append", choices=[*CASES, "memory"], help="default: all that there are images for")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scratch", help="where to link and write; on the images' file system, links cost nothing")
+    options = parser.parse_args(arguments)
+    sources = {"photos": options.photos, "tiny": options.tiny}
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+        for name in options.case or [*CASES, "memory"]:
+            source = sources["photos" if name == "memory" else CASES[name].images]
+            if source is None:
+                continue
+            if name == "memory":
+                run_memory(source, pathlib.Path(scratch))
+            else:
+                run_case(CASES[name], source, pathlib.Path(scratch), options.rounds)
+
+
+if __name__ == "__main__":
+    main()
