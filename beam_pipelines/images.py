@@ -26,12 +26,26 @@ Both `decode` and `strict` verify the checksums of a PNG, which Pillow leaves ou
 
 import io
 import struct
-import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import numpy as np
 import simplejpeg
+
+from beam_pipelines.image_headers import (
+    EXIF,
+    GIF_MAGIC,
+    JPEG_MAGIC,
+    PNG_MAGIC,
+    BadImageError,
+    JpegHeader,
+    check_gif_header,
+    check_num_frames,
+    check_size,
+    exif_orientation,
+    read_jpeg_header,
+    read_png_chunks,
+)
 
 # Pillow is imported where it is needed: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
 if TYPE_CHECKING:
@@ -40,24 +54,9 @@ if TYPE_CHECKING:
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
     {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp"}
 )
-MAX_IMAGE_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs: a quarter GiB of RGB
-MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, hence tf.io's
-
-_JPEG_MAGIC, _PNG_MAGIC, _GIF_MAGIC = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", (b"GIF87a", b"GIF89a")
 _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
-# The kinds of JPEG that tf.io decodes: Huffman or arithmetic codes, sequential or progressive; no lossless ones.
-_FRAME_MARKERS = frozenset({0xFFC0, 0xFFC1, 0xFFC2, 0xFFC9, 0xFFCA})
-# Tables, APPn, comments: what else libjpeg takes before the first scan.
-_OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE0, 0xFFF0), 0xFFFE})
-_unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct(">BHHB").unpack_from
-_PNG_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})  # all that pixels depend on
-_EXIF = b"Exif\0\0"
 # What undoes the EXIF orientations from 2 to 8, by Pillow's names.
 _TURNS = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
-
-
-class BadImageError(ValueError):
-    """An input that can't become a record: one line, what was found against what was expected."""
 
 
 class CheckedImage(NamedTuple):
@@ -83,11 +82,11 @@ class CheckedImage(NamedTuple):
 
 def identify(data: bytes) -> str | None:
     """The format that the first bytes show; None if it is none of ours."""
-    if data.startswith(_JPEG_MAGIC):
+    if data.startswith(JPEG_MAGIC):
         return "jpeg"
-    if data.startswith(_PNG_MAGIC):
+    if data.startswith(PNG_MAGIC):
         return "png"
-    if data.startswith(_GIF_MAGIC):
+    if data.startswith(GIF_MAGIC):
         return "gif"
     if data.startswith(b"BM"):
         return "bmp"
@@ -115,17 +114,17 @@ def check_image(data: bytes, check: str, *, full_scale: bool = False) -> Checked
     if image_format is None:
         raise BadImageError(f"{_describe(data)}; expected JPEG, PNG, GIF, BMP or WebP")
     if image_format == "gif":
-        _check_gif_header(data)
+        check_gif_header(data)
     image = _decode_with_pillow(image_format, data)
-    orientation = _orientation(image.info.get("exif", b"").removeprefix(_EXIF))
+    orientation = exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
     return _reencode(image_format, _turn(_expand(image), orientation), image_format, full_scale and check != "header")
 
 
 def _check_jpeg(data: bytes, check: str, full_scale: bool) -> CheckedImage:
-    header = _read_jpeg_header(data)
-    _check_size("jpeg", header.height, header.width)
+    header = read_jpeg_header(data)
+    check_size("jpeg", header.height, header.width)
     strict, pixels = check == "strict", None
-    orientation = _orientation(header.exif) if header.exif else 1
+    orientation = exif_orientation(header.exif) if header.exif else 1
     if orientation != 1 or header.num_components == 4:
         image = _to_image(_decode_jpeg(data, header, "GRAY" if header.num_components == 1 else "RGB", strict, True))
         reason = "exif_orientation" if orientation != 1 else "cmyk"
@@ -136,13 +135,13 @@ def _check_jpeg(data: bytes, check: str, full_scale: bool) -> CheckedImage:
 
 
 def _check_png(data: bytes, check: str, full_scale: bool) -> CheckedImage:
-    plain, others = _read_png_chunks(data, checksums=check != "header")
+    plain, others = read_png_chunks(data, checksums=check != "header")
     if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
         raise BadImageError(f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
     width, height = struct.unpack_from(">II", plain, 16)
-    _check_size("png", height, width)
-    _check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
-    orientation = _orientation(others.get(b"eXIf", b""))
+    check_size("png", height, width)
+    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
+    orientation = exif_orientation(others.get(b"eXIf", b""))
     if check == "header" and orientation == 1:
         return CheckedImage("png", height, width, None, "", None)
     image = _decode_with_pillow("png", plain)
@@ -152,77 +151,7 @@ def _check_png(data: bytes, check: str, full_scale: bool) -> CheckedImage:
     return CheckedImage("png", height, width, None, "", _rgb(image) if wants_pixels else None)
 
 
-def _check_gif_header(data: bytes) -> None:
-    """Walks the blocks, since Pillow warns about a size that it only refuses at twice the limit."""
-    num_frames, position = 0, 13
-    try:
-        width, height, flags = struct.unpack_from("<HHB", data, 6)
-        position += _color_table_bytes(flags)
-        while data[position] != 0x3B:  # the trailer
-            if data[position] == 0x2C:  # an image
-                left, top, frame_width, frame_height, flags = struct.unpack_from("<HHHHB", data, position + 1)
-                if not num_frames:  # Pillow's canvas grows with the first frame
-                    width, height = max(width, left + frame_width), max(height, top + frame_height)
-                num_frames += 1
-                position += 11 + _color_table_bytes(flags)
-            elif data[position] == 0x21:  # an extension
-                position += 2
-            else:
-                position += 1
-                continue
-            while data[position]:
-                position += 1 + data[position]
-            position += 1
-    except (IndexError, struct.error):
-        pass  # cut off: Pillow says so, if it needs what is missing
-    if num_frames:
-        _check_size("gif", height, width)
-    _check_num_frames("gif", num_frames)
-
-
-def _color_table_bytes(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-class _JpegHeader(NamedTuple):
-    height: int
-    width: int
-    num_components: int
-    exif: bytes
-    num_bytes: int  # up to the first scan
-
-
-def _read_jpeg_header(data: bytes) -> _JpegHeader:
-    """Walks the marker segments before the first scan: 1 µs, where a search for EXIF takes 50 µs on a photograph.
-
-    simplejpeg's own header function is no faster, does not tell a lossless JPEG, and raises KeyError on 4:4:1 chroma.
-    """
-    position, frame, exif = 2, (0, 0, 0, 0), b""
-    try:
-        while True:
-            marker, length = _unpack_segment(data, position)
-            if marker in _OTHER_MARKERS:
-                if marker == 0xFFE1 and not exif and data.startswith(_EXIF, position + 4):
-                    exif = data[position + 10 : position + 2 + length]
-            elif marker in _FRAME_MARKERS:
-                frame = _unpack_frame(data, position + 4)
-            elif marker == 0xFFDA:
-                break
-            elif marker == 0xFFFF:  # padding
-                position += 1
-                continue
-            else:
-                raise BadImageError(f"JPEG: marker {marker:#x} at byte {position}; expected a lossy JPEG's header")
-            position += 2 + length
-    except struct.error:
-        raise BadImageError(f"JPEG: truncated: {len(data)} bytes end within the header") from None
-    precision, height, width, num_components = frame
-    if precision != 8 or num_components not in (1, 3, 4):
-        raise BadImageError(f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
-    return _JpegHeader(height, width, num_components, exif, position)
-
-
-def _decode_jpeg(data: bytes, header: _JpegHeader, colorspace: str, strict: bool, full_scale: bool) -> np.ndarray:
+def _decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, full_scale: bool) -> np.ndarray:
     """uint8 [height, width, 3] for RGB, [height, width, 1] for GRAY; the sides an eighth where not at full scale."""
     is_cmyk = header.num_components == 4
     if strict:
@@ -238,46 +167,10 @@ def _decode_jpeg(data: bytes, header: _JpegHeader, colorspace: str, strict: bool
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow does not always mind; tf.io does
         raise BadImageError("JPEG: truncated: no end-of-image marker")
     # Without its EXIF, in which Pillow looks for a resolution, warning about what it does not understand.
-    plain = data[: header.num_bytes].replace(_EXIF, bytes(len(_EXIF))) + data[header.num_bytes :]
+    plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = _decode_with_pillow("jpeg", plain, at_eighth=not full_scale)
     pixels = np.asarray(image.convert("L" if colorspace == "GRAY" else "RGB"))
     return pixels.reshape(*pixels.shape[:2], -1)
-
-
-def _read_png_chunks(data: bytes, checksums: bool) -> tuple[bytes, dict[bytes, bytes]]:
-    """Splits a PNG into what its pixels depend on, and the other chunks by kind: texts can be bombs too."""
-    position, kept, others, kind = 8, [_PNG_MAGIC], {}, b""
-    while kind != b"IEND" and position < len(data):
-        length, kind = int.from_bytes(data[position : position + 4]), data[position + 4 : position + 8]
-        end = position + 12 + length
-        if kind in _PNG_CHUNKS:
-            kept.append(data[position:end])
-        elif kind[:1].isupper():
-            raise BadImageError(f"PNG: chunk {kind!r}, which a reader must not ignore and none knows")
-        else:
-            others.setdefault(kind, data[position + 8 : end - 4])
-        if checksums and zlib.crc32(data[position + 4 : end - 4]).to_bytes(4) != data[end - 4 : end]:
-            raise BadImageError(f"PNG: chunk {kind!r} at byte {position} is damaged or cut off: wrong checksum")
-        position = end
-    if checksums and kind != b"IEND":
-        raise BadImageError(f"PNG: truncated: {len(data)} bytes end with chunk {kind!r}; expected b'IEND'")
-    return b"".join(kept), others
-
-
-def _orientation(tiff: bytes) -> int:
-    """The orientation in an EXIF block's first directory (TIFF 6.0, Exif 2.32); 1 if there is none, or no valid one."""
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order:
-        try:
-            (start,) = struct.unpack_from(order + "I", tiff, 4)
-            (num_entries,) = struct.unpack_from(order + "H", tiff, start)
-            for entry in range(start + 2, start + 2 + 12 * num_entries, 12):
-                tag, kind, count, value = struct.unpack_from(order + "HHIH", tiff, entry)
-                if tag == 0x0112:
-                    return value if (kind, count) == (3, 1) and 1 <= value <= 8 else 1
-        except struct.error:
-            pass  # cut off: cameras' software does that, and the picture is none the worse
-    return 1
 
 
 def _decode_with_pillow(image_format: str, data: bytes, at_eighth: bool = False) -> "Image.Image":
@@ -293,9 +186,9 @@ def _decode_with_pillow(image_format: str, data: bytes, at_eighth: bool = False)
     try:
         # Not Image.open: it warns of large images, which is not thread-safe to silence, and hides why it refuses one.
         image = opener(io.BytesIO(data))
-        _check_size(image_format, image.height, image.width)
+        check_size(image_format, image.height, image.width)
         if image_format == "webp":
-            _check_num_frames(image_format, image.n_frames)
+            check_num_frames(image_format, image.n_frames)
         if at_eighth:
             image.draft(None, (1, 1))
         image.load()
@@ -352,19 +245,6 @@ def _cmyk_to_rgb(pixels: np.ndarray) -> np.ndarray:
     # CMYK;I: Photoshop stores CMYK inverted, everybody followed, and Pillow too takes it for granted.
     height, width, _ = pixels.shape
     return np.asarray(Image.frombytes("CMYK", (width, height), pixels.tobytes(), "raw", "CMYK;I").convert("RGB"))
-
-
-def _check_size(image_format: str, height: int, width: int) -> None:
-    if not 0 < height * width <= MAX_IMAGE_PIXELS or height > MAX_IMAGE_SIDE or width > MAX_IMAGE_SIDE:
-        raise BadImageError(
-            f"{image_format.upper()}: {width} x {height} pixels; "
-            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side"
-        )
-
-
-def _check_num_frames(image_format: str, num_frames: int) -> None:
-    if num_frames > 1:
-        raise BadImageError(f"{image_format.upper()}: animated, {num_frames} frames; expected 1")
 
 
 def _describe(data: bytes) -> str:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from beam_pipelines import images
-from beam_pipelines.images import MAX_IMAGE_PIXELS, BadImageError, check_image, identify
+from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
+from beam_pipelines.images import BadImageError, check_image, identify
 
 # A bad file must not warn: it would once for each, in every worker's log.
 pytestmark = pytest.mark.filterwarnings("error")

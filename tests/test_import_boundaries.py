@@ -18,6 +18,7 @@ PLAIN = (
     "errors",
     "examples",
     "files",
+    "image_headers",
     "images",
     "light_processes",
     "metadata",
