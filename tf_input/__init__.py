@@ -12,7 +12,12 @@ Names are loaded when they are first used: `tf_input.dataset_format` alone needs
 import importlib
 from typing import Any
 
-_PUBLIC = {"open": "dataset", "PreparedDataset": "dataset", "ReadConfig": "dataset"}
+_PUBLIC = {
+    "open": "dataset",
+    "PreparedDataset": "dataset",
+    "ReadConfig": "read_config",
+    "Augmentation": "read_config",
+}
 
 __all__ = sorted(_PUBLIC)
 

@@ -155,13 +155,13 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
     """
     path = pathlib.Path(directory) / MANIFEST
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
         ) from None
     try:
-        return Manifest.from_json(text)
+        return Manifest.from_json(data.decode())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error}") from error
 

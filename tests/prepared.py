@@ -1,0 +1,47 @@
+"""Data sets for the tests of the read path, made by the real command."""
+
+import pathlib
+from typing import Mapping
+
+import numpy as np
+from made_images import encode, write_files
+from PIL import Image
+
+from beam_pipelines.__main__ import main
+
+CLASSES = {"ant": 40, "bee": 40, "cow": 30}
+
+
+def prepare_images(
+    folder: pathlib.Path,
+    *options: str,
+    num_images: Mapping[str, int] = CLASSES,
+    image_size: tuple[int, int] | None = None,
+) -> pathlib.Path:
+    """Writes class folders of JPEGs and PNGs, in colour and in grey, prepares them and returns the data set's directory.
+
+    Args:
+        folder: Where to write; anew for each data set.
+        *options: Of `recordmill prepare`.
+        num_images: Images of each class.
+        image_size: (height, width) of all of them; None: another one for each, from 20 to 60.
+    """
+    files = {}
+    for label, count in num_images.items():
+        for index in range(count):
+            pixels = picture(seed=len(files), image_size=image_size)
+            if index % 5 == 0:
+                pixels = pixels[..., 0]  # grey
+            image_format, extension = ("PNG", "png") if index % 3 == 0 else ("JPEG", "jpg")
+            files[f"{label}/{index:03d}.{extension}"] = encode(pixels, image_format)
+    source, output = write_files(folder / "source", files), folder / "made"
+    assert main(["prepare", "--input", str(source), "--output", str(output), *options]) == 0
+    return output
+
+
+def picture(seed: int, image_size: tuple[int, int] | None = None) -> np.ndarray:
+    """uint8 [height, width, 3]: soft blotches, which a JPEG keeps; another seed, another picture."""
+    random = np.random.default_rng(seed)
+    height, width = image_size or random.integers(20, 61, 2)
+    blotches = Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+    return np.asarray(blotches.resize((int(width), int(height)), Image.Resampling.BICUBIC))

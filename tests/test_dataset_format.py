@@ -1,0 +1,126 @@
+"""The contract: what is written is read back, and what is damaged or foreign is refused with the reason."""
+
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tf_input import dataset_format
+from tf_input.dataset_format import Feature, IndexRow, Manifest, ShardInfo, decode_index, encode_index, read_manifest
+
+MANIFEST = Manifest(
+    name="flowers",
+    seed=2**64 - 1,
+    schema=(Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label")),
+    label_names=("daisy", "röse", 'with "quotes"'),
+    splits={
+        "train": (
+            ShardInfo("flowers-train.tfrecord-00000-of-00002", 3, 2**40, 2**32 - 1, "index/flowers-train-00000-of-00002.idx"),
+            ShardInfo("flowers-train.tfrecord-00001-of-00002", 2, 17, 0, "index/flowers-train-00001-of-00002.idx"),
+        ),
+        "validation": (),
+    },
+    num_inputs=7,
+    num_dead_letters=2,
+)
+ROWS = st.lists(
+    st.builds(
+        IndexRow,
+        record_offset=st.integers(0, 2**64 - 1),
+        image_offset=st.integers(0, 2**64 - 1),
+        image_length=st.integers(0, 2**32 - 1),
+        label=st.integers(-(2**31), 2**31 - 1),
+    ),
+    max_size=50,
+)
+
+
+def write_manifest(directory, **changes) -> None:
+    fields = {**json.loads(MANIFEST.to_json()), **changes}
+    (directory / "manifest.json").write_text(json.dumps({k: v for k, v in fields.items() if v is not ...}))
+
+
+def test_a_manifest_is_read_back(tmp_path):
+    (tmp_path / "manifest.json").write_text(MANIFEST.to_json(), encoding="utf-8")
+    manifest = read_manifest(tmp_path)
+    assert manifest == MANIFEST
+    assert read_manifest(str(tmp_path)) == MANIFEST
+    assert list(manifest.splits) == ["train", "validation"]
+    assert [manifest.num_examples(split) for split in manifest.splits] == [5, 0]
+    assert manifest.to_json() == MANIFEST.to_json()
+
+
+def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
+    write_manifest(tmp_path, format_version=2)
+    with pytest.raises(ValueError, match=r"manifest\.json: format version 2; this reader knows version 1"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["empty", "missing", "file"])
+def test_a_directory_without_a_manifest_is_not_a_data_set(place, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileNotFoundError, match=f"{place} is not a data set: it has no manifest.json"):
+        read_manifest(tmp_path / place)
+
+
+def test_a_damaged_manifest_is_refused_by_name(tmp_path):
+    cases = {
+        "foreign format": {"format": "other"},
+        "no format": {"format": ...},
+        "no version": {"format_version": ...},
+        "no splits": {"splits": ...},
+        "unknown field": {"color": "red"},
+        "unknown kind": {"schema": [{"name": "image", "kind": "video"}]},
+        "splits is a list": {"splits": []},
+        "shard without size": {"splits": {"train": {"shards": [{"name": "x"}]}}},
+    }
+    for case, changes in cases.items():
+        write_manifest(tmp_path, **changes)
+        with pytest.raises(ValueError, match=r"manifest\.json: "):
+            read_manifest(tmp_path)
+            pytest.fail(case)
+    for text in ("", "[]", "null", MANIFEST.to_json()[:-10]):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(ValueError, match=r"manifest\.json: "):
+            read_manifest(tmp_path)
+            pytest.fail(repr(text))
+
+
+def test_an_unknown_kind_of_feature_is_refused_with_those_that_are_known():
+    with pytest.raises(ValueError, match="feature 'film' has kind 'video'; known are image, text, class_label, integer"):
+        Feature("film", "video")
+
+
+@given(ROWS)
+def test_an_index_is_read_back(rows):
+    assert list(decode_index(encode_index(rows))) == rows
+
+
+@given(ROWS, st.integers(1, 30))
+def test_a_truncated_or_extended_index_is_refused(rows, num_bytes):
+    data = encode_index(rows)
+    for damaged in (data[:-num_bytes], data + bytes(num_bytes)):
+        with pytest.raises(ValueError, match="index"):
+            decode_index(damaged)
+
+
+def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
+    data = encode_index([(0, 10, 100, 1)])
+    cases = {
+        "magic": b"NOTINDEX" + data[8:],
+        "version 2": data[:8] + struct.pack("<I", 2) + data[12:],
+        "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
+    }
+    for case, damaged in cases.items():
+        with pytest.raises(ValueError, match="expected b'RMILLIDX', version 1, 24"):
+            decode_index(damaged)
+            pytest.fail(case)
+
+
+def test_names_of_files():
+    assert dataset_format.shard_name("f", "train", 3, 12) == "f-train.tfrecord-00003-of-00012"
+    assert dataset_format.index_name("f", "train", 3, 12) == "index/f-train-00003-of-00012.idx"
+    assert dataset_format.label_file_name("label") == "label.labels.txt"

@@ -1,0 +1,129 @@
+"""Every kind of JPEG and PNG becomes 8-bit RGB; a box of an image is what a whole decode gives there."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from made_images import encode
+from PIL import Image
+from prepared import picture
+
+from tf_input import decode
+
+PICTURE = picture(seed=0, image_size=(40, 60))
+
+
+def save(image: Image.Image, image_format: str, **options) -> bytes:
+    encoded = io.BytesIO()
+    image.save(encoded, image_format, **options)
+    return encoded.getvalue()
+
+
+def rgb(grey: np.ndarray) -> np.ndarray:
+    return np.repeat(grey[..., np.newaxis], 3, axis=-1)
+
+
+def test_every_kind_of_png_becomes_8_bit_rgb():
+    image = Image.fromarray(PICTURE)
+    grey = np.asarray(image.convert("L"))
+    palette = image.convert("P", palette=Image.Palette.ADAPTIVE)
+    cases = {
+        "colour": (image, {}, PICTURE),
+        "grey": (image.convert("L"), {}, rgb(grey)),
+        "16-bit grey": (Image.fromarray((grey.astype(np.uint16) << 8) + 0x90), {}, rgb(grey)),  # the lower 8 bits are cut
+        "alpha": (Image.fromarray(np.dstack([PICTURE, grey])), {}, PICTURE),
+        "grey with alpha": (image.convert("LA"), {}, rgb(grey)),
+        "palette": (palette, {}, np.asarray(palette.convert("RGB"))),
+        "palette with alpha": (palette, {"transparency": 3}, np.asarray(palette.convert("RGB"))),
+        "1 bit": (image.convert("1"), {}, rgb(np.asarray(image.convert("1").convert("L")))),
+    }
+    for case, (original, options, expected) in cases.items():
+        decoded = decode.decode_image(save(original, "PNG", **options))
+        assert decoded.dtype == tf.uint8, case
+        np.testing.assert_array_equal(decoded, expected, err_msg=case)
+
+
+def test_every_kind_of_jpeg_becomes_rgb():
+    image = Image.fromarray(PICTURE)
+    cases = {
+        "colour": (image, {}),
+        "no chroma subsampling": (image, {"subsampling": 0}),
+        "progressive": (image, {"progressive": True}),
+        "grey": (image.convert("L"), {}),
+    }
+    for case, (original, options) in cases.items():
+        decoded = decode.decode_image(save(original, "JPEG", quality=95, **options))
+        assert decoded.dtype == tf.uint8 and decoded.shape == (40, 60, 3), case
+        difference = decoded.numpy().astype(float) - np.asarray(original.convert("RGB"))
+        assert np.abs(difference).mean() < 3, case
+
+
+def test_decode_images_wants_one_size():
+    encoded = tf.constant([encode(PICTURE, "PNG"), encode(PICTURE[..., 0], "JPEG")])
+    images = decode.decode_images(encoded, (40, 60))
+    assert (images.shape, images.dtype) == ((2, 40, 60, 3), tf.uint8)
+    np.testing.assert_array_equal(images[0], PICTURE)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.function(decode.decode_images)(encoded, (40, 61))
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
+def test_a_box_is_cut_out_and_resized(image_format):
+    boxes = [(0, 0, 40, 60), (8, 16, 16, 16), (3, 5, 30, 41), (39, 59, 1, 1), (0, 0, 1, 60)]
+    encoded = encode(PICTURE, image_format)
+    whole = decode.decode_image(encoded).numpy()
+    for image_size in [(16, 16), (24, 10), (1, 1), (80, 90)]:
+        images = decode.decode_boxes(tf.fill([len(boxes)], encoded), tf.constant(boxes), image_size)
+        assert (images.shape, images.dtype) == ((len(boxes), *image_size, 3), tf.uint8)
+        for (top, left, height, width), image in zip(boxes, images):
+            expected = tf.image.resize(whole[top : top + height, left : left + width], image_size)
+            # Of a JPEG with subsampled chroma, a box's edge may differ a little.
+            difference = np.abs(tf.cast(image, tf.float32) - expected)
+            assert difference.max() <= (0.5 if image_format == "PNG" else 20), (top, left, height, width)
+            assert difference.mean() <= 2, (top, left, height, width)
+
+
+def test_a_box_of_its_own_size_is_not_changed():
+    images = decode.decode_boxes(tf.constant([encode(PICTURE, "PNG")]), tf.constant([[3, 5, 20, 30]]), (20, 30))
+    np.testing.assert_array_equal(images[0], PICTURE[3:23, 5:35])
+
+
+def test_some_are_mirrored():
+    encoded, boxes = tf.fill([3], encode(PICTURE, "PNG")), tf.constant([[0, 0, 40, 60]] * 3)
+    images = decode.decode_boxes(encoded, boxes, (40, 60), tf.constant([True, False, True]))
+    for image, expected in zip(images, (PICTURE[:, ::-1], PICTURE, PICTURE[:, ::-1])):
+        np.testing.assert_array_equal(image, expected)
+
+
+def test_a_box_beyond_the_image_is_an_error():
+    for image_format in ("PNG", "JPEG"):
+        encoded = tf.constant([encode(PICTURE, image_format)])
+        for box in ([0, 0, 41, 60], [20, 0, 30, 60], [-1, 0, 10, 10]):
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                decode.decode_boxes(encoded, tf.constant([box]), (8, 8))
+                pytest.fail(f"{image_format} {box}")
+
+
+def test_sizes_are_found_in_the_bytes():
+    images = [picture(0, (40, 60)), picture(1, (7, 90))[..., 0], picture(2, (1, 1))]
+    encoded = [encode(image, image_format) for image in images for image_format in ("JPEG", "PNG", "BMP")]
+    sizes = decode.stored_sizes(tf.constant(encoded))
+    assert sizes.dtype == tf.int32
+    assert sizes.numpy().tolist() == [list(image.shape[:2]) for image in images for _ in range(3)]
+
+
+def test_the_central_box_has_the_proportions_of_the_target():
+    cases = [
+        # image, target, box
+        ((40, 60), (224, 224), (0, 10, 40, 40)),
+        ((60, 40), (224, 224), (10, 0, 40, 40)),
+        ((40, 60), (20, 30), (0, 0, 40, 60)),
+        ((40, 60), (10, 20), (5, 0, 30, 60)),
+        ((41, 60), (8, 8), (0, 9, 41, 41)),
+        ((1, 1000), (224, 224), (0, 499, 1, 1)),
+        ((1000, 1), (2, 200), (499, 0, 1, 1)),
+        ((32, 32), (32, 32), (0, 0, 32, 32)),
+    ]
+    for size, target, expected in cases:
+        assert tuple(decode.central_boxes(tf.constant([size]), target)[0].numpy()) == expected, (size, target)

@@ -1,0 +1,83 @@
+"""ReadConfig: what it derives, and that a wrong value is refused by name."""
+
+import numpy as np
+import pytest
+
+from tf_input.read_config import Augmentation, ReadConfig
+
+
+def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
+    cases = {
+        "batch_size=0: expected an integer above 0": {"batch_size": 0},
+        "batch_size=-1: expected": {"batch_size": -1},
+        "batch_size=2.5: expected": {"batch_size": 2.5},
+        "batch_size=True: expected": {"batch_size": True},
+        "batch_size='8': expected": {"batch_size": "8"},
+        "image_size=0: expected such as 224, or (height, width)": {"image_size": 0},
+        "image_size=(224,): expected": {"image_size": (224,)},
+        "image_size=(224, 224, 3): expected": {"image_size": (224, 224, 3)},
+        "image_size=(224, 0): expected": {"image_size": (224, 0)},
+        "image_size='224': expected": {"image_size": "224"},
+        "image_size=224.0: expected": {"image_size": 224.0},
+        "augment='flip': expected True, False or an Augmentation": {"augment": "flip"},
+        "shuffle='yes': expected True, False or None": {"shuffle": "yes"},
+        "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
+        f"seed={2**63}: expected": {"seed": 2**63},
+        "drop_remainder=3: expected True or False": {"drop_remainder": 3},
+    }
+    for message, options in cases.items():
+        with pytest.raises(ValueError) as caught:
+            ReadConfig(**{"batch_size": 8, **options})
+        assert str(caught.value).startswith(message)
+
+
+def test_a_wrong_augmentation_is_refused():
+    for min_area in (0, -0.1, 1.1):
+        with pytest.raises(ValueError, match=f"min_area={min_area}: expected a share above 0, at most 1"):
+            Augmentation(min_area=min_area)
+    with pytest.raises(ValueError, match="flip=2: expected True or False"):
+        Augmentation(flip=2)
+
+
+def test_numpy_integers_and_lists_will_do():
+    config = ReadConfig(batch_size=np.int64(8), image_size=[np.int32(20), 30], seed=np.int64(-1))
+    assert config.height_and_width == (20, 30)
+
+
+def test_image_size():
+    cases = {None: None, 224: (224, 224), (20, 30): (20, 30)}
+    for image_size, expected in cases.items():
+        assert ReadConfig(8, image_size).height_and_width == expected, image_size
+
+
+def test_what_is_shuffled():
+    some = Augmentation(flip=False)
+    cases = [
+        # split, augment, shuffle, expected
+        ("train", False, None, True),
+        ("train", False, False, False),
+        ("train", True, False, False),
+        ("validation", False, None, False),
+        ("validation", False, True, True),
+        ("validation", True, None, True),
+        ("validation", some, None, True),
+    ]
+    for split, augment, shuffle, expected in cases:
+        assert ReadConfig(8, augment=augment, shuffle=shuffle).shuffles(split) is expected, (split, augment, shuffle)
+
+
+def test_augmentation():
+    some = Augmentation(0.5)
+    assert [ReadConfig(8, augment=augment).augmentation for augment in (False, True, some)] == [None, Augmentation(), some]
+
+
+def test_number_of_batches():
+    cases = [(1, 8, False, 1), (8, 8, False, 1), (9, 8, False, 2), (9, 8, True, 1), (16, 8, True, 2), (8, 1, True, 8)]
+    for num_examples, batch_size, drop_remainder, expected in cases:
+        config = ReadConfig(batch_size, drop_remainder=drop_remainder)
+        assert config.num_batches("train", num_examples) == expected, (num_examples, batch_size, drop_remainder)
+
+
+def test_nothing_but_a_remainder_is_refused():
+    with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
+        ReadConfig(8, drop_remainder=True).num_batches("train", 7)
