@@ -20,7 +20,7 @@ help:
 	@echo "make clean   remove what these made, .venv too"
 
 demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
-	.venv/bin/recordmill demo
+	.venv/bin/python deploy/demo/demo.py
 
 test: .venv/test.stamp
 	.venv/bin/python -m pytest

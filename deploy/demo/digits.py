@@ -1,0 +1,38 @@
+"""Scikit-learn's handwritten digits as a folder of class folders, which is how images usually lie about."""
+
+import collections
+import io
+import pathlib
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+
+def write_folder(folder: pathlib.Path) -> int:
+    """Writes `folder/<class>/NNNN.png`, over an earlier run's files, and returns how many images those are.
+
+    Raises:
+        FileExistsError: The folder holds anything else, which would become part of the data set.
+    """
+    images = make_images()
+    others = {path.relative_to(folder).as_posix() for path in folder.glob("**/*") if not path.is_dir()} - set(images)
+    if others:
+        raise FileExistsError(f"{folder / min(others)} is not the demo's: remove it, or choose another --output")
+    for name, image in images.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image)
+    return len(images)
+
+
+def make_images() -> dict[str, bytes]:
+    """Path within the folder -> PNG file."""
+    digits = load_digits()
+    images, num_in_class = {}, collections.Counter()
+    for pixels, label in zip(digits.images, digits.target):
+        file = io.BytesIO()
+        Image.fromarray((pixels * (255 / 16)).astype(np.uint8)).save(file, "png")  # pixels are 0..16
+        images[f"{label}/{num_in_class[label]:04d}.png"] = file.getvalue()
+        num_in_class[label] += 1
+    return images
