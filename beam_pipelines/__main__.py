@@ -5,6 +5,7 @@ Beam is imported only once our own flags are right: a typing error is answered a
 
 import argparse
 import dataclasses
+import importlib.metadata
 import logging
 import os
 import re
@@ -37,8 +38,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="recordmill",
         description="Turns a heap of images and labels into a globally shuffled TFRecord data set.",
+        epilog="example: recordmill prepare --input flowers/ --output out/flowers",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"recordmill {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     prepare = commands.add_parser(
         "prepare",
@@ -76,6 +79,13 @@ def make_parser() -> argparse.ArgumentParser:
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     return parser
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("recordmill")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:

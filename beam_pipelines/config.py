@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from decimal import Decimal
 from fractions import Fraction
 from typing import Mapping
 
@@ -22,7 +23,7 @@ _SCHEMA = (
     Feature("width", "integer"),
 )
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -60,7 +61,7 @@ class PrepareConfig:
     num_processes: int = 0
 
     def __post_init__(self) -> None:
-        _require(_NAME.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
+        _require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
         _require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         _require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
         _require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
@@ -109,12 +110,17 @@ def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
 
 def _check_splits(splits: Mapping[str, Fraction]) -> None:
     for split, fraction in splits.items():
-        _require(_NAME.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
-        _require(fraction > 0, "--splits", f"{split}={float(fraction):g}", "fractions above 0")
+        _require(NAME_PATTERN.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
+        _require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
     total = sum(splits.values())
     if total != 1:
-        text = ",".join(f"{split}={float(fraction):g}" for split, fraction in splits.items())
-        raise UserError(f"--splits={text}: the fractions add up to {float(total):g}; expected 1")
+        text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())
+        raise UserError(f"--splits={text}: the fractions add up to {_decimal(Fraction(total))}; expected 1")
+
+
+def _decimal(fraction: Fraction) -> str:
+    """Exact enough to show, and of any size, which a float is not."""
+    return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):g}"
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
@@ -125,7 +131,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
 
 def parse_num_shards(text: str) -> int | dict[str, int]:
     """`16`, for the whole data set, or `train=14,validation=2`."""
-    if text.strip().isdigit():
+    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
     return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
 

@@ -24,9 +24,9 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     for cause in _chain(error):
         if isinstance(cause, (UserError, RunError)):
             return type(cause)(_STEP.sub("", str(cause)))
-    match = _IN_TRACEBACK.search(str(error))
-    if match:
-        return _CLASSES[match[1]](_STEP.sub("", match[2]))
+        match = _IN_TRACEBACK.search(str(cause))
+        if match:
+            return _CLASSES[match[1]](_STEP.sub("", match[2]))
     return None
 
 
@@ -40,4 +40,4 @@ def is_interrupt(error: BaseException) -> bool:
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -131,4 +131,6 @@ def make_run_info(config: PrepareConfig, options: PipelineOptions) -> dict[str, 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    if isinstance(value, (int, float, bool, type(None))):
+        return value
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -11,6 +11,7 @@ standard input is open.
 import atexit
 import collections
 import functools
+import importlib
 import os
 import pathlib
 import pickle
@@ -28,12 +29,16 @@ from beam_pipelines.errors import RunError
 
 _LENGTH = struct.Struct("<Q")
 
+# What a process imports when it starts, while its parent is still importing Beam.
+_PRELOADED = ("beam_pipelines.read_images", "beam_pipelines.shard_writer")
+
 
 class LightProcesses:
     """A fixed number of child processes that run module-level functions with picklable arguments."""
 
     def __init__(self, num_processes: int) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future, bytes] | None] = queue.SimpleQueue()
+        self._closed = False
         self._children = [_start_child() for _ in range(num_processes)]
         for child in self._children:
             threading.Thread(target=self._serve, args=(child,), daemon=True).start()
@@ -41,11 +46,15 @@ class LightProcesses:
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         """Runs `function(*args)` in one of the processes. What it raises, the future raises."""
         future: Future = Future()
+        if self._closed:
+            future.set_exception(RunError("the light processes have been stopped"))
+            return future
         self._tasks.put((future, pickle.dumps((function, args), protocol=5)))
         return future
 
     def close(self) -> None:
         """Ends the processes; what is still running is lost."""
+        self._closed = True
         for child in self._children:
             child.kill()
         for child in self._children:
@@ -58,11 +67,15 @@ class LightProcesses:
             future, request = task
             try:
                 _write_message(child.stdin, request)
-                succeeded, value = pickle.loads(_read_message(child.stdout))
+                answer = _read_message(child.stdout)
             except (EOFError, OSError):
                 code = child.wait()
                 future.set_exception(RunError(f"a light process ended ({_ending(code)}) while it was at work"))
                 continue
+            try:
+                succeeded, value = pickle.loads(answer)
+            except Exception as error:  # of whatever class the answer is
+                succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
 
 
@@ -127,7 +140,7 @@ def _start_child() -> subprocess.Popen:
     package_parent = str(pathlib.Path(__file__).resolve().parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-m", "beam_pipelines.light_processes"],
+        [sys.executable, "-P", "-m", "beam_pipelines.light_processes", *_PRELOADED],  # -P: not from the user's folder
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
@@ -162,18 +175,30 @@ def _run_child() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not reach the answers
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     while True:
         try:
             request = _read_message(requests)
         except EOFError:
             return
         try:
-            function, args = pickle.loads(request)
-            answer = pickle.dumps((True, function(*args)), protocol=5)
-        except Exception as error:  # whatever it is, it crosses to the parent, which raises it
-            error.add_note("in a light process:\n" + traceback.format_exc())
-            answer = pickle.dumps((False, error), protocol=5)
-        _write_message(answers, answer)
+            _write_message(answers, _answer(request))
+        except BrokenPipeError:  # the parent is gone
+            os._exit(1)
+
+
+def _answer(request: bytes) -> bytes:
+    try:
+        function, args = pickle.loads(request)
+        return pickle.dumps((True, function(*args)), protocol=5)
+    except Exception as error:  # whatever it is, it crosses to the parent, which raises it
+        note = "in a light process:\n" + traceback.format_exc()
+        error.add_note(note)
+        try:
+            return pickle.dumps((False, error), protocol=5)
+        except Exception:  # not everything that can be raised can be pickled
+            return pickle.dumps((False, RuntimeError(f"{error!r}\n{note}")), protocol=5)
 
 
 if __name__ == "__main__":

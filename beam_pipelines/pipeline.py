@@ -23,7 +23,7 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
         run_info: What `run.json` is to say of the run.
 
     Returns:
-        The path of the finished data set, as the one element.
+        The name of the data set, as the one element, once it is in place.
     """
     # packed batches of LabeledImage; Listing; DeadLetter
     images, listing, not_listed = root | "ListImages" >> ListImages(config)

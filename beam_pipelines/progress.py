@@ -108,9 +108,8 @@ def _stages(counts: Counts) -> list[tuple[int, int | None, str]]:
     """Done, total where it is known, and a note, for each bar."""
     num_inputs = counts.listed if counts.listing_done else None
     num_examples = counts.checked - counts.dead_letters if num_inputs == counts.checked else None
-    note = f"{counts.dead_letters} dead letters" if counts.dead_letters else ""
     return [
         (counts.listed, num_inputs, ""),
-        (counts.checked, num_inputs, note),
+        (counts.checked, num_inputs, f"{counts.dead_letters} dead letters"),
         (counts.written, num_examples, ""),
     ]

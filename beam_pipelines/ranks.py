@@ -53,6 +53,7 @@ def sort_by_shuffle_key(references: References, seed: int) -> References:
 
     Raises:
         UserError: Two inputs have the same key.
+        RunError: One input came twice.
     """
     positions = np.argsort(references.rows["order"], kind="stable")
     orders = references.rows["order"][positions]
@@ -63,6 +64,8 @@ def sort_by_shuffle_key(references: References, seed: int) -> References:
     for index in np.flatnonzero(orders[1:] == orders[:-1]).tolist():
         if ordered.keys[index] == ordered.keys[index + 1]:
             first, second = sorted([ordered.path(index), ordered.path(index + 1)])
+            if first == second:
+                raise RunError(f"{first!r} arrived twice: the runner lost or repeated some references")
             raise UserError(f"two inputs have the key {ordered.keys[index].decode()!r}: {first!r} and {second!r}")
     return ordered
 
@@ -111,7 +114,7 @@ class SplitPlan:
 
         Raises:
             UserError: Two inputs have the same key.
-            RunError: References were lost on the way.
+            RunError: References were lost or repeated on the way.
         """
         ordered = sort_by_shuffle_key(references, seed)
         first_bucket, last_bucket = buckets(ordered.rows["order"][[0, -1]]).tolist()

@@ -16,7 +16,7 @@ from beam_pipelines.light_processes import shared
 from beam_pipelines.ranks import shuffle_orders
 from beam_pipelines.references import ROW, References, unpack_images
 from beam_pipelines.splits import SplitByKey
-from beam_pipelines.spool import spool_writer
+from beam_pipelines.spool import SpoolWriter, spool_writer
 from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, ImageStatistics, SplitStatistics
 
 # Reading a tiny file a second time, to write it, costs more than keeping its bytes; of a larger one, less.
@@ -93,19 +93,23 @@ def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
     key_bytes = [key.encode() for key in keys]
     orders = shuffle_orders(context.seed, key_bytes)
     sampled = (orders < np.uint64(context.sample_below)).tolist()
-    measure = _stat_image if context.check == "none" else _read_image
+    if context.check == "none":
+        measure = functools.partial(_stat_image, context)
+    else:
+        spool = spool_writer(context.spool_directory)
+        measure = functools.partial(_read_image, context, spool)
     images: list[_Image] = []
     kept: list[int] = []
     dead_letters: list[DeadLetter] = []
     for index, path in enumerate(paths):
-        image = measure(context, path, sampled[index])
+        image = measure(path, sampled[index])
         if isinstance(image, DeadLetter):
             dead_letters.append(image)
         else:
             images.append(image)
             kept.append(index)
-    if any(image.spool for image in images):
-        spool_writer(context.spool_directory).flush()
+    if context.check != "none":
+        spool.flush()
     rows = np.zeros(len(kept), ROW)
     rows["order"] = orders[kept]
     rows["split"] = _split_positions(context, [key_bytes[index] for index in kept], [splits[index] for index in kept])
@@ -117,7 +121,7 @@ def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
     return ReadBatch(references.pack(), _count(images, rows, dead_letters), dead_letters)
 
 
-def _read_image(context: ReadContext, path: str, sampled: bool) -> _Image | DeadLetter:
+def _read_image(context: ReadContext, writer: SpoolWriter, path: str, sampled: bool) -> _Image | DeadLetter:
     try:
         data = read_file(f"{context.root}/{path}")
     except OSError as error:
@@ -129,7 +133,6 @@ def _read_image(context: ReadContext, path: str, sampled: bool) -> _Image | Dead
     spool = offset = 0
     if checked.encoded is not None or len(data) < SPOOL_BELOW_BYTES:
         data = data if checked.encoded is None else checked.encoded
-        writer = spool_writer(context.spool_directory)
         spool, offset = writer.spool, writer.append(data)
     crc32c = google_crc32c.value(data)
     return _Image(

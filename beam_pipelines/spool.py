@@ -1,8 +1,8 @@
 """Spool files: image bytes that wait on disk, out of the runner's memory, while their pointers are shuffled."""
 
-import functools
 import os
 import pathlib
+import threading
 
 
 class SpoolWriter:
@@ -18,23 +18,41 @@ class SpoolWriter:
         path.parent.mkdir(exist_ok=True)
         self._file = open(path, "xb", buffering=1 << 20)
         self._offset = 0
+        self._lock = threading.Lock()  # the local runner may run bundles in threads of one process
 
     def append(self, data: bytes) -> int:
         """Returns the offset at which `data` begins."""
-        offset = self._offset
-        self._file.write(data)
-        self._offset += len(data)
-        return offset
+        with self._lock:
+            offset = self._offset
+            self._file.write(data)
+            self._offset += len(data)
+            return offset
 
     def flush(self) -> None:
         """Makes what was appended readable for other processes: before its pointers leave this one."""
-        self._file.flush()
+        with self._lock:
+            self._file.flush()
+
+    def is_removed(self) -> bool:
+        """Whether the run that it belonged to is over."""
+        return os.fstat(self._file.fileno()).st_nlink == 0
+
+    def close(self) -> None:
+        self._file.close()
 
 
-@functools.lru_cache(maxsize=1)
+_writers: dict[str, SpoolWriter] = {}
+_writers_lock = threading.Lock()
+
+
 def spool_writer(directory: str) -> SpoolWriter:
-    """This process's writer: one file a process, not one a batch."""
-    return SpoolWriter(directory)
+    """This process's writer for a run: one file a process, not one a batch. Those of earlier runs are closed."""
+    with _writers_lock:
+        for name in [name for name, writer in _writers.items() if writer.is_removed()]:
+            _writers.pop(name).close()
+        if directory not in _writers:
+            _writers[directory] = SpoolWriter(directory)
+        return _writers[directory]
 
 
 class SpoolReader:

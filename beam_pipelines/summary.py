@@ -1,6 +1,7 @@
 """What a run tells its user at the end: what came out, how good it is, and what to type next. Plain."""
 
 import json
+import os
 import pathlib
 from typing import Any, Iterator
 
@@ -13,7 +14,8 @@ def describe(directory: str) -> str:
     """A short page about a finished data set."""
     manifest = dataset_format.read_manifest(directory)
     statistics = json.loads(pathlib.Path(directory, dataset_format.STATISTICS).read_text(encoding="utf-8"))
-    return "\n".join(_lines(directory, manifest, statistics))
+    shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
+    return "\n".join(_lines(shown, manifest, statistics))
 
 
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
@@ -42,7 +44,14 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield ""
     yield "next, in Python:"
     yield "  import tf_input"
-    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128, image_size=224)"
+    size = "" if _have_one_size(statistics) else ", image_size=224"
+    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
+
+
+def _have_one_size(statistics: dict[str, Any]) -> bool:
+    """Then images need not be brought to one."""
+    ranges = [statistics["images"][side] for side in ("height", "width")]
+    return all(values and values["min"] == values["max"] for values in ranges)
 
 
 def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, float]:

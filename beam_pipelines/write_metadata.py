@@ -21,7 +21,7 @@ from tf_input.dataset_format import Manifest, to_json
 
 
 class WriteMetadata(beam.PTransform):
-    """`WrittenShard`s -> the path of the finished data set.
+    """`WrittenShard`s -> the name of the data set, once it is in place.
 
     Everything else comes as side inputs: there is one data set, and it is written by one worker.
     """
@@ -55,7 +55,7 @@ def publish(
     """Writes the metadata of a data set whose shards are in place, and moves it to its final name."""
     directory = pathlib.Path(config.working_directory)
     if not directory.exists() and pathlib.Path(config.output, dataset_format.MANIFEST).exists():
-        return config.output  # an earlier attempt of this bundle published it, and its answer was lost
+        return config.name  # an earlier attempt of this bundle published it, and its answer was lost
     check_counts([shard.info.num_examples for shard in shards], len(dead_letters), listing)
     by_split = {
         split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
@@ -85,7 +85,7 @@ def publish(
     for scratch in (config.spool_directory, config.progress_directory):
         shutil.rmtree(scratch, ignore_errors=True)
     _move_into_place(directory, pathlib.Path(config.output))
-    return config.output
+    return config.name
 
 
 def _move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:

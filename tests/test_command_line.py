@@ -53,7 +53,7 @@ def test_what_the_summary_says_to_type_next_runs(folder):
     code += "\nimages, labels = next(iter(train))\nprint(images.shape[1:], images.dtype.name)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     typed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert typed.stdout == "(224, 224, 3) uint8\n", typed.stderr
+    assert typed.stdout == "(16, 16, 3) uint8\n", typed.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["prepare", "--help"]])

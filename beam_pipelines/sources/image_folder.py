@@ -14,17 +14,21 @@
 """
 
 import fnmatch
+import glob
 import os
+import re
 import unicodedata
-from typing import Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.splits import SPLIT_FOLDERS
 
+# What would break a line: control characters, and Unicode's line and paragraph separators.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
 
 
@@ -77,6 +81,10 @@ class ImageFolder:
         folders = []
         for name in names:
             split = SPLIT_FOLDERS.get(name.lower(), name)
+            if not NAME_PATTERN.fullmatch(split):
+                raise UserError(
+                    f"--input={self.root}: split folder {_printable(name)!r}: expected letters, digits and '_', a letter first"
+                )
             parent = _Folder(os.path.join(self.root, name), f"{name}/", split, "")
             if os.path.islink(parent.path):
                 raise UserError(f"--input={self.root}: split folder {name!r} is a link, which is not followed")
@@ -103,12 +111,12 @@ class ImageFolder:
     def _folders_only(self, parent: _Folder) -> list[str]:
         """Names of the folders in a folder that must hold nothing else."""
         names = []
-        with os.scandir(parent.path) as entries:
+        with self._scan(parent) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 path = parent.relative + entry.name
                 if self._is_ignored(entry.name, path):
                     self.num_ignored += 1
-                elif entry.is_dir(follow_symlinks=True):
+                elif os.path.isdir(entry.path):
                     names.append(entry.name)
                 else:
                     _check_extension(entry.name, path)
@@ -126,11 +134,11 @@ class ImageFolder:
         if os.path.islink(folder.path):
             yield DeadLetter(_printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
             return
-        if not _is_text(folder.label) or not folder.label.isprintable():
+        if not _is_text(folder.label) or _CONTROL.search(folder.label):
             raise UserError(f"class folder {_printable(folder.relative)!r}: expected a name in UTF-8, on one line")
         label = _nfc(folder.label)
         num_files, has_folders = 0, False
-        with os.scandir(folder.path) as entries:
+        with self._scan(folder) as entries:
             for entry in entries:
                 path = folder.relative + entry.name
                 if self._is_ignored(entry.name, path):
@@ -167,6 +175,13 @@ class ImageFolder:
             return "symlink", "a link to a folder, which is not followed"
         return None if os.path.isfile(target) else ("symlink", "a broken link")
 
+    def _scan(self, folder: _Folder) -> Any:
+        try:
+            return os.scandir(folder.path)
+        except OSError as error:
+            name = _printable(folder.relative) or self.root
+            raise UserError(f"--input={self.root}: folder {name!r} cannot be read: {error.strerror}") from error
+
     def _is_ignored(self, name: str, path: str) -> bool:
         if name[0] == "." or name in _SYSTEM_FILES:
             return True
@@ -175,11 +190,12 @@ class ImageFolder:
 
 def _check_extension(name: str, path: str) -> None:
     dot = name.rfind(".")
-    extension = name[dot:].lower() if dot > 0 else ""
-    if extension not in IMAGE_EXTENSIONS:
+    extension = name[dot:] if dot > 0 else ""
+    if extension.lower() not in IMAGE_EXTENSIONS:
+        pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
         raise UserError(
             f"{_printable(path)}: unknown extension {_printable(extension)!r}; expected {', '.join(IMAGE_EXTENSIONS)} "
-            f"(--ignore='*{_printable(extension)}' leaves such files out)"
+            f"(--ignore='{_printable(pattern)}' leaves such files out)"
         )
 
 
@@ -196,4 +212,6 @@ def _is_text(name: str) -> bool:
 
 
 def _printable(path: str) -> str:
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """On one line, whatever bytes it is of."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,114 @@
+"""What a run shows its user is found again behind whatever a runner wraps around it, and nothing else is."""
+
+import pickle
+import traceback
+
+import pytest
+
+from beam_pipelines.errors import RunError, UserError, find_user_facing
+
+MESSAGES = [
+    ("one line", "--output=out exists; expected a new path, or --overwrite"),
+    ("dead letters", "2 of 9 inputs are dead letters:\n  - cat/1.jpg: 0 bytes (check)\n  - dog/é.jpg: a link (list)"),
+    ("dead letters and more", "9 inputs:\n  - a/1.jpg: JPEG: Corrupt data: bad Huffman code (check)\n  - and 8 more"),
+    ("another error's words", "cat/1.jpg could not be read: ValueError: no [such] file"),
+    ("a quote and a backslash", "class 'it\\'s' has no readable image: its folder \"it's/\" has none"),
+]
+STEPS = [
+    ("no step", ""),
+    ("a step", " [while running 'Write']"),
+    ("a step, and what a runner adds", " [while running 'Write']\n\nTraceback: …"),
+    ("a step within a step", " [while running 'WriteShards/Write-ptransform-42']"),
+]
+CLASSES = [UserError, RunError]
+
+
+def raised(error: BaseException) -> BaseException:
+    """The same error, with a traceback."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+def wrapped(error: BaseException, *, by_cause: bool) -> BaseException:
+    """A runner's error, raised because of `error` or while it was handled."""
+    try:
+        try:
+            raise error
+        except type(error) as caught:
+            if by_cause:
+                raise RuntimeError("Pipeline construction environment") from caught
+            raise RuntimeError("while handling")
+    except RuntimeError as outer:
+        return outer
+
+
+def as_worker_process(error: BaseException) -> RuntimeError:
+    """What a runner with worker processes raises: the traceback's text and no more."""
+    text = "".join(traceback.format_exception(raised(error)))
+    return RuntimeError(f"Pipeline job-001 failed in state FAILED: bundle inst003 {text}\n")
+
+
+def as_prefixed(error: BaseException) -> RuntimeError:
+    """Some runners put the harness's own words first and last."""
+    text = "".join(traceback.format_exception(raised(error)))
+    return RuntimeError(f"Error received from SDK harness for instruction 5: {text}\n\tat org.apache.beam.Sdk.run(Sdk.java)")
+
+
+def in_light_process(error: BaseException) -> RuntimeError:
+    """With the note that `light_processes` leaves."""
+    error.add_note("in a light process:\n" + "".join(traceback.format_exception(raised(type(error)(str(error))))))
+    return as_worker_process(error)
+
+
+WRAPPERS = [
+    ("the error itself", lambda error: error),
+    ("as a cause", lambda error: wrapped(error, by_cause=True)),
+    ("as a context", lambda error: wrapped(error, by_cause=False)),
+    ("two deep", lambda error: wrapped(wrapped(error, by_cause=True), by_cause=False)),
+    ("a worker's traceback", as_worker_process),
+    ("a worker's traceback as a cause of a runner's error", lambda error: wrapped(as_worker_process(error), by_cause=True)),
+    ("a traceback within other text", as_prefixed),
+    ("a worker's light process", in_light_process),
+    ("a traceback of a chain", lambda error: as_worker_process(wrapped(error, by_cause=True))),
+]
+
+
+@pytest.mark.parametrize("wrap", [wrapper for _, wrapper in WRAPPERS], ids=[name for name, _ in WRAPPERS])
+def test_an_error_of_ours_is_found_as_it_was_raised(wrap):
+    for cls in CLASSES:
+        for case, message in MESSAGES:
+            for step_case, step in STEPS:
+                found = find_user_facing(wrap(cls(message + step)))
+                assert type(found) is cls, (case, step_case)
+                assert str(found) == message, (case, step_case)
+
+
+def test_what_is_not_ours_is_left_alone():
+    cases = [
+        ("a bug", ValueError("an index of 3 bytes")),
+        ("a bug with a cause", wrapped(KeyError("label"), by_cause=True)),
+        ("a bug in a worker process", as_worker_process(KeyError("label"))),
+        ("our names in a message", RuntimeError("expected no UserError: but got one")),
+        ("a class of theirs whose name ends like ours", RuntimeError("Traceback:\nTheirUserError: no")),
+    ]
+    for case, error in cases:
+        assert find_user_facing(error) is None, case
+
+
+def test_a_bug_while_an_error_of_ours_was_handled_stays_a_bug_where_its_raiser_says_so():
+    try:
+        try:
+            raise UserError("no such option")
+        except UserError:
+            raise KeyError("a bug, from None") from None
+    except KeyError as caught:
+        assert find_user_facing(caught) is None
+
+
+def test_both_are_builtin_kinds_of_error_and_cross_processes():
+    assert issubclass(UserError, ValueError) and issubclass(RunError, RuntimeError)
+    for cls in CLASSES:
+        again = pickle.loads(pickle.dumps(cls("a message")))
+        assert (type(again), str(again)) == (cls, "a message"), cls
