@@ -8,6 +8,7 @@ from apache_beam.typehints.decorators import no_annotations
 from beam_pipelines import progress
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.errors import UserError
 from beam_pipelines.references import LabeledImage, pack_images
 from beam_pipelines.sources import Listing
 from beam_pipelines.sources.image_folder import ImageFolder
@@ -27,7 +28,7 @@ class ListImages(beam.PTransform):
     def expand(self, begin: beam.pvalue.PBegin) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
         listed = (
             begin
-            | "Start" >> beam.Create([None])
+            | "Start" >> beam.Impulse()
             | "List" >> beam.ParDo(_List(self._config)).with_outputs("listing", "dead_letters", main="images")
         )
         # Only to spread the batches over the workers: the shuffle that matters comes later, by rank.
@@ -58,6 +59,8 @@ class _List(beam.DoFn):
         if batch:
             num_images += len(batch)
             yield self._pack(batch)
+        if not num_images:
+            raise UserError(f"no class has a readable image; among the dead letters:{dead_letters.describe()}")
         progress.count(self._config.progress_directory, listing_done=1)
         by_key = splits <= {None}
         fractions = (self._config.splits or DEFAULT_SPLITS) if by_key else None

@@ -28,7 +28,7 @@ class PrepareImages(beam.PTransform):
         read = images | "Read" >> beam.ParDo(_Read(self._config), self._listing).with_outputs(
             "references", "statistics", "dead_letters"
         )
-        statistics = read.statistics | "MergeStatistics" >> beam.CombineGlobally(merge_statistics)
+        statistics = read.statistics | "MergeStatistics" >> beam.CombineGlobally(merge_statistics).without_defaults()
         return read.references, statistics, read.dead_letters
 
 

@@ -35,7 +35,7 @@ class WriteMetadata(beam.PTransform):
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         return (
             shards.pipeline
-            | "Finish" >> beam.Create([None])
+            | "Finish" >> beam.Impulse()
             | "Publish"
             >> beam.Map(
                 publish, self._config, self._run_info, shards=beam.pvalue.AsList(shards), **self._side_inputs
@@ -44,7 +44,7 @@ class WriteMetadata(beam.PTransform):
 
 
 def publish(
-    unused: None,
+    unused: bytes,
     config: PrepareConfig,
     run_info: Mapping[str, Any],
     shards: list[WrittenShard],

@@ -113,14 +113,15 @@ def test_a_process_keeps_one_writer_for_a_directory(tmp_path):
 
 def test_a_second_run_in_the_same_process_spools_to_a_file_that_is_there(tmp_path):
     # A notebook that prepares the same output again: the first run's spool is gone, and its writer must not live on.
-    directory = str(tmp_path / "spool")
-    for run in range(2):
-        writer = spool_writer(directory)
-        offset = writer.append(b"an image")
-        writer.flush()
+    directory, writers = str(tmp_path / "spool"), []
+    for run in range(3):
+        writers.append(spool_writer(directory))
+        offset = writers[-1].append(b"an image")
+        writers[-1].flush()
         reader = SpoolReader(directory)
-        assert reader.read(writer.spool, offset, 8) == b"an image", run
+        assert reader.read(writers[-1].spool, offset, 8) == b"an image", run
         reader.close()
+        assert num_open_files(tmp_path) == 1, "a file that is removed and open keeps its disk space"
         shutil.rmtree(directory)
 
 

@@ -185,7 +185,9 @@ class ImageFolder:
     def _is_ignored(self, name: str, path: str) -> bool:
         if name[0] == "." or name in _SYSTEM_FILES:
             return True
-        return any(fnmatch.fnmatch(name, glob) or fnmatch.fnmatch(path, glob) for glob in self._ignore)
+        return bool(self._ignore) and any(
+            fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in self._ignore
+        )
 
 
 def _check_extension(name: str, path: str) -> None:
