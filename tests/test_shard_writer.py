@@ -218,6 +218,16 @@ def test_a_file_that_is_not_what_was_checked_fails_the_run_by_name_and_leaves_no
     assert run.files() == []
 
 
+@pytest.mark.parametrize("spoil", [pathlib.Path.unlink, become_folder, lambda path: path.write_bytes(b"")])
+def test_a_file_is_named_on_one_line_whatever_its_path_holds(tmp_path, spoil):
+    run = Run(tmp_path)
+    run.add("cat/a\nb.jpg", b"an image", spooled=False)
+    spoil(run.root / "cat/a\nb.jpg")
+    with pytest.raises(RunError) as caught:
+        run.write()
+    assert str(caught.value).isprintable()
+
+
 def test_without_checksums_another_size_is_noticed_and_other_bytes_are_not(tmp_path):
     run = Run(tmp_path, check="none")
     run.add(FILE, b"the second image", spooled=False)

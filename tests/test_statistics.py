@@ -181,3 +181,10 @@ def test_dead_letters_are_described_a_line_each():
     cases = [("none", 0, ""), ("two", 2, "".join(lines[:2])), ("seven", 7, "".join(lines) + "\n  - and 2 more")]
     for case, num, expected in cases:
         assert count_letters(letters[:num]).describe() == expected, case
+
+
+def test_a_dead_letter_is_described_on_one_line_whatever_its_path_holds():
+    # Else the rest is lost where a worker process hands over its traceback, and a terminal obeys what is in a name.
+    for case, path in (("a line end", "cat/a\nb.jpg"), ("a return", "cat/a\rb.jpg"), ("an escape", "cat/a\x1b[2Jb.jpg")):
+        described = count_letters([DeadLetter(path, "check", "bad_image", "0 bytes")]).describe()
+        assert described.removeprefix("\n  - ").isprintable(), case

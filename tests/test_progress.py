@@ -1,0 +1,40 @@
+"""Counts of several processes add up, and become bars."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from beam_pipelines import progress
+from beam_pipelines.progress import Counts, read_counts
+
+
+def test_counts_of_every_process_add_up(tmp_path):
+    directory = str(tmp_path / "progress")
+    progress.count(directory, listed=5)
+    progress.count(directory, listed=2, listing_done=1)
+    code = f"from beam_pipelines import progress; progress.count({directory!r}, checked=3, dead_letters=1)"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=_environment())
+    assert read_counts(directory) == Counts(listed=7, listing_done=1, checked=6, written=0, dead_letters=2)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(pathlib.Path(progress.__file__).parents[1])}
+
+
+def test_nothing_is_counted_where_no_run_is(tmp_path):
+    assert read_counts(str(tmp_path / "nowhere")) == Counts()
+
+
+def test_totals_are_shown_only_once_they_are_known():
+    cases = {
+        "while listing": (Counts(listed=5), [(5, None), (0, None), (0, None)]),
+        "while checking": (Counts(listed=9, listing_done=1, checked=4), [(9, 9), (4, 9), (0, None)]),
+        "while writing": (
+            Counts(listed=9, listing_done=1, checked=9, dead_letters=2, written=3),
+            [(9, 9), (9, 9), (3, 7)],
+        ),
+    }
+    for case, (counts, expected) in cases.items():
+        assert [(done, total) for done, total, _ in progress._stages(counts)] == expected, case
