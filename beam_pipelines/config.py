@@ -40,7 +40,7 @@ class PrepareConfig:
             `DEFAULT_SPLITS`, unless the input has split folders.
         split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
         num_shards: Shards of the whole data set, or of each split by name; None: by size.
-        shard_bytes: The size that a shard should not exceed; None: see `ranks.choose_num_shards`.
+        shard_bytes: Image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
@@ -120,7 +120,7 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
 
 def _decimal(fraction: Fraction) -> str:
     """Exact enough to show, and of any size, which a float is not."""
-    return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):g}"
+    return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:

@@ -4,6 +4,8 @@ import dataclasses
 import json
 from typing import Iterable, NamedTuple
 
+from beam_pipelines.errors import printable
+
 
 NUM_SHOWN = 5
 
@@ -45,7 +47,7 @@ class DeadLetterCount:
 
     def describe(self) -> str:
         """A line for each of the first few, and how many more there are."""
-        lines = [f"\n  - {letter.path}: {letter.message} ({letter.stage})" for letter in self.first]
+        lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
         more = self.num - len(self.first)
         return "".join(lines) + (f"\n  - and {more} more" if more else "")
 

@@ -1,7 +1,17 @@
 """The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
 
+import os
 import re
 from typing import Iterator
+
+# What would break a line: control characters, and Unicode's line and paragraph separators.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def printable(path: str) -> str:
+    """A path as a message shows it: on one line, whatever bytes it is of."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class UserError(ValueError):

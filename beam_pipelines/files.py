@@ -4,6 +4,8 @@ import os
 import pathlib
 import uuid
 
+from beam_pipelines.errors import RunError
+
 # A serialized tf.train.Example is a protocol buffer, and ends at 2 GiB; no single training image comes near.
 MAX_FILE_BYTES = 1 << 30
 
@@ -30,7 +32,14 @@ def temporary_name(path: pathlib.Path) -> pathlib.Path:
 
 
 def write_file(path: pathlib.Path, data: bytes) -> None:
-    """Writes under a temporary name and renames, so that a file is whole or not there."""
+    """Writes under a temporary name and renames, so that a file is whole or not there.
+
+    Raises:
+        RunError: It could not be written: the disk is full, say.
+    """
     temporary = temporary_name(path)
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise RunError(f"{path.name} could not be written: {error.strerror or error}") from error

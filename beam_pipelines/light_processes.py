@@ -29,6 +29,15 @@ from beam_pipelines.errors import RunError
 
 _LENGTH = struct.Struct("<Q")
 
+# This very package, which need not be installed; before what is, and behind the standard library.
+_CHILD = """
+import sys
+first_of_site = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
+sys.path.insert(first_of_site, sys.argv[1])
+from beam_pipelines.light_processes import run_child
+run_child(sys.argv[2:])
+"""
+
 # What a process imports when it starts, while its parent is still importing Beam.
 _PRELOADED = ("beam_pipelines.read_images", "beam_pipelines.shard_writer")
 
@@ -38,6 +47,7 @@ class LightProcesses:
 
     def __init__(self, num_processes: int) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future, bytes] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
         self._closed = False
         self._children = [_start_child() for _ in range(num_processes)]
         for child in self._children:
@@ -46,15 +56,18 @@ class LightProcesses:
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         """Runs `function(*args)` in one of the processes. What it raises, the future raises."""
         future: Future = Future()
-        if self._closed:
-            future.set_exception(RunError("the light processes have been stopped"))
-            return future
-        self._tasks.put((future, pickle.dumps((function, args), protocol=5)))
+        request = pickle.dumps((function, args), protocol=5)
+        with self._lock:  # so that no task comes after `close` has put the end into the queue
+            if self._closed:
+                future.set_exception(RunError("the light processes have been stopped"))
+            else:
+                self._tasks.put((future, request))
         return future
 
     def close(self) -> None:
         """Ends the processes; what is still running is lost."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
         for child in self._children:
             child.kill()
         for child in self._children:
@@ -138,12 +151,10 @@ def close_light_processes() -> None:
 
 def _start_child() -> subprocess.Popen:
     package_parent = str(pathlib.Path(__file__).resolve().parent.parent)
-    paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "beam_pipelines.light_processes", *_PRELOADED],  # -P: not from the user's folder
+        [sys.executable, "-P", "-c", _CHILD, package_parent, *_PRELOADED],  # -P: nothing from the user's folder
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )
 
 
@@ -170,12 +181,12 @@ def _read_message(stream: BinaryIO) -> bytes:
     return message
 
 
-def _run_child() -> None:
+def run_child(preloaded: list[str]) -> None:
     """Reads tasks from standard input until it ends; answers (succeeded, value or exception)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not reach the answers
-    for module in sys.argv[1:]:
+    for module in preloaded:
         importlib.import_module(module)
     while True:
         try:
@@ -199,7 +210,3 @@ def _answer(request: bytes) -> bytes:
             return pickle.dumps((False, error), protocol=5)
         except Exception:  # not everything that can be raised can be pickled
             return pickle.dumps((False, RuntimeError(f"{error!r}\n{note}")), protocol=5)
-
-
-if __name__ == "__main__":
-    _run_child()

@@ -44,6 +44,7 @@ def working_directory(config: PrepareConfig) -> Iterator[None]:
     known to be nobody's.
     """
     directory = pathlib.Path(config.working_directory)
+    missing = [parent for parent in directory.parents if not parent.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,6 +65,9 @@ def working_directory(config: PrepareConfig) -> Iterator[None]:
             raise
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):  # not empty: the output is in it
+                for parent in missing:
+                    parent.rmdir()
     finally:
         os.close(descriptor)
 

@@ -3,11 +3,11 @@
 Metrics of the local runner arrive only at the end, so each worker process keeps a file with its own counts.
 """
 
-import functools
 import os
 import pathlib
 import struct
 import threading
+import uuid
 from typing import NamedTuple
 
 
@@ -27,28 +27,25 @@ class Counts(NamedTuple):
 _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 
-class _CountsFile:
-    def __init__(self, directory: str) -> None:
-        path = pathlib.Path(directory)
-        path.mkdir(exist_ok=True)
-        self._descriptor = os.open(path / f"{os.getpid()}-{os.urandom(4).hex()}", os.O_CREAT | os.O_WRONLY, 0o600)
-        self._counts = Counts()
-        self._lock = threading.Lock()
-
-    def add(self, counts: Counts) -> None:
-        with self._lock:
-            self._counts = self._counts.plus(counts)
-            os.pwrite(self._descriptor, _COUNTS.pack(*self._counts), 0)
-
-
-@functools.lru_cache(maxsize=1)
-def _counts_file(directory: str) -> _CountsFile:
-    return _CountsFile(directory)
+# Progress directory -> this process's file in it, and what it says.
+_files: dict[str, tuple[pathlib.Path, Counts]] = {}
+_lock = threading.Lock()
 
 
 def count(directory: str, **counts: int) -> None:
     """Adds to this process's counts."""
-    _counts_file(directory).add(Counts(**counts))
+    with _lock:
+        path, total = _files.get(directory, (None, Counts()))
+        if path is None or not path.exists():  # the first of its run
+            path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
+            path.parent.mkdir(exist_ok=True)
+        total = total.plus(Counts(**counts))
+        _files[directory] = path, total
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
+        finally:
+            os.close(descriptor)
 
 
 def read_counts(directory: str) -> Counts:

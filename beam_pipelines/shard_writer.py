@@ -9,7 +9,7 @@ from typing import NamedTuple, Sequence
 
 import google_crc32c
 
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import RunError, printable
 from beam_pipelines.examples import ExampleEncoder
 from beam_pipelines.files import read_file, temporary_name, write_file
 from beam_pipelines.light_processes import shared
@@ -81,6 +81,8 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
             writer = RecordWriter(file)
             index_rows = _write_examples(context, references, reader, writer)
         os.replace(temporary, path)
+    except OSError as error:
+        raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
     index_path = pathlib.Path(context.directory, index)
@@ -129,11 +131,11 @@ class ImageReader:
         try:
             data = self._spool.read(spool, offset, num_bytes) if spool else read_file(f"{self._context.root}/{path}")
         except OSError as error:
-            raise RunError(f"{path} could not be read again to be written: {error.strerror or error}") from error
+            raise RunError(f"{printable(path)} could not be read again to be written: {error.strerror or error}") from error
         if len(data) == num_bytes and (not self._context.has_checksums or google_crc32c.value(data) == crc32c):
             return data
         raise RunError(
-            f"{path} changed between its check and its write: it had {num_bytes} bytes, and these {len(data)} differ"
+            f"{printable(path)} changed between its check and its write: it had {num_bytes} bytes, and these {len(data)} differ"
         )
 
 

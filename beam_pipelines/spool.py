@@ -4,6 +4,8 @@ import os
 import pathlib
 import threading
 
+from beam_pipelines.errors import RunError
+
 
 class SpoolWriter:
     """Appends image bytes to one file, which no other process and no other attempt writes to.
@@ -21,17 +23,23 @@ class SpoolWriter:
         self._lock = threading.Lock()  # the local runner may run bundles in threads of one process
 
     def append(self, data: bytes) -> int:
-        """Returns the offset at which `data` begins."""
+        """Returns the offset at which `data` begins; RunError if the disk is full."""
         with self._lock:
             offset = self._offset
-            self._file.write(data)
+            try:
+                self._file.write(data)
+            except OSError as error:
+                raise _write_error(error) from error
             self._offset += len(data)
             return offset
 
     def flush(self) -> None:
         """Makes what was appended readable for other processes: before its pointers leave this one."""
-        with self._lock:
-            self._file.flush()
+        try:
+            with self._lock:
+                self._file.flush()
+        except OSError as error:
+            raise _write_error(error) from error
 
     def is_removed(self) -> bool:
         """Whether the run that it belonged to is over."""
@@ -39,6 +47,10 @@ class SpoolWriter:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _write_error(error: OSError) -> RunError:
+    return RunError(f"the spool could not be written: {error.strerror or error}")
 
 
 _writers: dict[str, SpoolWriter] = {}

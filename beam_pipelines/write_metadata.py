@@ -91,6 +91,7 @@ def publish(
 def _move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
     """One rename. With `--overwrite` the old data set steps aside first, and is removed last."""
     old = output.with_name(f"{output.name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed between the next lines
     if output.exists():
         os.replace(output, old)
     os.replace(directory, output)

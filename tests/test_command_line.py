@@ -103,6 +103,8 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "wrong fraction": ([*given, "--max_bad_fraction", "2"], "--max_bad_fraction=2.0"),
         "wrong seed": ([*given, "--seed", "-1"], "--seed=-1: expected"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b: expected"),
+        "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "has no readable image"),
+        "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt: Not a directory"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
@@ -117,6 +119,7 @@ def write_wrong_inputs() -> None:
     for name in ("empty", "hollow/rose", "taken", "gap/tulip"):
         (here / name).mkdir(parents=True)
     (here / "taken/file").write_text("mine")
+    (here / "flowers.txt").write_text("mine")
     write_class_folders(here / "gap", {"rose": 3})
     write_class_folders(here / "notes", {"rose": 3})
     (here / "notes/rose/notes.txt").write_text("hello")

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -21,6 +22,14 @@ def test_counts_of_every_process_add_up(tmp_path):
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(progress.__file__).parents[1])}
+
+
+def test_a_second_run_in_one_process_counts_from_nothing(tmp_path):
+    directory = tmp_path / "progress"
+    for run in range(2):
+        progress.count(str(directory), written=3)
+        assert read_counts(str(directory)).written == 3, run
+        shutil.rmtree(directory)
 
 
 def test_nothing_is_counted_where_no_run_is(tmp_path):

@@ -6,7 +6,8 @@
 | `animals/cat/1.jpg` | class `animals/cat`: the folder's path is the class name |
 | `train/cat/1.jpg` | split `train`, class `cat`; `val` and `valid` mean `validation`, `testing` means `test` |
 | names in another Unicode form | key and class name are in NFC, the same on every system |
-| a name that is not UTF-8 | dead letter |
+| a file whose name is not UTF-8 | dead letter |
+| a folder whose name is not UTF-8, or not on one line | the run is refused |
 | a link to a file in the folder | like the file; it keeps its own key |
 | a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
@@ -16,19 +17,16 @@
 import fnmatch
 import glob
 import os
-import re
 import unicodedata
 from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.splits import SPLIT_FOLDERS
 
-# What would break a line: control characters, and Unicode's line and paragraph separators.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
 
 
@@ -83,7 +81,7 @@ class ImageFolder:
             split = SPLIT_FOLDERS.get(name.lower(), name)
             if not NAME_PATTERN.fullmatch(split):
                 raise UserError(
-                    f"--input={self.root}: split folder {_printable(name)!r}: expected letters, digits and '_', a letter first"
+                    f"--input={self.root}: split folder {printable(name)!r}: expected letters, digits and '_', a letter first"
                 )
             parent = _Folder(os.path.join(self.root, name), f"{name}/", split, "")
             if os.path.islink(parent.path):
@@ -121,7 +119,7 @@ class ImageFolder:
                 else:
                     _check_extension(entry.name, path)
                     raise UserError(
-                        f"--input={self.root}: image {_printable(path)!r} lies beside the class folders; "
+                        f"--input={self.root}: image {printable(path)!r} lies beside the class folders; "
                         "expected CLASS/IMAGE"
                     )
         return names
@@ -132,10 +130,10 @@ class ImageFolder:
 
     def _list(self, folder: _Folder) -> Iterator[LabeledImage | DeadLetter]:
         if os.path.islink(folder.path):
-            yield DeadLetter(_printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
+            yield DeadLetter(printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
             return
-        if not _is_text(folder.label) or _CONTROL.search(folder.label):
-            raise UserError(f"class folder {_printable(folder.relative)!r}: expected a name in UTF-8, on one line")
+        if not _is_text(folder.label) or CONTROL.search(folder.label):
+            raise UserError(f"class folder {printable(folder.relative)!r}: expected a name in UTF-8, on one line")
         label = _nfc(folder.label)
         num_files, has_folders = 0, False
         with self._scan(folder) as entries:
@@ -152,11 +150,11 @@ class ImageFolder:
         if num_files:
             self.labels.add(label)
         elif not has_folders:
-            self._empty[label] = _printable(folder.relative)
+            self._empty[label] = printable(folder.relative)
 
     def _list_file(self, entry: os.DirEntry, path: str, label: str, split: str | None) -> LabeledImage | DeadLetter:
         if not (path.isascii() or _is_text(path)):
-            return DeadLetter(_printable(path), "list", "not_utf8", "the file's name is not UTF-8")
+            return DeadLetter(printable(path), "list", "not_utf8", "the file's name is not UTF-8")
         if not entry.is_file(follow_symlinks=False):
             refusal = self._refuse_special(entry)
             if refusal:
@@ -179,7 +177,7 @@ class ImageFolder:
         try:
             return os.scandir(folder.path)
         except OSError as error:
-            name = _printable(folder.relative) or self.root
+            name = printable(folder.relative) or self.root
             raise UserError(f"--input={self.root}: folder {name!r} cannot be read: {error.strerror}") from error
 
     def _is_ignored(self, name: str, path: str) -> bool:
@@ -196,8 +194,8 @@ def _check_extension(name: str, path: str) -> None:
     if extension.lower() not in IMAGE_EXTENSIONS:
         pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
         raise UserError(
-            f"{_printable(path)}: unknown extension {_printable(extension)!r}; expected {', '.join(IMAGE_EXTENSIONS)} "
-            f"(--ignore='{_printable(pattern)}' leaves such files out)"
+            f"{printable(path)}: unknown extension {printable(extension)!r}; expected {', '.join(IMAGE_EXTENSIONS)} "
+            f"(--ignore='{printable(pattern)}' leaves such files out)"
         )
 
 
@@ -211,9 +209,3 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:  # bytes that are not UTF-8 come as lone surrogates
         return False
     return True
-
-
-def _printable(path: str) -> str:
-    """On one line, whatever bytes it is of."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
