@@ -1,7 +1,7 @@
 """Light processes: the plain part of the work on every core, without a second copy of Beam.
 
-A Beam worker process costs seconds to start and 160 MB; one of these costs 0.2 s and 40 MB, because it imports nothing but
-the function that it is asked to run. Threads would be lighter still, and lose on small images.
+A Beam worker process costs seconds to start and 160 MB; one of these costs 0.2 s and 50 MB, because it imports neither
+Beam nor TensorFlow. Threads would be lighter still, and lose on small images.
 
 Why not `concurrent.futures` or loky: the first imports the user's `__main__` again in each child (an unguarded
 script would run twice), and children of the second outlive a parent that is killed. Here a child lives exactly as long as its

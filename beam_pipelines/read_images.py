@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from fractions import Fraction
-from typing import Mapping, NamedTuple
+from typing import Mapping, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -17,7 +17,7 @@ from beam_pipelines.ranks import shuffle_orders
 from beam_pipelines.references import ROW, References, unpack_images
 from beam_pipelines.splits import SplitByKey
 from beam_pipelines.spool import SpoolWriter, spool_writer
-from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, ImageStatistics, SplitStatistics
+from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, ImageStatistics, PixelSums, SplitStatistics
 
 # Reading a tiny file a second time, to write it, costs more than keeping its bytes; of a larger one, less.
 SPOOL_BELOW_BYTES = 16 << 10
@@ -74,7 +74,7 @@ class _Image(NamedTuple):
 
     format: str
     reencoded: str
-    pixels: np.ndarray | None
+    pixels: PixelSums | None
     num_bytes: int
     crc32c: int
     height: int
@@ -93,14 +93,28 @@ def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
     key_bytes = [key.encode() for key in keys]
     orders = shuffle_orders(context.seed, key_bytes)
     sampled = (orders < np.uint64(context.sample_below)).tolist()
+    images, kept, dead_letters = _measure(context, paths, sampled)
+    rows = np.zeros(len(kept), ROW)
+    rows["order"] = orders[kept]
+    rows["split"] = _split_positions(context, [key_bytes[index] for index in kept], [splits[index] for index in kept])
+    rows["label"] = [context.labels[labels[index]] for index in kept]
+    for name, column in zip(_ROW_COLUMNS, list(zip(*images))[3:]):
+        rows[name] = column
+    own_paths = [b"" if paths[index] == keys[index] else paths[index].encode() for index in kept]
+    references = References(rows, [key_bytes[index] for index in kept], own_paths)
+    return ReadBatch(references.pack(), _count(images, rows, dead_letters), dead_letters)
+
+
+def _measure(
+    context: ReadContext, paths: Sequence[str], sampled: Sequence[bool]
+) -> tuple[list[_Image], list[int], list[DeadLetter]]:
+    """The images that are fit, their positions in `paths`, and the others."""
     if context.check == "none":
         measure = functools.partial(_stat_image, context)
     else:
         spool = spool_writer(context.spool_directory)
         measure = functools.partial(_read_image, context, spool)
-    images: list[_Image] = []
-    kept: list[int] = []
-    dead_letters: list[DeadLetter] = []
+    images, kept, dead_letters = [], [], []
     for index, path in enumerate(paths):
         image = measure(path, sampled[index])
         if isinstance(image, DeadLetter):
@@ -110,15 +124,7 @@ def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
             kept.append(index)
     if context.check != "none":
         spool.flush()
-    rows = np.zeros(len(kept), ROW)
-    rows["order"] = orders[kept]
-    rows["split"] = _split_positions(context, [key_bytes[index] for index in kept], [splits[index] for index in kept])
-    rows["label"] = [context.labels[labels[index]] for index in kept]
-    for name, column in zip(_ROW_COLUMNS, list(zip(*images))[3:]):
-        rows[name] = column
-    names = [b"" if paths[index] is keys[index] or paths[index] == keys[index] else paths[index].encode() for index in kept]
-    references = References(rows, [key_bytes[index] for index in kept], names)
-    return ReadBatch(references.pack(), _count(images, rows, dead_letters), dead_letters)
+    return images, kept, dead_letters
 
 
 def _read_image(context: ReadContext, writer: SpoolWriter, path: str, sampled: bool) -> _Image | DeadLetter:
@@ -134,9 +140,11 @@ def _read_image(context: ReadContext, writer: SpoolWriter, path: str, sampled: b
     if checked.encoded is not None or len(data) < SPOOL_BELOW_BYTES:
         data = data if checked.encoded is None else checked.encoded
         spool, offset = writer.spool, writer.append(data)
+    # Summed here and now: the pixels of a batch of photographs would be gigabytes.
+    pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
     crc32c = google_crc32c.value(data)
     return _Image(
-        checked.format, checked.reencoded, checked.pixels, len(data), crc32c, checked.height, checked.width, spool, offset
+        checked.format, checked.reencoded, pixels, len(data), crc32c, checked.height, checked.width, spool, offset
     )
 
 
@@ -174,5 +182,5 @@ def _count(images: list[_Image], rows: np.ndarray, dead_letters: list[DeadLetter
         split.labels.update(dict(zip(labels.tolist(), counts.tolist())))
     for image, position in zip(images, rows["split"].tolist()):
         if image.pixels is not None:
-            statistics.splits[position].pixels.add(image.pixels)
+            statistics.splits[position].pixels.merge(image.pixels)
     return statistics

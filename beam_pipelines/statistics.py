@@ -32,13 +32,12 @@ class PixelSums:
     sums: tuple[int, ...] = (0, 0, 0)
     squares: tuple[int, ...] = (0, 0, 0)
 
-    def add(self, pixels: np.ndarray) -> None:
-        """Adds one image, uint8 [height, width, 3]."""
+    @classmethod
+    def of(cls, pixels: np.ndarray) -> "PixelSums":
+        """Of one image, uint8 [height, width, 3]."""
         step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
         values = pixels[::step, ::step].reshape(-1, 3).astype(np.int64)
-        self.merge(
-            PixelSums(1, len(values), tuple(values.sum(axis=0).tolist()), tuple((values**2).sum(axis=0).tolist()))
-        )
+        return cls(1, len(values), tuple(values.sum(axis=0).tolist()), tuple((values**2).sum(axis=0).tolist()))
 
     def merge(self, other: "PixelSums") -> None:
         self.num_images += other.num_images

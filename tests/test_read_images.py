@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import tracemalloc
 from collections import Counter
 from fractions import Fraction
 from typing import Any, Mapping, Sequence
@@ -292,7 +293,7 @@ def test_statistics_are_of_the_images_as_they_will_be_stored(tmp_path):
         assert split.labels == Counter(LABELS.index(path.split("/")[0]) for path in paths), position
         expected = PixelSums()
         for path in paths:
-            expected.add(check_image(GOOD[path], "strict", full_scale=True).pixels)
+            expected.merge(PixelSums.of(check_image(GOOD[path], "strict", full_scale=True).pixels))
         assert split.pixels == expected, position
     assert merged.dead_letters.num == 1
 
@@ -304,6 +305,17 @@ def test_a_header_check_knows_formats_and_sizes_and_no_pixels(tmp_path):
     assert statistics.splits[0].pixels.to_json() is None
 
 
+def test_sampled_pixels_are_not_kept(tmp_path):
+    photograph = jpeg(0, 1500, 2000)  # 9 MB of pixels
+    folder = Folder(tmp_path, {f"cat/{index}.jpg": photograph for index in range(8)}, num_inputs=8)
+    tracemalloc.start()
+    try:
+        assert folder.read().statistics.splits[0].pixels.num_images == 8
+        assert tracemalloc.get_traced_memory()[1] < 4 * 9_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_the_pixel_sample_depends_on_seed_and_key_alone(tmp_path):
     num_inputs = 20 * NUM_PIXEL_SAMPLES  # of which 200 are here: about 10 of them are in the sample
     contents = {f"cat/{index}.png": png(index, 4, 4) for index in range(200)}
@@ -313,7 +325,7 @@ def test_the_pixel_sample_depends_on_seed_and_key_alone(tmp_path):
     assert 3 < len(in_sample) < 25
     expected = PixelSums()
     for path in in_sample:
-        expected.add(check_image(contents[path], "strict", full_scale=True).pixels)
+        expected.merge(PixelSums.of(check_image(contents[path], "strict", full_scale=True).pixels))
     cases = [
         ("one batch", [folder.paths]),
         ("backwards", [folder.paths[::-1]]),

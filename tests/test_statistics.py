@@ -119,8 +119,7 @@ def counted(picture: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("picture", [picture for _, picture in PICTURES], ids=[name for name, _ in PICTURES])
 def test_mean_and_variance_are_numpys_over_the_same_pixels(picture):
-    sums = PixelSums()
-    sums.add(picture)
+    sums = PixelSums.of(picture)
     found = sums.to_json()
     assert (found["num_images"], found["num_pixels"]) == (1, len(counted(picture)))
     assert found["mean"] == pytest.approx(counted(picture).mean(axis=0), rel=1e-12)
@@ -128,10 +127,9 @@ def test_mean_and_variance_are_numpys_over_the_same_pixels(picture):
 
 
 def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
-    sums, parts = PixelSums(), [PixelSums() for _ in PICTURES]
-    for part, (_, picture) in zip(parts, PICTURES):
-        sums.add(picture)
-        part.add(picture)
+    sums, parts = PixelSums(), [PixelSums.of(picture) for _, picture in PICTURES]
+    for part in parts:
+        sums.merge(part)
     pixels = np.concatenate([counted(picture) for _, picture in PICTURES])
     found = sums.to_json()
     assert found["mean"] == pytest.approx(pixels.mean(axis=0), rel=1e-12)
