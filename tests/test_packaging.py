@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import venv
 import zipfile
 from typing import NamedTuple
@@ -174,3 +175,14 @@ def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def test_every_requirement_of_a_worker_and_a_trainer_is_pinned_within_its_bounds():
+    lines = (CHECKOUT / "deploy" / "constraints.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    for text in (*project["dependencies"], *project["optional-dependencies"]["beam"]):
+        requirement = Requirement(text)
+        if requirement.name == "setuptools":  # of whoever builds, not of what runs
+            continue
+        assert requirement.specifier.contains(pins[requirement.name.lower()]), text
