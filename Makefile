@@ -29,9 +29,9 @@ test: .venv/test.stamp
 .venv/%.stamp: pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or later as python3.11 or python3; found neither" >&2; exit 1; }
 	@echo "Installing recordmill[$*] into .venv; the first time takes some minutes"
-	$(if $(wildcard .venv/*.stamp),,rm -rf .venv && $(MAKE_VENV))
-	rm -f .venv/*.stamp
-	$(INSTALL) -e '.[$*]'
+	@$(if $(wildcard .venv/*.stamp),,rm -rf .venv && $(MAKE_VENV))
+	@rm -f .venv/*.stamp
+	@$(INSTALL) -e '.[$*]'
 	@touch $@
 
 clean:

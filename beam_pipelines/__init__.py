@@ -1,16 +1,16 @@
 """Turns a heap of images and labels into a globally shuffled, sharded TFRecord data set, with Apache Beam.
 
-The modules, in the order in which data meets them:
+The modules, in the order in which data meets them; what stands in brackets is plain, without Beam:
 
-    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions
-    config             PrepareConfig and its parts
-    launch             one run from outside: the output's lock, the runner, errors, the summary
+    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (config)
+    launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
     pipeline           prepare(root, config): the whole graph on one page
-    sources            what lists the inputs, one module per source
-    prepare_images     PrepareImages: reads and checks images (read_images, images, splits, spool: plain)
-    shuffle            GlobalShuffle: gives each example its exact rank (ranks: plain)
-    write_shards       WriteShards: writes each shard in rank order (shard_writer, examples: plain)
-    write_metadata     WriteMetadata: statistics, dead letters, and the manifest last
+    list_images        ListImages: the inputs, a batch to an element  (sources, one module each)
+    prepare_images     PrepareImages: reads and checks images  (read_images, images, image_headers, splits, spool)
+    shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
+    write_shards       WriteShards: writes each shard in rank order  (shard_writer, examples, quality)
+    write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters)
 
-`references` is what travels between them, `light_processes` runs the plain parts on every core.
+`references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `light_processes` runs the
+plain parts on every core, `files` reads and writes, and `summary` says at the end what came out.
 """

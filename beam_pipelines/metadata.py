@@ -2,6 +2,7 @@
 
 from typing import Any, Mapping, Sequence
 
+from beam_pipelines.config import PrepareConfig
 from beam_pipelines.quality import shuffle_quality
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
@@ -9,6 +10,21 @@ from beam_pipelines.statistics import ImageStatistics, SplitStatistics
 from tf_input.dataset_format import Feature, Manifest
 
 _TFDS = "tensorflow_datasets.core.features"
+
+
+def make_manifest(
+    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[WrittenShard]], num_dead_letters: int
+) -> Manifest:
+    """The manifest of a data set whose shards are written, each split's in order."""
+    return Manifest(
+        name=config.name,
+        seed=config.seed,
+        schema=config.schema,
+        label_names=listing.label_names,
+        splits={split: tuple(shard.info for shard in shards[split]) for split in listing.splits},
+        num_inputs=listing.num_inputs,
+        num_dead_letters=num_dead_letters,
+    )
 
 
 def dataset_info(manifest: Manifest) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
 from tf_input import dataset_format
-from tf_input.dataset_format import Manifest, to_json
+from tf_input.dataset_format import to_json
 
 
 class WriteMetadata(beam.PTransform):
@@ -61,15 +61,7 @@ def publish(
         split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
         for split in listing.splits
     }
-    manifest = Manifest(
-        name=config.name,
-        seed=config.seed,
-        schema=config.schema,
-        label_names=listing.label_names,
-        splits={split: tuple(shard.info for shard in by_split[split]) for split in listing.splits},
-        num_inputs=listing.num_inputs,
-        num_dead_letters=len(dead_letters),
-    )
+    manifest = metadata.make_manifest(config, listing, by_split, len(dead_letters))
     files = {
         dataset_format.DATASET_INFO: to_json(metadata.dataset_info(manifest)),
         dataset_format.FEATURES: to_json(metadata.features(manifest)),

@@ -203,7 +203,7 @@ def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_
 @pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     photograph = jpeg(0, 240, 320)
-    write_files(tmp_path / "in", {f"{label}/{index}.jpg": photograph for label in ("ant", "bee") for index in range(1500)})
+    write_files(tmp_path / "in", {f"{label}/{index}.jpg": photograph for label in ("ant", "bee") for index in range(2500)})
     command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
     run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
     wait_for(lambda: list(tmp_path.glob("out.incomplete/*.tmp")) + list(tmp_path.glob("out.incomplete/.*.tmp")))
