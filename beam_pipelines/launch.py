@@ -36,8 +36,9 @@ def run_prepare(config: PrepareConfig, options: PipelineOptions, *, overwrite: b
         RunError: The run failed for a reason that the user can see.
     """
     check_paths(config, overwrite)
-    # Workers and light processes need not have this process's working directory.
-    config = dataclasses.replace(config, input=os.path.abspath(config.input), output=os.path.abspath(config.output))
+    # Workers and light processes need not have this process's working directory; and where the output is a link, what it
+    # points to is replaced, not the link.
+    config = dataclasses.replace(config, input=os.path.abspath(config.input), output=os.path.realpath(config.output))
     logging.getLogger("apache_beam.runners.common").addFilter(_quiet_user_errors)
     run_info = make_run_info(config, options)
     with working_directory(config):

@@ -243,6 +243,15 @@ def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(s
     assert left_in(tmp_path) == ["in", "out"]
 
 
+def test_promise_4_overwriting_through_a_link_replaces_what_it_points_to(source, tmp_path):
+    (tmp_path / "disk").mkdir()
+    assert prepare(source, tmp_path / "disk" / "real") == 0
+    (tmp_path / "out").symlink_to("disk/real")
+    assert prepare(source, tmp_path / "out", "--overwrite", "--seed", "3") == 0
+    assert (tmp_path / "out").is_symlink() and left_in(tmp_path / "disk") == ["real"]
+    assert dataset_format.read_manifest(tmp_path / "disk" / "real").seed == 3
+
+
 def test_promise_4_a_file_that_changes_between_its_check_and_its_write_fails_the_run_by_name(
     tmp_path, monkeypatch, capsys
 ):
