@@ -205,7 +205,14 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     photograph = jpeg(0, 240, 320)
     write_files(tmp_path / "in", {f"{label}/{index}.jpg": photograph for label in ("ant", "bee") for index in range(2500)})
     command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
-    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+    run = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children would ignore it
+    )
     wait_for(lambda: list(tmp_path.glob("out.incomplete/*.tmp")) + list(tmp_path.glob("out.incomplete/.*.tmp")))
     run.send_signal(sent)
     _, message = run.communicate(timeout=60)
