@@ -53,9 +53,9 @@ def working_directory(config: PrepareConfig) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(descriptor), os.stat(directory)):
+            if not _is_same(descriptor, directory):
                 raise BlockingIOError  # it has just become another run's output
-        except (BlockingIOError, FileNotFoundError):
+        except BlockingIOError:
             raise UserError(f"--output={config.output}: another run is writing to it") from None
         _empty(directory)
         try:
@@ -64,12 +64,17 @@ def working_directory(config: PrepareConfig) -> Iterator[None]:
             close_light_processes()  # so that nobody writes into what is removed
             raise
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            if _is_same(descriptor, directory):  # else it is the output by now, and another run may have made a new one
+                shutil.rmtree(directory, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: the output is in it
                 for parent in missing:
                     parent.rmdir()
     finally:
         os.close(descriptor)
+
+
+def _is_same(descriptor: int, directory: pathlib.Path) -> bool:
+    return directory.exists() and os.path.samestat(os.fstat(descriptor), os.stat(directory))
 
 
 def _empty(directory: pathlib.Path) -> None:

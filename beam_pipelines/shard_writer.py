@@ -5,7 +5,7 @@ import functools
 import os
 import pathlib
 import struct
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 

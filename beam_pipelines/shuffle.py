@@ -4,7 +4,7 @@ Beam's Reshuffle and a GroupByKey on random keys shuffle nothing on the local ru
 alone (`ranks`); the runner's shuffle only brings together what belongs together.
 """
 
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np

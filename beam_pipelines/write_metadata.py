@@ -70,21 +70,26 @@ def publish(
         dataset_format.STATISTICS: to_json(metadata.statistics(images, listing, by_split)),
         dataset_format.DEAD_LETTERS: to_json_lines(dead_letters),
         dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
-        dataset_format.MANIFEST: manifest.to_json(),  # last: from here on it is a data set
     }
     for name, text in files.items():
         write_file(directory / name, text.encode())
     for scratch in (config.spool_directory, config.progress_directory):
         shutil.rmtree(scratch, ignore_errors=True)
-    _move_into_place(directory, pathlib.Path(config.output))
+    write_file(directory / dataset_format.MANIFEST, manifest.to_json().encode())  # last: from here on it is a data set
+    move_into_place(directory, pathlib.Path(config.output))
     return config.name
 
 
-def _move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """One rename. With `--overwrite` the old data set steps aside first, and is removed last."""
+def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
+    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last."""
     old = output.with_name(f"{output.name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed between the next lines
     if output.exists():
+        shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed right here
         os.replace(output, old)
-    os.replace(directory, output)
+    try:
+        os.replace(directory, output)
+    except BaseException:  # Ctrl-C too
+        if old.exists() and not output.exists():
+            os.replace(old, output)
+        raise
     shutil.rmtree(old, ignore_errors=True)
