@@ -4,7 +4,6 @@ Beam is imported only once our own flags are right: a typing error is answered a
 """
 
 import argparse
-import dataclasses
 import gc
 import importlib.metadata
 import logging
@@ -14,8 +13,9 @@ import signal
 import sys
 from typing import NoReturn
 
-from beam_pipelines.config import CHECKS, DEFAULT_SPLITS, PrepareConfig, parse_num_shards, parse_size, parse_splits
+from beam_pipelines.config import CHECKS, DEFAULT_SPLITS, PAYLOADS, PrepareConfig, parse_num_shards, parse_size, parse_splits
 from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
 
@@ -55,8 +55,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = prepare.add_argument
     splits = ",".join(f"{split}={float(fraction):g}" for split, fraction in DEFAULT_SPLITS.items())
-    add("--input", required=True, metavar="FOLDER", help="class folders, or split folders of class folders")
-    add("--output", required=True, metavar="OUT", help="the directory that becomes the data set")
+    add(
+        "--input",
+        required=True,
+        metavar="FOLDER",
+        help="class folders, or split folders of class folders: a path, or a gs:// or s3:// URL",
+    )
+    add("--output", required=True, metavar="OUT", help="the directory that becomes the data set: a path or URL too")
     add("--name", help="of the data set; its shards begin with it (default: from OUT)")
     add("--seed", type=int, default=0, help="of the shuffle: another seed, another permutation (default: 0)")
     add("--splits", metavar="NAME=SHARE,...", help=f"shares that add up to 1 (default: {splits}, or the split folders)")
@@ -78,6 +83,20 @@ def make_parser() -> argparse.ArgumentParser:
         help="fail if more of the inputs are refused (default: 0.01)",
     )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
+    add(
+        "--shuffle_payload",
+        choices=PAYLOADS,
+        default="auto",
+        help="what goes through the runner's shuffle: pointer: references, and each image is read again to be written; inline: "
+        "the images' bytes too, and each is read once. auto: inline where a cluster reads from an object store, "
+        "else pointer (default: auto; the same bytes come out)",
+    )
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="a cluster's workers see the local paths that are given (NFS, Lustre, Filestore)",
+    )
+    add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     return parser
 
@@ -102,6 +121,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),
         check=arguments.check,
         max_bad_fraction=arguments.max_bad_fraction,
+        shuffle_payload=arguments.shuffle_payload,
         ignore=tuple(arguments.ignore),
     )
 
@@ -129,19 +149,23 @@ def main(argv: list[str] | None = None) -> int:
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_config(arguments)
-    check_paths(config, arguments.overwrite)
-    if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
-        light_processes(num_cores())  # they start while Beam is imported
+    if not is_remote(config.input) and not is_remote(config.output):
+        check_paths(config, arguments.overwrite)
+        if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
+            light_processes(num_cores())  # they start while Beam is imported
 
     logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
     from beam_pipelines import launch, summary
 
     logging.disable(logging.NOTSET)
-    options = launch.parse_pipeline_options(beam_flags)
-    if launch.uses_light_processes(options):
-        config = dataclasses.replace(config, num_processes=num_cores())
-    launch.run_prepare(config, options, overwrite=arguments.overwrite)
-    print(summary.describe(config.output))
+    job = launch.run_prepare(
+        config,
+        launch.parse_pipeline_options(beam_flags),
+        overwrite=arguments.overwrite,
+        shared_filesystem=arguments.shared_filesystem,
+        wait=arguments.wait,
+    )
+    print(job or summary.describe(config.output))
 
 
 def _interrupt(*unused: object) -> NoReturn:

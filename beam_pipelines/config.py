@@ -1,16 +1,17 @@
 """PrepareConfig and its parts: frozen, checked on construction, no I/O."""
 
 import dataclasses
-import os
 import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Mapping
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.files import is_remote
 from tf_input.dataset_format import Feature
 
 CHECKS = ("strict", "decode", "header", "none")
+PAYLOADS = ("auto", "pointer", "inline")
 
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
@@ -32,8 +33,8 @@ class PrepareConfig:
     """What `recordmill prepare` is to do.
 
     Attributes:
-        input: The folder of images.
-        output: The directory that the data set becomes.
+        input: The folder of images, a path or a `gs://` or `s3://` URL.
+        output: The directory that the data set becomes, likewise.
         name: Name of the data set; its shards begin with it.
         seed: Key of the global shuffle; another seed, another permutation.
         splits: Split name -> its share of the examples; the shares sum to 1. None: by
@@ -44,7 +45,10 @@ class PrepareConfig:
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
+        shuffle_payload: What goes through the runner's shuffle: one of `PAYLOADS`; `auto` is for `engines` to settle.
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+        is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
+        progress_directory: Where workers count what they have done; empty: nobody is there to look.
     """
 
     input: str
@@ -58,12 +62,16 @@ class PrepareConfig:
     check: str = "strict"
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
+    shuffle_payload: str = "pointer"
     num_processes: int = 0
+    is_output_new: bool = False
+    progress_directory: str = ""
 
     def __post_init__(self) -> None:
         _require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
         _require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         _require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
+        _require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
         _require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
         _require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
         if self.shard_bytes is not None:
@@ -77,24 +85,29 @@ class PrepareConfig:
         for count in _counts(self.num_shards):
             _require(count > 0, "--num_shards", count, "1 or more")
 
-
     @property
     def schema(self) -> tuple[Feature, ...]:
         """Without a check nothing is known of an image's size."""
         return tuple(f for f in _SCHEMA if self.check != "none" or f.name not in ("height", "width"))
 
     @property
-    def working_directory(self) -> str:
-        """Where the data set is until it is whole. It lies beside the output, so that it moves there by one rename."""
+    def is_inline(self) -> bool:
+        """Whether image bytes go through the runner's shuffle."""
+        return self.shuffle_payload == "inline"
+
+    @property
+    def scratch_directory(self) -> str:
+        """What is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
         return f"{self.output}.incomplete"
 
     @property
-    def spool_directory(self) -> str:
-        return os.path.join(self.working_directory, "spool")
+    def working_directory(self) -> str:
+        """Where the data set is until it is whole."""
+        return self.output if is_remote(self.output) and self.is_output_new else self.scratch_directory
 
     @property
-    def progress_directory(self) -> str:
-        return os.path.join(self.working_directory, "progress")
+    def spool_directory(self) -> str:
+        return f"{self.scratch_directory}/spool"
 
 
 def _require(condition: object, option: str, value: object, expected: str) -> None:

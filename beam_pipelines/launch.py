@@ -3,50 +3,82 @@
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import logging
 import os
 import platform
+import re
 import sys
+import tempfile
 import time
-from typing import Any
+from typing import Any, Iterator
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, WorkerOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineResult, PipelineState
 
+from beam_pipelines import dataflow, engines
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
-from beam_pipelines.output_directory import check_paths, working_directory
+from beam_pipelines.counters import read_metrics
+from beam_pipelines.errors import RunError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.files import is_remote
+from beam_pipelines.output_directory import check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
-from beam_pipelines.progress import ProgressDisplay
+from beam_pipelines.progress import ProgressDisplay, read_counts
 
-LOCAL_RUNNERS = (None, "DirectRunner", "FnApiRunner")
+_SECRET = re.compile("key|secret|token|password|credential")
 
 _PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c")
 
 
-def run_prepare(config: PrepareConfig, options: PipelineOptions, *, overwrite: bool = False) -> None:
-    """Runs `prepare` and waits for it. Afterwards the data set is in place, whole, or nothing is.
+def run_prepare(
+    config: PrepareConfig,
+    options: PipelineOptions,
+    *,
+    overwrite: bool = False,
+    shared_filesystem: bool = False,
+    wait: bool = True,
+) -> str | None:
+    """Runs `prepare`. Afterwards the data set is in place, whole, or nothing is.
+
+    Args:
+        config: What to do.
+        options: How Beam is to do it.
+        overwrite: A data set at the output is replaced, once the new one is whole.
+        shared_filesystem: The workers see the local paths that the configuration names.
+        wait: For the job's end; a service that takes jobs (Dataflow) needs nobody to wait for them.
+
+    Returns:
+        None once the data set is in place; without waiting, what to tell of the job that was submitted.
 
     Raises:
         UserError: The input or the options are not fit to run.
         RunError: The run failed for a reason that the user can see.
     """
+    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    engines.check_engine(config, options, shared_filesystem=shared_filesystem)
     check_paths(config, overwrite)
-    # Workers and light processes need not have this process's working directory; and where the output is a link, what it
-    # points to is replaced, not the link.
-    config = dataclasses.replace(config, input=os.path.abspath(config.input), output=os.path.realpath(config.output))
+    config = dataclasses.replace(
+        engines.settle(config, options),
+        input=_absolute(config.input, os.path.abspath),
+        # Where the output is a link, what it points to is replaced, not the link.
+        output=_absolute(config.output, os.path.realpath),
+        is_output_new=is_new(config.output),
+    )
     logging.getLogger("apache_beam.runners.common").addFilter(_quiet_user_errors)
-    run_info = make_run_info(config, options)
-    with working_directory(config):
+    with working_directory(config), _progress_directory(config, options) as directory:
+        config = dataclasses.replace(config, progress_directory=directory)
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-        prepare(pipeline, config, run_info)
+        prepare(pipeline, config, make_run_info(config, options))
         try:
-            with ProgressDisplay(config.progress_directory):
-                pipeline.run().wait_until_finish()
+            if wait or engines.runner_name(options) != "DataflowRunner":
+                _run(pipeline, directory)
+                return None
+            return dataflow.describe_job(pipeline.run(), config, options)
         except Exception as error:  # whatever wrapper the runner put around an error of ours
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
@@ -54,6 +86,35 @@ def run_prepare(config: PrepareConfig, options: PipelineOptions, *, overwrite: b
             if user_facing is None:
                 raise
             raise user_facing from None
+
+
+def _absolute(path: str, make: Any) -> str:
+    """Workers and light processes need not have this process's working directory."""
+    return path.rstrip("/") if is_remote(path) else make(path)
+
+
+@contextlib.contextmanager
+def _progress_directory(config: PrepareConfig, options: PipelineOptions) -> Iterator[str]:
+    """Where all workers can count; empty where there is no such place, and the engine's metrics must do."""
+    if not is_remote(config.output):
+        yield f"{config.working_directory}/progress"
+    elif engines.runs_here(options):
+        with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
+            yield directory
+    else:
+        yield ""
+
+
+def _run(pipeline: beam.Pipeline, progress_directory: str) -> None:
+    if progress_directory:
+        with ProgressDisplay(functools.partial(read_counts, progress_directory)):
+            state = pipeline.run().wait_until_finish()  # the local runner works in `run`
+    else:
+        result = pipeline.run()
+        with ProgressDisplay(functools.partial(read_metrics, result), interval=10):
+            state = result.wait_until_finish()
+    if state != PipelineState.DONE:
+        raise RunError(f"the job ended as {state}")
 
 
 class _QuietUserErrors(logging.Filter):
@@ -73,10 +134,9 @@ def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
     `DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
     worker processes get the pipeline options only through the provision info.
     """
-    standard = options.view_as(StandardOptions)
-    if standard.runner not in LOCAL_RUNNERS:
+    if engines.runner_name(options) not in engines.LOCAL:
         return None
-    standard.runner = "FnApiRunner"
+    options.view_as(StandardOptions).runner = "FnApiRunner"
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
     provision_info = fn_runner.ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
     return fn_runner.FnApiRunner(provision_info=provision_info)
@@ -106,12 +166,6 @@ def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
     return options
 
 
-def uses_light_processes(options: PipelineOptions) -> bool:
-    """On the local runner in memory, whose one worker leaves the other cores idle; other runners start workers enough."""
-    is_local = options.view_as(StandardOptions).runner in LOCAL_RUNNERS
-    return is_local and options.view_as(DirectOptions).direct_running_mode == "in_memory"
-
-
 def make_run_info(config: PrepareConfig, options: PipelineOptions) -> dict[str, Any]:
     """What may differ between two runs that give the same data set."""
     versions = {}
@@ -125,7 +179,10 @@ def make_run_info(config: PrepareConfig, options: PipelineOptions) -> dict[str, 
         "python": sys.version.split()[0],
         "versions": versions,
         "options": {name: _plain(value) for name, value in vars(config).items()},
-        "pipeline_options": {name: _plain(value) for name, value in options.get_all_options(drop_default=True).items()},
+        "pipeline_options": {
+            name: "(hidden)" if _SECRET.search(name) else _plain(value)
+            for name, value in options.get_all_options(drop_default=True).items()
+        },
     }
 
 

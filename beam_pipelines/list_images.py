@@ -5,16 +5,20 @@ from typing import Any, Iterator
 import apache_beam as beam
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines import progress
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.errors import UserError
+from beam_pipelines.files import make_folder
 from beam_pipelines.references import LabeledImage, pack_images
 from beam_pipelines.sources import Listing
-from beam_pipelines.sources.image_folder import ImageFolder
+from beam_pipelines.sources.image_objects import open_folder
 
 # Enough images to make the cost of an element nothing, few enough that every worker gets some.
 BATCH_IMAGES = 256
+
+# Where image bytes go along, a batch of them is in memory.
+BATCH_BYTES = 32 << 20
 
 
 class ListImages(beam.PTransform):
@@ -41,10 +45,12 @@ class _List(beam.DoFn):
         self._config = config
 
     def process(self, unused: Any) -> Iterator[Any]:
-        source = ImageFolder(self._config)
+        make_folder(self._config.working_directory)  # gone where a whole job is tried again after its end was not heard
+        source = open_folder(self._config)
         batch: list[LabeledImage] = []
         splits: set[str | None] = set()
-        num_images, dead_letters = 0, DeadLetterCount()
+        num_images = num_bytes = batch_bytes = 0
+        dead_letters = DeadLetterCount()
         for listed in source:
             if isinstance(listed, DeadLetter):
                 dead_letters.add([listed])
@@ -52,16 +58,18 @@ class _List(beam.DoFn):
                 continue
             splits.add(listed.split)
             batch.append(listed)
-            if len(batch) == BATCH_IMAGES:
+            num_bytes += listed.num_bytes
+            batch_bytes += listed.num_bytes
+            if len(batch) == BATCH_IMAGES or batch_bytes >= BATCH_BYTES:
                 num_images += len(batch)
                 yield self._pack(batch)
-                batch = []
+                batch, batch_bytes = [], 0
         if batch:
             num_images += len(batch)
             yield self._pack(batch)
         if not num_images:
             raise UserError(f"no class has a readable image; among the dead letters:{dead_letters.describe()}")
-        progress.count(self._config.progress_directory, listing_done=1)
+        count(self._config.progress_directory, listing_done=1)
         by_key = splits <= {None}
         fractions = (self._config.splits or DEFAULT_SPLITS) if by_key else None
         yield beam.pvalue.TaggedOutput(
@@ -72,13 +80,14 @@ class _List(beam.DoFn):
                 splits=tuple(fractions) if fractions else tuple(sorted(splits, key=_split_order)),
                 fractions=fractions,
                 num_inputs=num_images + dead_letters.num,
+                num_bytes=num_bytes,
                 num_ignored=source.num_ignored,
                 dead_letters=dead_letters,
             ),
         )
 
     def _pack(self, batch: list[LabeledImage]) -> bytes:
-        progress.count(self._config.progress_directory, listed=len(batch))
+        count(self._config.progress_directory, listed=len(batch))
         return pack_images(batch)
 
 

@@ -9,39 +9,106 @@ from typing import Iterator
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
+from beam_pipelines.files import files_at, is_remote, write_file
 from beam_pipelines.light_processes import close_light_processes
-from tf_input import dataset_format
+from tf_input.dataset_format import MANIFEST
+
+# In an object store: an object that says that what lies beside it is not whole yet.
+MARKER = "INCOMPLETE"
+_MARKER_TEXT = b"A run of recordmill is writing here, or failed. manifest.json comes last, and then this object goes.\n"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool) -> None:
     """Fails where the input is no folder of files or the output must not be written."""
     for option, path in (("--input", config.input), ("--output", config.output)):
-        if "://" in path:
-            raise UserError(f"{option}={path}: expected a path in a file system that every worker sees")
-    if not os.path.isdir(config.input):
-        found = "is not a folder" if os.path.exists(config.input) else "does not exist"
-        raise UserError(f"--input={config.input}: {found}; expected a folder of class folders")
-    if not os.listdir(config.input):
-        raise UserError(f"--input={config.input}: the folder is empty; expected class folders with images")
-    output, source = os.path.realpath(config.output), os.path.realpath(config.input)
-    if os.path.commonpath([output, source]) in (output, source):
+        if is_remote(path):
+            _check_access(option, path)
+    _check_input(config.input)
+    output, source = _resolve(config.output), _resolve(config.input)
+    if _is_within(output, source) or _is_within(source, output):
         raise UserError(f"--output={config.output}: expected a path outside the input {config.input}, and not around it")
-    if not os.path.lexists(output):
+    if not _exists(output):
         return
+    is_left = is_remote(output) and not _has(output, MANIFEST) and _has(output, MARKER)
+    if not overwrite and is_left:
+        raise UserError(
+            f"--output={config.output} holds what a run left that failed or still goes on; expected a new path, or --overwrite"
+        )
     if not overwrite:
         raise UserError(f"--output={config.output} exists; expected a new path, or --overwrite")
-    if not os.path.isfile(os.path.join(output, dataset_format.MANIFEST)) and (
-        not os.path.isdir(output) or os.listdir(output)
-    ):
+    if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
         raise UserError(f"--output={config.output} is not a data set, and --overwrite replaces nothing else")
 
 
-@contextlib.contextmanager
-def working_directory(config: PrepareConfig) -> Iterator[None]:
-    """Makes the working directory, this run's alone, and removes it unless it has become the output.
+def is_new(path: str) -> bool:
+    """Whether no data set is at the output that would have to stay until another is whole."""
+    return not _has(path, MANIFEST)
 
-    The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left is
-    known to be nobody's.
+
+def _check_access(option: str, path: str) -> None:
+    try:
+        files_at(path).check_access(path)
+    except UserError as error:
+        raise UserError(f"{option}={error}") from None
+
+
+def _check_input(path: str) -> None:
+    if is_remote(path):
+        if not any(files_at(path).top_level(path)):
+            raise UserError(f"--input={path}: nothing lies below it; expected a folder of class folders")
+        return
+    if not os.path.isdir(path):
+        found = "is not a folder" if os.path.exists(path) else "does not exist"
+        raise UserError(f"--input={path}: {found}; expected a folder of class folders")
+    if not os.listdir(path):
+        raise UserError(f"--input={path}: the folder is empty; expected class folders with images")
+
+
+def _resolve(path: str) -> str:
+    return path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _exists(path: str) -> bool:
+    return any(files_at(path).top_level(path)) if is_remote(path) else os.path.lexists(path)
+
+
+def _has(folder: str, name: str) -> bool:
+    return files_at(folder).exists(f"{folder}/{name}")
+
+
+def _is_empty_folder(path: str) -> bool:
+    return not is_remote(path) and os.path.isdir(path) and not os.listdir(path)
+
+
+def working_directory(config: PrepareConfig) -> contextlib.AbstractContextManager[None]:
+    """Makes the working directory, this run's alone, and removes it unless the block ends well."""
+    return _working_objects(config) if is_remote(config.output) else _working_folder(config)
+
+
+@contextlib.contextmanager
+def _working_objects(config: PrepareConfig) -> Iterator[None]:
+    """The job may go on after the block: then its last step removes what is scratch."""
+    store = files_at(config.output)
+    for directory in {config.scratch_directory, config.working_directory}:
+        store.remove_all(directory)
+    write_file(f"{config.working_directory}/{MARKER}", _MARKER_TEXT)
+    try:
+        yield
+    except BaseException:
+        if is_new(config.output):
+            store.remove_all(config.working_directory)
+        store.remove_all(config.scratch_directory)
+        raise
+
+
+@contextlib.contextmanager
+def _working_folder(config: PrepareConfig) -> Iterator[None]:
+    """The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left
+    is known to be nobody's.
     """
     directory = pathlib.Path(config.working_directory)
     missing = [parent for parent in directory.parents if not parent.exists()]

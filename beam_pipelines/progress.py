@@ -8,7 +8,7 @@ import pathlib
 import struct
 import threading
 import uuid
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 
 class Counts(NamedTuple):
@@ -33,7 +33,9 @@ _lock = threading.Lock()
 
 
 def count(directory: str, **counts: int) -> None:
-    """Adds to this process's counts."""
+    """Adds to this process's counts, where anybody looks at them."""
+    if not directory:
+        return
     with _lock:
         path, total = _files.get(directory, (None, Counts()))
         if path is None or not path.exists():  # the first of its run
@@ -62,10 +64,16 @@ def read_counts(directory: str) -> Counts:
 
 
 class ProgressDisplay:
-    """Bars on a terminal while a run lasts; nothing at all where standard error is not one."""
+    """Bars on a terminal while a run lasts; nothing at all where standard error is not one.
 
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    Args:
+        read: What has been done so far, over all processes.
+        interval: Seconds between two looks at it.
+    """
+
+    def __init__(self, read: Callable[[], Counts], interval: float = 0.2) -> None:
+        self._read = read
+        self._interval = interval
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -96,8 +104,8 @@ class ProgressDisplay:
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
             bars = [progress.add_task(name, total=None, note="") for name in ("listed", "checked", "written")]
-            while not self._stop.wait(0.2):
-                for bar, (done, total, note) in zip(bars, _stages(read_counts(self._directory))):
+            while not self._stop.wait(self._interval):
+                for bar, (done, total, note) in zip(bars, _stages(self._read())):
                     progress.update(bar, completed=done, total=total, note=note)
 
 

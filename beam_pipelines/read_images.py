@@ -2,21 +2,22 @@
 
 import dataclasses
 import functools
-import os
 from fractions import Fraction
-from typing import Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
 
+from beam_pipelines import payloads
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.files import MAX_FILE_BYTES, read_file
+from beam_pipelines.files import MAX_FILE_BYTES, Files, files_at, is_remote
 from beam_pipelines.images import BadImageError, check_image
 from beam_pipelines.light_processes import shared
 from beam_pipelines.ranks import shuffle_orders
-from beam_pipelines.references import ROW, References, unpack_images
+from beam_pipelines.read_ahead import read_ahead
+from beam_pipelines.references import ROW, LabeledImages, References, unpack_images
 from beam_pipelines.splits import SplitByKey
-from beam_pipelines.spool import SpoolWriter, spool_writer
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, batch_spool
 from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, ImageStatistics, PixelSums, SplitStatistics
 
 # Reading a tiny file a second time, to write it, costs more than keeping its bytes; of a larger one, less.
@@ -36,6 +37,7 @@ class ReadContext:
         label_names: Class names; a reference holds a position in them.
         num_inputs: Of the whole run.
         spool_directory: Where bytes go that are not read from the source again.
+        num_buckets: Image bytes go along with their references, in this many buckets of each split; 0: pointers do.
     """
 
     root: str
@@ -46,6 +48,7 @@ class ReadContext:
     label_names: tuple[str, ...]
     num_inputs: int
     spool_directory: str
+    num_buckets: int = 0
 
     @functools.cached_property
     def labels(self) -> dict[str, int]:
@@ -59,19 +62,20 @@ class ReadContext:
 
 class ReadBatch(NamedTuple):
     """Attributes:
-    references: Packed `References` of the images that are fit.
+    references: Of the images that are fit: packed `References`, or (bucket, packed payload) pairs.
     statistics: Of the same images.
     dead_letters: The others.
     """
 
-    references: bytes
+    references: list[Any]
     statistics: ImageStatistics
     dead_letters: list[DeadLetter]
 
 
 class _Image(NamedTuple):
-    """One image that is fit: what the statistics want, then the columns of its row."""
+    """One image that is fit: its bytes where they go along, what the statistics want, then the columns of its row."""
 
+    data: bytes | None
     format: str
     reencoded: str
     pixels: PixelSums | None
@@ -83,81 +87,104 @@ class _Image(NamedTuple):
     offset: int
 
 
-_ROW_COLUMNS = _Image._fields[3:]
+_ROW_COLUMNS = _Image._fields[4:]
 
 
 def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
     """Reads, checks and, where needed, re-encodes a batch of images."""
     context: ReadContext = shared(shared_context)
-    keys, paths, labels, splits = unpack_images(packed_images)
-    key_bytes = [key.encode() for key in keys]
-    orders = shuffle_orders(context.seed, key_bytes)
-    sampled = (orders < np.uint64(context.sample_below)).tolist()
-    images, kept, dead_letters = _measure(context, paths, sampled)
+    inputs = unpack_images(packed_images)
+    keys = [key.encode() for key in inputs.keys]
+    orders = shuffle_orders(context.seed, keys)
+    found = _read_images(context, inputs, (orders < np.uint64(context.sample_below)).tolist())
+    dead_letters = [image for image in found if isinstance(image, DeadLetter)]
+    kept = [index for index, image in enumerate(found) if isinstance(image, _Image)]
+    images = [found[index] for index in kept]
     rows = np.zeros(len(kept), ROW)
     rows["order"] = orders[kept]
-    rows["split"] = _split_positions(context, [key_bytes[index] for index in kept], [splits[index] for index in kept])
-    rows["label"] = [context.labels[labels[index]] for index in kept]
-    for name, column in zip(_ROW_COLUMNS, list(zip(*images))[3:]):
+    rows["split"] = _split_positions(context, [keys[index] for index in kept], [inputs.splits[index] for index in kept])
+    rows["label"] = [context.labels[inputs.labels[index]] for index in kept]
+    for name, column in zip(_ROW_COLUMNS, list(zip(*images))[4:]):
         rows[name] = column
-    own_paths = [b"" if paths[index] == keys[index] else paths[index].encode() for index in kept]
-    references = References(rows, [key_bytes[index] for index in kept], own_paths)
-    return ReadBatch(references.pack(), _count(images, rows, dead_letters), dead_letters)
-
-
-def _measure(
-    context: ReadContext, paths: Sequence[str], sampled: Sequence[bool]
-) -> tuple[list[_Image], list[int], list[DeadLetter]]:
-    """The images that are fit, their positions in `paths`, and the others."""
-    if context.check == "none":
-        measure = functools.partial(_stat_image, context)
+    own_paths = [b"" if inputs.paths[index] == inputs.keys[index] else inputs.paths[index].encode() for index in kept]
+    references = References(rows, [keys[index] for index in kept], own_paths)
+    if context.num_buckets:
+        packed = list(payloads.group_by_bucket(references, [image.data for image in images], context.num_buckets))
     else:
-        spool = spool_writer(context.spool_directory)
-        measure = functools.partial(_read_image, context, spool)
-    images, kept, dead_letters = [], [], []
-    for index, path in enumerate(paths):
-        image = measure(path, sampled[index])
-        if isinstance(image, DeadLetter):
-            dead_letters.append(image)
-        else:
-            images.append(image)
-            kept.append(index)
-    if context.check != "none":
-        spool.flush()
-    return images, kept, dead_letters
+        packed = [references.pack()]
+    return ReadBatch(packed, _count(images, rows, dead_letters), dead_letters)
 
 
-def _read_image(context: ReadContext, writer: SpoolWriter, path: str, sampled: bool) -> _Image | DeadLetter:
+def _read_images(context: ReadContext, inputs: LabeledImages, sampled: Sequence[bool]) -> list[_Image | DeadLetter]:
+    """What becomes of each input of a batch."""
+    files = files_at(context.root)
+    if context.num_buckets:
+        read = functools.partial(_read_image, context, files, None)
+        return _map(context, read, inputs, sampled)
+    if context.check == "none":
+        return [_stat_image(context, files, path, size) for path, size in zip(inputs.paths, inputs.num_bytes)]
+    with batch_spool(context.spool_directory) as spool:
+        return _map(context, functools.partial(_read_image, context, files, spool), inputs, sampled)
+
+
+def _map(context: ReadContext, read: Callable, inputs: LabeledImages, sampled: Sequence[bool]) -> list[_Image | DeadLetter]:
+    """In order; ahead of the need where a read is a request over a network."""
+    if not is_remote(context.root):
+        return [read(path, is_sampled) for path, is_sampled in zip(inputs.paths, sampled)]
+    items = zip(zip(inputs.paths, sampled), inputs.num_bytes)
+    return list(read_ahead(lambda item: read(*item), items))
+
+
+def _read_image(
+    context: ReadContext, files: Files, spool: SpoolWriter | ObjectSpoolWriter | None, path: str, sampled: bool
+) -> _Image | DeadLetter:
+    """Without a spool the bytes go along."""
     try:
-        data = read_file(f"{context.root}/{path}")
+        data = files.read(f"{context.root}/{path}")
     except OSError as error:
-        return DeadLetter(path, "read", "unreadable", error.strerror or str(error))
+        return _unreadable(path, error.strerror or str(error))
+    if context.check == "none":
+        return _Image(data, "", "", None, len(data), 0, 0, 0, 0, 0) if data else _unreadable(path, _EMPTY)
     try:
         checked = check_image(data, context.check, full_scale=sampled)
     except BadImageError as error:
         return DeadLetter(path, "check", "bad_image", str(error))
-    spool = offset = 0
-    if checked.encoded is not None or len(data) < SPOOL_BELOW_BYTES:
-        data = data if checked.encoded is None else checked.encoded
-        spool, offset = writer.spool, writer.append(data)
-    # Summed here and now: the pixels of a batch of photographs would be gigabytes.
-    pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
-    crc32c = google_crc32c.value(data)
+    is_small = len(data) < SPOOL_BELOW_BYTES
+    data = data if checked.encoded is None else checked.encoded
+    number = offset = 0
+    if spool is not None and (is_small or checked.encoded is not None):
+        number, offset = spool.spool, spool.append(data)
     return _Image(
-        checked.format, checked.reencoded, pixels, len(data), crc32c, checked.height, checked.width, spool, offset
+        data if spool is None else None,
+        checked.format,
+        checked.reencoded,
+        # Summed here and now: the pixels of a batch of photographs would be gigabytes.
+        None if checked.pixels is None else PixelSums.of(checked.pixels),
+        len(data),
+        google_crc32c.value(data),
+        checked.height,
+        checked.width,
+        number,
+        offset,
     )
 
 
-def _stat_image(context: ReadContext, path: str, sampled: bool) -> _Image | DeadLetter:
+def _stat_image(context: ReadContext, files: Files, path: str, listed_bytes: int) -> _Image | DeadLetter:
     """Without a check nothing is known of an image but its size."""
-    del sampled
     try:
-        size = os.stat(f"{context.root}/{path}").st_size
+        size = listed_bytes or files.size(f"{context.root}/{path}")
     except OSError as error:
-        return DeadLetter(path, "read", "unreadable", error.strerror or str(error))
-    if not 0 < size <= MAX_FILE_BYTES:
-        return DeadLetter(path, "read", "unreadable", f"{size} bytes; expected 1 to {MAX_FILE_BYTES}")
-    return _Image("", "", None, size, 0, 0, 0, 0, 0)
+        return _unreadable(path, error.strerror or str(error))
+    if size > MAX_FILE_BYTES:
+        return _unreadable(path, f"{size} bytes; expected at most {MAX_FILE_BYTES}")
+    return _Image(None, "", "", None, size, 0, 0, 0, 0, 0) if size else _unreadable(path, _EMPTY)
+
+
+_EMPTY = "the file is empty"
+
+
+def _unreadable(path: str, message: str) -> DeadLetter:
+    return DeadLetter(path, "read", "unreadable", message)
 
 
 def _split_positions(context: ReadContext, keys: list[bytes], splits: list[str | None]) -> list[int]:

@@ -20,12 +20,14 @@ class LabeledImage(NamedTuple):
         path: Where the bytes lie, relative to the source's root.
         label: Class name.
         split: The split that the source puts it in; None: by its key.
+        num_bytes: Size of the file; 0 where the listing did not say, because that would have cost a look at each file.
     """
 
     key: str
     path: str
     label: str
     split: str | None
+    num_bytes: int = 0
 
 
 # One reference. `order` holds the first 8 bytes of the shuffle key. The pointer is (spool, offset, num_bytes); spool 0
@@ -113,6 +115,15 @@ def pack_images(images: Iterable[LabeledImage]) -> bytes:
     return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(tuple(zip(*images)), protocol=5))
 
 
-def unpack_images(packed: bytes) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str | None, ...]]:
-    """Keys, paths, labels and splits, each a column."""
-    return pickle.loads(zstandard.ZstdDecompressor().decompress(packed))
+class LabeledImages(NamedTuple):
+    """A batch, with a column for each of the fields."""
+
+    keys: tuple[str, ...]
+    paths: tuple[str, ...]
+    labels: tuple[str, ...]
+    splits: tuple[str | None, ...]
+    num_bytes: tuple[int, ...]
+
+
+def unpack_images(packed: bytes) -> LabeledImages:
+    return LabeledImages(*pickle.loads(zstandard.ZstdDecompressor().decompress(packed)))

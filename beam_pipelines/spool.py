@@ -1,10 +1,12 @@
 """Spool files: image bytes that wait on disk, out of the runner's memory, while their pointers are shuffled."""
 
+import contextlib
 import os
-import pathlib
 import threading
+from typing import BinaryIO, Iterator
 
 from beam_pipelines.errors import RunError
+from beam_pipelines.files import files_at, is_remote, make_folder
 
 
 class SpoolWriter:
@@ -15,10 +17,9 @@ class SpoolWriter:
     """
 
     def __init__(self, directory: str) -> None:
-        self.spool = int.from_bytes(os.urandom(8), "little") | 1
-        path = _spool_path(directory, self.spool)
-        path.parent.mkdir(exist_ok=True)
-        self._file = open(path, "xb", buffering=1 << 20)
+        self.spool = _new_id()
+        make_folder(directory)
+        self._file = open(_spool_path(directory, self.spool), "xb", buffering=1 << 20)
         self._offset = 0
         self._lock = threading.Lock()  # the local runner may run bundles in threads of one process
 
@@ -49,6 +50,71 @@ class SpoolWriter:
         self._file.close()
 
 
+class ObjectSpoolWriter:
+    """The same in an object store, where nothing can be appended to: the object is there once the writer is closed.
+
+    Attributes:
+        spool: The object's id, never 0.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.spool = _new_id()
+        self._path = _spool_path(directory, self.spool)
+        self._stack = contextlib.ExitStack()
+        self._object: BinaryIO | None = None
+        self._offset = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "ObjectSpoolWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._stack.__exit__(*error)
+        except OSError as write_error:
+            raise _write_error(write_error) from write_error
+
+    def append(self, data: bytes) -> int:
+        """Returns the offset at which `data` begins; RunError if it could not be written."""
+        with self._lock:
+            offset = self._offset
+            try:
+                if self._object is None:
+                    self._object = self._stack.enter_context(files_at(self._path).create(self._path))
+                self._object.write(data)
+            except OSError as error:
+                raise _write_error(error) from error
+            self._offset += len(data)
+            return offset
+
+
+@contextlib.contextmanager
+def batch_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
+    """What a batch of images spools to: this process's file, or an object of its own. Readable when the block ends."""
+    if is_remote(directory):
+        with ObjectSpoolWriter(directory) as writer:
+            yield writer
+    else:
+        writer = spool_writer(directory)
+        yield writer
+        writer.flush()
+
+
+@contextlib.contextmanager
+def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
+    """A new spool file or object, for this block alone. Readable when it ends."""
+    if is_remote(directory):
+        with ObjectSpoolWriter(directory) as writer:
+            yield writer
+    else:
+        writer = SpoolWriter(directory)
+        try:
+            yield writer
+            writer.flush()
+        finally:
+            writer.close()
+
+
 def _write_error(error: OSError) -> RunError:
     return RunError(f"the spool could not be written: {error.strerror or error}")
 
@@ -75,8 +141,11 @@ class SpoolReader:
         self._descriptors: dict[int, int] = {}
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
+        path = _spool_path(self._directory, spool)
+        if is_remote(path):
+            return files_at(path).read_range(path, offset, num_bytes)
         if spool not in self._descriptors:
-            self._descriptors[spool] = os.open(_spool_path(self._directory, spool), os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptors[spool] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(self._descriptors[spool], num_bytes, offset)
 
     def close(self) -> None:
@@ -85,5 +154,9 @@ class SpoolReader:
         self._descriptors.clear()
 
 
-def _spool_path(directory: str, spool: int) -> pathlib.Path:
-    return pathlib.Path(directory) / f"{spool:016x}.spool"
+def _new_id() -> int:
+    return int.from_bytes(os.urandom(8), "little") | 1
+
+
+def _spool_path(directory: str, spool: int) -> str:
+    return f"{directory}/{spool:016x}.spool"

@@ -2,9 +2,9 @@
 
 import json
 import os
-import pathlib
 from typing import Any, Iterator
 
+from beam_pipelines.files import files_at
 from tf_input import dataset_format
 
 _MAX_CLASSES = 12
@@ -12,8 +12,9 @@ _MAX_CLASSES = 12
 
 def describe(directory: str) -> str:
     """A short page about a finished data set."""
-    manifest = dataset_format.read_manifest(directory)
-    statistics = json.loads(pathlib.Path(directory, dataset_format.STATISTICS).read_text(encoding="utf-8"))
+    files = files_at(directory)
+    manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
+    statistics = json.loads(files.read(f"{directory}/{dataset_format.STATISTICS}"))
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
     return "\n".join(_lines(shown, manifest, statistics))
 
@@ -38,7 +39,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         yield f"  and {len(manifest.label_names) - len(names):,} more classes"
     yield ""
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
-        f" (see {pathlib.Path(directory, dataset_format.DEAD_LETTERS)})" if manifest.num_dead_letters else ""
+        f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
     yield f"data set:     {directory}"
     yield ""

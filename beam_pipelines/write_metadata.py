@@ -1,8 +1,5 @@
-"""WriteMetadata: the data set's metadata files, the manifest last, and its move into place."""
+"""WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
 
-import os
-import pathlib
-import shutil
 import time
 from typing import Any, Mapping
 
@@ -13,6 +10,7 @@ from beam_pipelines.accounting import check_counts
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.files import write_file
+from beam_pipelines.publish import is_published, publish
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
@@ -38,12 +36,12 @@ class WriteMetadata(beam.PTransform):
             | "Finish" >> beam.Impulse()
             | "Publish"
             >> beam.Map(
-                publish, self._config, self._run_info, shards=beam.pvalue.AsList(shards), **self._side_inputs
+                write_metadata, self._config, self._run_info, shards=beam.pvalue.AsList(shards), **self._side_inputs
             )
         )
 
 
-def publish(
+def write_metadata(
     unused: bytes,
     config: PrepareConfig,
     run_info: Mapping[str, Any],
@@ -52,10 +50,7 @@ def publish(
     images: ImageStatistics,
     dead_letters: list[DeadLetter],
 ) -> str:
-    """Writes the metadata of a data set whose shards are in place, and moves it to its final name."""
-    directory = pathlib.Path(config.working_directory)
-    if not directory.exists() and pathlib.Path(config.output, dataset_format.MANIFEST).exists():
-        return config.name  # an earlier attempt of this bundle published it, and its answer was lost
+    """Writes the metadata of a data set whose shards are there, and publishes it."""
     check_counts([shard.info.num_examples for shard in shards], len(dead_letters), listing)
     by_split = {
         split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
@@ -71,25 +66,9 @@ def publish(
         dataset_format.DEAD_LETTERS: to_json_lines(dead_letters),
         dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
     }
-    for name, text in files.items():
-        write_file(directory / name, text.encode())
-    for scratch in (config.spool_directory, config.progress_directory):
-        shutil.rmtree(scratch, ignore_errors=True)
-    write_file(directory / dataset_format.MANIFEST, manifest.to_json().encode())  # last: from here on it is a data set
-    move_into_place(directory, pathlib.Path(config.output))
+    packed_manifest = manifest.to_json().encode()
+    if not is_published(config, packed_manifest):
+        for name, text in files.items():
+            write_file(f"{config.working_directory}/{name}", text.encode())
+    publish(config, packed_manifest)
     return config.name
-
-
-def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last."""
-    old = output.with_name(f"{output.name}.replaced")
-    if output.exists():
-        shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed right here
-        os.replace(output, old)
-    try:
-        os.replace(directory, output)
-    except BaseException:  # Ctrl-C too
-        if old.exists() and not output.exists():
-            os.replace(old, output)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

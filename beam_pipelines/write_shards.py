@@ -6,8 +6,8 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipelines import progress
 from beam_pipelines.config import PrepareConfig
+from beam_pipelines.counters import count
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.shard_writer import ShardAddress, WriteContext, WrittenShard, write_shard
 from beam_pipelines.sources import Listing
@@ -45,7 +45,7 @@ class _Write(beam.DoFn):
 
     def _count(self, shards: Iterator[WrittenShard]) -> Iterator[WrittenShard]:
         for shard in shards:
-            progress.count(self._config.progress_directory, written=shard.info.num_examples)
+            count(self._config.progress_directory, written=shard.info.num_examples)
             yield shard
 
     def _make_context(self, listing: Listing) -> WriteContext:

@@ -84,7 +84,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a data set"),
         "output in the input": ([*given[:3], "flowers/out"], "expected a path outside the input"),
         "input in the output": ([*given[:3], "."], "expected a path outside the input"),
-        "an object store": ([*given[:3], "gs://bucket/out"], "--output=gs:"),
+        "an unknown store": ([*given[:3], "ftp://host/out"], "--output=ftp://host/out: "),
         "shares under 1": ([*given, "--splits", "train=0.5,test=0.4"], "add up to 0.9; expected 1"),
         "shares over 1": ([*given, "--splits", "train=0.9,test=0.2"], "add up to 1.1; expected 1"),
         "share of 0": ([*given, "--splits", "train=1,test=0"], "--splits=test=0"),

@@ -99,9 +99,14 @@ def test_the_schema_is_in_ascending_order_and_has_no_size_where_nothing_is_check
 def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
     config = make_config(output="data/out")
     assert config.working_directory == "data/out.incomplete"
-    for directory in (config.spool_directory, config.progress_directory):
-        assert directory.startswith("data/out.incomplete/"), directory
-    assert config.spool_directory != config.progress_directory
+    assert config.spool_directory == "data/out.incomplete/spool"
+
+
+def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
+    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete")):
+        config = make_config(output="gs://bucket/out", is_output_new=is_output_new)
+        assert config.working_directory == expected
+        assert config.spool_directory == "gs://bucket/out.incomplete/spool"
 
 
 def test_splits_are_parsed_as_exact_fractions_in_the_given_order():

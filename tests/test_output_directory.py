@@ -5,11 +5,11 @@ import pathlib
 
 import pytest
 
-from beam_pipelines import write_metadata
+from beam_pipelines import publish
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.output_directory import working_directory
-from beam_pipelines.write_metadata import move_into_place
+from beam_pipelines.publish import move_into_place
 
 
 def make_config(output: pathlib.Path) -> PrepareConfig:
@@ -77,7 +77,7 @@ def test_the_old_data_set_steps_back_where_the_new_one_cannot_be_moved(tmp_path,
             raise error
         replace(source, target)
 
-    monkeypatch.setattr(write_metadata.os, "replace", refuse_the_new_one)
+    monkeypatch.setattr(publish.os, "replace", refuse_the_new_one)
     with pytest.raises(error):
         move_into_place(new, output)
     assert (output / "data").read_text() == "old" and names(tmp_path) == ["out", "out.incomplete"]

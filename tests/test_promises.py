@@ -16,7 +16,7 @@ import pytest
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from PIL import Image
 
-from beam_pipelines import launch
+from beam_pipelines import engines
 from beam_pipelines.__main__ import main
 from beam_pipelines.ranks import shuffle_key
 from beam_pipelines.sources.image_folder import ImageFolder
@@ -115,7 +115,7 @@ def test_promise_2_the_same_bytes_whatever_the_listing_order(source, prepared, t
 
 
 def test_promise_2_the_same_bytes_from_the_worker_alone(source, prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
@@ -273,7 +273,7 @@ def test_promise_4_a_file_that_changes_between_its_check_and_its_write_fails_the
         return accounting.plan_num_shards(*arguments)
 
     monkeypatch.setattr(pipeline, "plan_num_shards", change_then_plan)
-    monkeypatch.setattr(launch, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
     monkeypatch.setattr("beam_pipelines.read_images.SPOOL_BELOW_BYTES", 0)
     assert prepare(tmp_path / "in", tmp_path / "out") == 1
     message = capsys.readouterr().err

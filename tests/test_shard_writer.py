@@ -243,13 +243,13 @@ def test_a_shard_that_cannot_be_written_leaves_no_temporary_file(tmp_path, monke
     def fail(*unused: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    for case, target in (("a full disk", "RecordWriter.flush"), ("the rename", "os.replace")):
+    for case, target in (("a full disk", "shard_writer.RecordWriter.flush"), ("the rename", "files.os.replace")):
         directory = tmp_path / case
         directory.mkdir()
         run = Run(directory)
         run.add(FILE, b"an image", spooled=False)
         with monkeypatch.context() as patch:
-            patch.setattr(f"beam_pipelines.shard_writer.{target}", fail)
+            patch.setattr(f"beam_pipelines.{target}", fail)
             with pytest.raises((OSError, RunError), match="No space left"):
                 run.write()
         assert run.files() == [], case

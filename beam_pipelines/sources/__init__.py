@@ -17,6 +17,7 @@ class Listing:
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's key decides; None where the source does.
         num_inputs: Images and dead letters.
+        num_bytes: Of the images, as they lie at the source; 0 where the listing did not say.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused when they were listed.
     """
@@ -26,5 +27,6 @@ class Listing:
     splits: tuple[str, ...]
     fractions: Mapping[str, Fraction] | None
     num_inputs: int
+    num_bytes: int
     num_ignored: int
     dead_letters: DeadLetterCount

@@ -53,6 +53,7 @@ class ImageFolder:
         self._ignore = config.ignore
         self._split_folders = config.split_folders
         self._has_splits = config.splits is not None
+        self._wants_sizes = config.is_inline
         self._empty: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[LabeledImage | DeadLetter]:
@@ -61,8 +62,7 @@ class ImageFolder:
         Raises:
             UserError: The folder is not one of class folders.
         """
-        for folder in self._top_folders():
-            yield from self._list(folder)
+        yield from self._list_all()
         without_images = sorted(label for label in self._empty if label not in self.labels)
         if not self.labels:
             extensions = ", ".join(IMAGE_EXTENSIONS)
@@ -71,6 +71,10 @@ class ImageFolder:
             label = without_images[0]
             raise UserError(f"class {label!r} has no readable image: its folder {self._empty[label]!r} has none")
 
+    def _list_all(self) -> Iterator[LabeledImage | DeadLetter]:
+        for folder in self._top_folders():
+            yield from self._list(folder)
+
     def _top_folders(self) -> list[_Folder]:
         """The class folders, or those within the split folders."""
         names = self._folders_only(_Folder(self.root, "", None, ""))
@@ -78,16 +82,19 @@ class ImageFolder:
             return [self._below(_Folder(self.root, "", None, ""), name) for name in names]
         folders = []
         for name in names:
-            split = SPLIT_FOLDERS.get(name.lower(), name)
-            if not NAME_PATTERN.fullmatch(split):
-                raise UserError(
-                    f"--input={self.root}: split folder {printable(name)!r}: expected letters, digits and '_', a letter first"
-                )
-            parent = _Folder(os.path.join(self.root, name), f"{name}/", split, "")
+            parent = _Folder(os.path.join(self.root, name), f"{name}/", self._split_name(name), "")
             if os.path.islink(parent.path):
                 raise UserError(f"--input={self.root}: split folder {name!r} is a link, which is not followed")
             folders += [self._below(parent, child) for child in self._folders_only(parent)]
         return folders
+
+    def _split_name(self, folder: str) -> str:
+        split = SPLIT_FOLDERS.get(folder.lower(), folder)
+        if not NAME_PATTERN.fullmatch(split):
+            raise UserError(
+                f"--input={self.root}: split folder {printable(folder)!r}: expected letters, digits and '_', a letter first"
+            )
+        return split
 
     def _uses_split_folders(self, names: list[str]) -> bool:
         if self._split_folders is not None:
@@ -117,7 +124,7 @@ class ImageFolder:
                 elif os.path.isdir(entry.path):
                     names.append(entry.name)
                 else:
-                    _check_extension(entry.name, path)
+                    check_extension(entry.name, path)
                     raise UserError(
                         f"--input={self.root}: image {printable(path)!r} lies beside the class folders; "
                         "expected CLASS/IMAGE"
@@ -132,9 +139,8 @@ class ImageFolder:
         if os.path.islink(folder.path):
             yield DeadLetter(printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
             return
-        if not _is_text(folder.label) or CONTROL.search(folder.label):
-            raise UserError(f"class folder {printable(folder.relative)!r}: expected a name in UTF-8, on one line")
-        label = _nfc(folder.label)
+        check_label(folder.label, folder.relative)
+        label = nfc(folder.label)
         num_files, has_folders = 0, False
         with self._scan(folder) as entries:
             for entry in entries:
@@ -159,8 +165,9 @@ class ImageFolder:
             refusal = self._refuse_special(entry)
             if refusal:
                 return DeadLetter(path, "list", *refusal)
-        _check_extension(entry.name, path)
-        return LabeledImage(_nfc(path), path, label, split)
+        check_extension(entry.name, path)
+        num_bytes = entry.stat().st_size if self._wants_sizes else 0
+        return LabeledImage(nfc(path), path, label, split, num_bytes)
 
     def _refuse_special(self, entry: os.DirEntry) -> tuple[str, str] | None:
         """Reason and message for what is not a plain file; None for a link to one in the folder."""
@@ -188,7 +195,12 @@ class ImageFolder:
         )
 
 
-def _check_extension(name: str, path: str) -> None:
+def check_label(label: str, folder: str) -> None:
+    if not _is_text(label) or CONTROL.search(label):
+        raise UserError(f"class folder {printable(folder)!r}: expected a name in UTF-8, on one line")
+
+
+def check_extension(name: str, path: str) -> None:
     dot = name.rfind(".")
     extension = name[dot:] if dot > 0 else ""
     if extension.lower() not in IMAGE_EXTENSIONS:
@@ -199,7 +211,7 @@ def _check_extension(name: str, path: str) -> None:
         )
 
 
-def _nfc(text: str) -> str:
+def nfc(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 

@@ -1,0 +1,71 @@
+"""The last step of a run: what is whole takes its final name, and from then on is a data set (promise 4). Plain.
+
+A runner that did not hear of its end tries the step again: what is done already stays done.
+"""
+
+import os
+import pathlib
+import shutil
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
+from beam_pipelines.output_directory import MARKER
+from tf_input.dataset_format import MANIFEST
+
+
+def is_published(config: PrepareConfig, manifest: bytes) -> bool:
+    """Whether an earlier attempt came to its end."""
+    path = f"{config.output}/{MANIFEST}"
+    if not is_remote(config.output):
+        return not os.path.exists(config.working_directory) and os.path.exists(path)
+    store = files_at(config.output)
+    return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path) and store.read(path) == manifest
+
+
+def publish(config: PrepareConfig, manifest: bytes) -> None:
+    """Writes the manifest, after all that it names, and brings the data set to its final name."""
+    _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
+
+
+def _publish_objects(config: PrepareConfig, manifest: bytes) -> None:
+    """An object store cannot rename: a new data set is written in place; one that replaces another is copied there, and until
+    it is there whole, all of it is where it was.
+    """
+    store = files_at(config.output)
+    if not is_published(config, manifest):
+        store.remove_all(config.spool_directory)
+        write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+        if config.working_directory != config.output:
+            store.remove_all(config.output)
+            store.copy_all(config.working_directory, config.output, last=MANIFEST)
+        store.remove(f"{config.working_directory}/{MARKER}")
+    store.remove(f"{config.output}/{MARKER}")
+    store.remove_all(config.scratch_directory)
+
+
+def _publish_folder(config: PrepareConfig, manifest: bytes) -> None:
+    if is_published(config, manifest):
+        return
+    directory = pathlib.Path(config.working_directory)
+    for scratch in (config.spool_directory, config.progress_directory):
+        if scratch:
+            shutil.rmtree(scratch, ignore_errors=True)
+    for left in directory.rglob(f".*{TEMPORARY}"):  # by an attempt that was killed
+        left.unlink(missing_ok=True)
+    write_file(f"{directory}/{MANIFEST}", manifest)
+    move_into_place(directory, pathlib.Path(config.output))
+
+
+def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
+    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last."""
+    old = output.with_name(f"{output.name}.replaced")
+    if output.exists():
+        shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed right here
+        os.replace(output, old)
+    try:
+        os.replace(directory, output)
+    except BaseException:  # Ctrl-C too
+        if old.exists() and not output.exists():
+            os.replace(old, output)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
