@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+from types import ModuleType
 from typing import NoReturn
 
 from beam_pipelines.config import CHECKS, DEFAULT_SPLITS, PAYLOADS, PrepareConfig, parse_num_shards, parse_size, parse_splits
@@ -88,14 +89,15 @@ def make_parser() -> argparse.ArgumentParser:
         choices=PAYLOADS,
         default="auto",
         help="what goes through the runner's shuffle: pointer: references, and each image is read again to be written; inline: "
-        "the images' bytes too, and each is read once. auto: inline where a cluster reads from an object store, "
-        "else pointer (default: auto; the same bytes come out)",
+        "the images' bytes too, and each is read once (DirectRunner holds them all in memory). auto: inline where a cluster "
+        "reads from an object store, else pointer (default: auto; the same bytes come out)",
     )
     add(
         "--shared_filesystem",
         action="store_true",
         help="a cluster's workers see the local paths that are given (NFS, Lustre, Filestore)",
     )
+    add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     return parser
@@ -149,15 +151,15 @@ def main(argv: list[str] | None = None) -> int:
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_config(arguments)
+    if arguments.estimate:
+        print(estimate(config, beam_flags))
+        return
     if not is_remote(config.input) and not is_remote(config.output):
         check_paths(config, arguments.overwrite)
         if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
 
-    logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
-    from beam_pipelines import launch, summary
-
-    logging.disable(logging.NOTSET)
+    launch, summary = _import_beam()
     job = launch.run_prepare(
         config,
         launch.parse_pipeline_options(beam_flags),
@@ -166,6 +168,19 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         wait=arguments.wait,
     )
     print(job or summary.describe(config.output))
+
+
+def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
+    launch, _ = _import_beam()
+    return launch.run_estimate(config, launch.parse_pipeline_options(beam_flags))
+
+
+def _import_beam() -> tuple[ModuleType, ModuleType]:
+    logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
+    from beam_pipelines import launch, summary
+
+    logging.disable(logging.NOTSET)
+    return launch, summary
 
 
 def _interrupt(*unused: object) -> NoReturn:

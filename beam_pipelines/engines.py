@@ -9,6 +9,7 @@
 """
 
 import dataclasses
+import http.client
 import os
 import shutil
 import urllib.error
@@ -40,7 +41,11 @@ _SECONDS_TO_ANSWER = 5
 
 
 def runner_name(options: PipelineOptions) -> str:
-    return options.view_as(StandardOptions).runner or "DirectRunner"
+    """One of `RUNNERS`; UserError for any other."""
+    runner = options.view_as(StandardOptions).runner or LOCAL[0]
+    if runner not in RUNNERS:
+        raise UserError(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
+    return runner
 
 
 def runs_here(options: PipelineOptions) -> bool:
@@ -77,8 +82,6 @@ def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_file
         UserError: Something that the engine needs is missing or does not answer.
     """
     runner = runner_name(options)
-    if runner not in RUNNERS:
-        raise UserError(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
     _check_paths(config, options, shared_filesystem)
     if runner == "DataflowRunner":
         dataflow.check_options(options)
@@ -138,7 +141,7 @@ def _check_flink_master(master: str) -> None:
     try:
         with urllib.request.urlopen(f"{FlinkRunner.add_http_scheme(master)}/config", timeout=_SECONDS_TO_ANSWER) as response:
             response.read()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise UserError(
             f"--flink_master={master}: no answer ({getattr(reason, 'strerror', None) or reason}); "
@@ -156,6 +159,6 @@ def _check_job_server(options: PipelineOptions) -> None:
         JavaJarServer.local_jar(FlinkJarJobServer(options).path_to_jar())
     except Exception as error:  # of whatever class: it is all the download's
         raise UserError(
-            f"Beam's Flink job server could not be downloaded ({str(error).splitlines()[0]}); "
+            f"Beam's Flink job server could not be downloaded ({str(error).partition('. ')[0]}); "
             "give its path or URL with --flink_job_server_jar"
         ) from None

@@ -25,8 +25,9 @@ from beam_pipelines import dataflow, engines
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import read_metrics
 from beam_pipelines.errors import RunError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
-from beam_pipelines.output_directory import check_paths, is_new, working_directory
+from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay, read_counts
 
@@ -60,6 +61,7 @@ def run_prepare(
         RunError: The run failed for a reason that the user can see.
     """
     beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
     engines.check_engine(config, options, shared_filesystem=shared_filesystem)
     check_paths(config, overwrite)
     config = dataclasses.replace(
@@ -70,6 +72,7 @@ def run_prepare(
         is_output_new=is_new(config.output),
     )
     logging.getLogger("apache_beam.runners.common").addFilter(_quiet_user_errors)
+    logging.getLogger("PrismRunner").setLevel(logging.WARNING)  # it tells of each of its steps
     with working_directory(config), _progress_directory(config, options) as directory:
         config = dataclasses.replace(config, progress_directory=directory)
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
@@ -86,6 +89,14 @@ def run_prepare(
             if user_facing is None:
                 raise
             raise user_facing from None
+
+
+def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
+    """What a run would be like, as text; UserError where the input is not fit to run."""
+    beam.io.filesystems.FileSystems.set_options(options)
+    check_input(config.input)
+    estimate = make_estimate(engines.settle(config, options))
+    return describe(estimate, engines.runner_name(options), engines.runs_here(options))
 
 
 def _absolute(path: str, make: Any) -> str:

@@ -46,7 +46,7 @@ class _List(beam.DoFn):
 
     def process(self, unused: Any) -> Iterator[Any]:
         make_folder(self._config.working_directory)  # gone where a whole job is tried again after its end was not heard
-        source = open_folder(self._config)
+        source = open_folder(self._config, with_sizes=self._config.is_inline)
         batch: list[LabeledImage] = []
         splits: set[str | None] = set()
         num_images = num_bytes = batch_bytes = 0

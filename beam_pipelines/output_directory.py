@@ -20,10 +20,9 @@ _MARKER_TEXT = b"A run of recordmill is writing here, or failed. manifest.json c
 
 def check_paths(config: PrepareConfig, overwrite: bool) -> None:
     """Fails where the input is no folder of files or the output must not be written."""
-    for option, path in (("--input", config.input), ("--output", config.output)):
-        if is_remote(path):
-            _check_access(option, path)
-    _check_input(config.input)
+    check_input(config.input)
+    if is_remote(config.output):
+        _check_access("--output", config.output)
     output, source = _resolve(config.output), _resolve(config.input)
     if _is_within(output, source) or _is_within(source, output):
         raise UserError(f"--output={config.output}: expected a path outside the input {config.input}, and not around it")
@@ -52,8 +51,10 @@ def _check_access(option: str, path: str) -> None:
         raise UserError(f"{option}={error}") from None
 
 
-def _check_input(path: str) -> None:
+def check_input(path: str) -> None:
+    """Fails where the input is no folder of files."""
     if is_remote(path):
+        _check_access("--input", path)
         if not any(files_at(path).top_level(path)):
             raise UserError(f"--input={path}: nothing lies below it; expected a folder of class folders")
         return

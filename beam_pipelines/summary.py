@@ -26,7 +26,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         [
             ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
             ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
-            ["size", *(_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
+            ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
             ["mean same-label run", *(f"{_shuffle(statistics, split)['mean_run_length']:.2f}" for split in splits)],
             ["  of a perfect shuffle", *(f"{_shuffle(statistics, split)['expected_mean_run_length']:.2f}" for split in splits)],
         ],
@@ -66,7 +66,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _size(num_bytes: int) -> str:
+def format_size(num_bytes: int) -> str:
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -16,6 +16,7 @@ PLAIN = (
     "config",
     "dead_letters",
     "errors",
+    "estimate",
     "examples",
     "files",
     "image_headers",

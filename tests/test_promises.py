@@ -18,6 +18,7 @@ from PIL import Image
 
 from beam_pipelines import engines
 from beam_pipelines.__main__ import main
+from beam_pipelines.config import CHECKS
 from beam_pipelines.ranks import shuffle_key
 from beam_pipelines.sources.image_folder import ImageFolder
 from tf_input import dataset_format
@@ -129,6 +130,24 @@ def test_promise_2_the_same_bytes_from_small_batches(source, prepared, tmp_path,
 
 def test_promise_2_the_same_bytes_when_every_bundle_is_tried_twice(source, prepared, tmp_path):
     assert prepare(source, tmp_path / "out", "--num_shards", "7", "--direct_runner_bundle_repeat=1") == 0
+    assert digest(tmp_path / "out") == digest(prepared)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_promise_2_the_same_bytes_where_image_bytes_go_through_the_shuffle(source, tmp_path, check, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.payloads.BUCKET_BYTES", 20_000)
+    monkeypatch.setattr("beam_pipelines.list_images.BATCH_BYTES", 30_000)
+    shutil.copytree(source, tmp_path / "in")
+    (tmp_path / "in" / "ant" / "empty.jpg").touch()
+    for payload in ("pointer", "inline"):
+        options = ("--shuffle_payload", payload, "--num_shards", "7", "--check", check, "--max_bad_fraction", "0.1")
+        assert prepare(tmp_path / "in", tmp_path / payload, "--name", "made", *options) == 0
+    assert digest(tmp_path / "inline") == digest(tmp_path / "pointer")
+
+
+def test_promise_2_the_same_bytes_inline_when_every_bundle_is_tried_twice(source, prepared, tmp_path):
+    options = ("--shuffle_payload", "inline", "--direct_runner_bundle_repeat=1")
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", *options) == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
 

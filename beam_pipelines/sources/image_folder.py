@@ -40,20 +40,24 @@ class _Folder(NamedTuple):
 class ImageFolder:
     """The inputs below one folder.
 
+    Args:
+        config: Where it lies, and what is in it.
+        with_sizes: Each file's size is wanted too, at the cost of a look at it.
+
     Attributes:
         root: The folder, links resolved.
         labels: Class names, collected while iterating.
         num_ignored: Files that are no inputs, counted while iterating.
     """
 
-    def __init__(self, config: PrepareConfig) -> None:
+    def __init__(self, config: PrepareConfig, with_sizes: bool = False) -> None:
         self.labels: set[str] = set()
         self.num_ignored = 0
         self.root = os.path.realpath(config.input)
         self._ignore = config.ignore
         self._split_folders = config.split_folders
         self._has_splits = config.splits is not None
-        self._wants_sizes = config.is_inline
+        self._with_sizes = with_sizes
         self._empty: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[LabeledImage | DeadLetter]:
@@ -166,7 +170,7 @@ class ImageFolder:
             if refusal:
                 return DeadLetter(path, "list", *refusal)
         check_extension(entry.name, path)
-        num_bytes = entry.stat().st_size if self._wants_sizes else 0
+        num_bytes = entry.stat().st_size if self._with_sizes else 0
         return LabeledImage(nfc(path), path, label, split, num_bytes)
 
     def _refuse_special(self, entry: os.DirEntry) -> tuple[str, str] | None:

@@ -14,9 +14,9 @@ from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.image_folder import ImageFolder, check_extension, check_label, nfc
 
 
-def open_folder(config: PrepareConfig) -> ImageFolder:
-    """The source for a folder of images, wherever it lies."""
-    return ImageObjects(config) if is_remote(config.input) else ImageFolder(config)
+def open_folder(config: PrepareConfig, *, with_sizes: bool) -> ImageFolder:
+    """The source for a folder of images, wherever it lies. A listing of objects has their sizes in any case."""
+    return ImageObjects(config) if is_remote(config.input) else ImageFolder(config, with_sizes)
 
 
 class ImageObjects(ImageFolder):

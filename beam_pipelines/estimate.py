@@ -1,0 +1,153 @@
+"""`recordmill prepare --estimate`: what a run would write, move and take, from a listing alone. Plain.
+
+Times come from rates measured on one core of a 2-core machine with its files in the page cache; they are rough on purpose.
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from typing import Iterator
+
+from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.files import is_remote
+from beam_pipelines.light_processes import num_cores
+from beam_pipelines.payloads import BUCKET_BYTES
+from beam_pipelines.ranks import MAX_BLOCKS, choose_num_shards
+from beam_pipelines.sources.image_objects import open_folder
+from beam_pipelines.splits import SplitByKey
+from beam_pipelines.summary import format_size
+
+CORES_PER_WORKER = 4
+
+# Seconds of one core for an image, and for each of its bytes: listing, check, shuffle and write.
+_CHECKED = (30e-6, 9.3e-9)
+_UNCHECKED = (25e-6, 1.3e-9)
+_PER_REQUEST = 1.5e-3  # for one request to an object store, in its client's Python
+
+# Each record's key, size, label and framing; each reference in the shuffle.
+_RECORD_BYTES = 120
+_REFERENCE_BYTES = 60
+
+_BASE_MEMORY = 260 << 20
+_REFERENCE_MEMORY = 118
+
+_MINUTES_WANTED = 15
+_MAX_WORKERS = 200
+
+
+# What a cluster needs before the first image is read.
+_START_SECONDS = {"DataflowRunner": 240, "FlinkRunner": 20, "PortableRunner": 20}
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a run would be like.
+
+    Attributes:
+        num_examples: Split name -> images.
+        num_bytes: Split name -> their bytes, as they lie at the source.
+        num_shards: Split name -> shards.
+        num_classes: Class names.
+        num_dead_letters: Inputs that the listing refuses already.
+        core_seconds: Work, on however many cores.
+        is_inline: Whether image bytes would go through the shuffle.
+    """
+
+    num_examples: dict[str, int]
+    num_bytes: dict[str, int]
+    num_shards: dict[str, int]
+    num_classes: int
+    num_dead_letters: int
+    core_seconds: float
+    is_inline: bool
+
+    @property
+    def num_images(self) -> int:
+        return sum(self.num_examples.values())
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(self.num_bytes.values()) + self.num_images * _RECORD_BYTES
+
+    @property
+    def shuffle_bytes(self) -> int:
+        """What goes through the runner's shuffle."""
+        image_bytes = sum(self.num_bytes.values()) if self.is_inline else 0
+        return image_bytes + self.num_images * _REFERENCE_BYTES * (2 if self.is_inline else 1)
+
+    def memory(self, runs_here: bool) -> int:
+        """Bytes: of all on this machine, or of one worker process.
+
+        References are held all at once here, and a block of shards at a time elsewhere; image bytes a bucket at a time.
+        """
+        blocks = ((self.num_examples[split], min(count, MAX_BLOCKS)) for split, count in self.num_shards.items())
+        references = self.num_images if runs_here else max(count // num_blocks for count, num_blocks in blocks)
+        return _BASE_MEMORY + references * _REFERENCE_MEMORY + (3 * BUCKET_BYTES if self.is_inline else 0)
+
+    @property
+    def num_workers(self) -> int:
+        """Enough to be done in a quarter of an hour, beside the start."""
+        return min(_MAX_WORKERS, math.ceil(self.core_seconds / CORES_PER_WORKER / (60 * _MINUTES_WANTED)))
+
+
+def make_estimate(config: PrepareConfig) -> Estimate:
+    """Lists the input; of the images themselves nothing is read.
+
+    Args:
+        config: A settled one: its payload is not `auto`.
+    """
+    source = open_folder(config, with_sizes=True)
+    fractions = config.splits or DEFAULT_SPLITS
+    by_key, names = SplitByKey(fractions), list(fractions)
+    num_examples: Counter[str] = Counter()
+    num_bytes: Counter[str] = Counter()
+    num_dead_letters = 0
+    for listed in source:
+        if isinstance(listed, DeadLetter):
+            num_dead_letters += 1
+            continue
+        split = listed.split or names[by_key(listed.key.encode())]
+        num_examples[split] += 1
+        num_bytes[split] += listed.num_bytes
+    per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
+    num_requests = (1 if config.is_inline else 2) if is_remote(config.input) else 0
+    return Estimate(
+        num_examples=dict(num_examples),
+        num_bytes=dict(num_bytes),
+        num_shards=choose_num_shards(config, num_examples, num_bytes),
+        num_classes=len(source.labels),
+        num_dead_letters=num_dead_letters,
+        core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
+        is_inline=config.is_inline,
+    )
+
+
+def describe(estimate: Estimate, runner: str, runs_here: bool) -> str:
+    return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, runner, runs_here))
+
+
+def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[str, str]]:
+    dead_letters = estimate.num_dead_letters
+    refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
+    yield "images", f"{estimate.num_images:,} in {estimate.num_classes:,} classes{refused}"
+    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source"
+    shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
+    yield "written", f"{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
+    carried = "image bytes and references (inline)" if estimate.is_inline else "references (pointer)"
+    yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of {carried}"
+    where = "in all" if runs_here else "a worker process"
+    yield "memory", f"{format_size(estimate.memory(runs_here))} {where}"
+    if runs_here:
+        yield "time", f"about {_duration(3 + estimate.core_seconds / num_cores())} on the {num_cores()} cores of this machine"
+        return
+    start, workers = _START_SECONDS[runner], estimate.num_workers
+    seconds = start + estimate.core_seconds / CORES_PER_WORKER / workers
+    yield "workers", f"{workers:,} of {CORES_PER_WORKER} cores, one worker process a core"
+    yield "time", f"about {_duration(seconds)} with these, {_duration(start)} of it to start them"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

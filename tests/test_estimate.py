@@ -1,0 +1,88 @@
+"""What an estimate says is what a run then does, as far as a listing can tell."""
+
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.estimate import Estimate, describe, make_estimate
+from made_images import write_class_folders
+from tf_input import dataset_format
+
+MILLION = {"train": 1_000_000}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> pathlib.Path:
+    write_class_folders(tmp_path / "flowers", {"rose": 40, "tulip": 30})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def estimate(**fields: object) -> Estimate:
+    whole = {
+        "num_examples": MILLION,
+        "num_bytes": {"train": 10**11},
+        "num_shards": {"train": 800},
+        "num_classes": 10,
+        "num_dead_letters": 0,
+        "core_seconds": 10_000.0,
+        "is_inline": False,
+    }
+    return Estimate(**{**whole, **fields})
+
+
+def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
+    for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
+        found = make_estimate(PrepareConfig("flowers", "out", "flowers", **options))
+        flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
+        flags += ["--shard_size=3000"] if "shard_bytes" in options else []
+        assert main(["prepare", "--input=flowers", "--output=out", "--overwrite", "--name=flowers", *flags]) == 0
+        manifest = dataset_format.read_manifest("out")
+        assert found.num_examples == {split: manifest.num_examples(split) for split in manifest.splits}
+        assert found.num_shards == {split: len(shards) for split, shards in manifest.splits.items()}
+        written = sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
+        assert abs(found.output_bytes - written) < 0.1 * written
+        assert found.num_classes == len(manifest.label_names)
+
+
+def test_the_command_prints_it_and_does_nothing(folder, capsys):
+    assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
+    printed = capsys.readouterr().out
+    assert "images:    70 in 2 classes" in printed and "references (pointer)" in printed
+    assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
+
+
+def test_it_needs_no_cluster(folder, capsys):
+    call = ["prepare", "--input=flowers", "--output=gs://bucket/out", "--estimate", "--runner=DataflowRunner"]
+    assert main([*call, "--shuffle_payload=inline"]) == 0
+    printed = capsys.readouterr().out
+    assert "workers:   1 of 4 cores" in printed and "image bytes and references (inline)" in printed
+
+
+def test_a_folder_that_is_not_there_is_refused(folder, capsys):
+    assert main(["prepare", "--input=missing", "--output=out", "--estimate"]) == 2
+    assert "--input=missing: does not exist" in capsys.readouterr().err
+
+
+def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
+    (folder / "flowers" / "rose" / "link.jpg").symlink_to("/etc/hostname")
+    assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
+    assert "70 in 2 classes, 1 inputs refused already" in capsys.readouterr().out
+
+
+def test_bytes_go_through_the_shuffle_only_inline():
+    assert estimate().shuffle_bytes < 10**9 < 10**11 < estimate(is_inline=True).shuffle_bytes < 1.01 * 10**11
+
+
+def test_memory_grows_with_the_references_here_and_with_a_block_of_them_on_a_cluster():
+    small = estimate(num_examples={"train": 1000}, num_shards={"train": 10})
+    assert estimate().memory(runs_here=True) - small.memory(runs_here=True) > 10**8
+    assert estimate().memory(runs_here=False) - small.memory(runs_here=False) < 10**6
+
+
+def test_workers_are_enough_for_the_work_and_no_more():
+    for core_seconds, expected in ((1.0, 1), (3600.0, 1), (36_000.0, 10), (1e9, 200)):
+        assert estimate(core_seconds=core_seconds).num_workers == expected, core_seconds
+    assert "10 of 4 cores" in describe(estimate(core_seconds=36_000.0), "DataflowRunner", runs_here=False)

@@ -1,0 +1,58 @@
+"""What is read ahead comes in order, in bounded number and size, and what goes wrong is raised in its turn."""
+
+import threading
+import time
+
+import pytest
+
+from beam_pipelines import read_ahead as module
+from beam_pipelines.read_ahead import NUM_THREADS, read_ahead
+
+
+def test_results_come_in_the_order_of_the_items():
+    def slow_at_first(item: int) -> int:
+        time.sleep(0.02 if item < 3 else 0)
+        return item * item
+
+    assert list(read_ahead(slow_at_first, [(item, 1) for item in range(200)])) == [item * item for item in range(200)]
+    assert list(read_ahead(slow_at_first, [])) == []
+
+
+def test_items_are_read_side_by_side():
+    barrier = threading.Barrier(NUM_THREADS, timeout=20)
+    assert len(list(read_ahead(lambda item: barrier.wait(), [(item, 1) for item in range(NUM_THREADS)]))) == NUM_THREADS
+
+
+def test_no_more_bytes_wait_than_the_bound(monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    started: list[int] = []
+    for position, _ in enumerate(read_ahead(started.append, [(item, 30) for item in range(50)])):
+        assert len(started) <= position + 1 + 3
+    assert sorted(started) == list(range(50))
+
+
+def test_one_result_larger_than_the_bound_is_read_alone(monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    assert list(read_ahead(lambda item: item, [("a", 1000), ("b", 1000), ("c", 0)])) == ["a", "b", "c"]
+
+
+def test_no_more_results_wait_than_threads_can_be_kept_busy_with():
+    started: list[int] = []
+    for position, _ in enumerate(read_ahead(started.append, [(item, 0) for item in range(500)])):
+        assert len(started) <= position + 1 + 2 * NUM_THREADS
+
+
+def test_what_goes_wrong_is_raised_in_its_turn_and_ends_the_reading():
+    started = []
+
+    def fail_at_five(item: int) -> int:
+        started.append(item)
+        if item == 5:
+            raise FileNotFoundError(item)
+        return item
+
+    results = read_ahead(fail_at_five, [(item, 0) for item in range(1000)])
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(FileNotFoundError):
+        next(results)
+    assert len(started) < 200
