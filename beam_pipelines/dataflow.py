@@ -1,19 +1,27 @@
-"""What Dataflow needs, what suits this pipeline there, and where a submitted job is to be seen."""
+"""What Dataflow needs, what suits this pipeline there, and what it says of a job."""
+
+import os
+import re
+import time
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, SetupOptions, WorkerOptions
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import RunError, UserError
+
+# A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
+_MACHINE_TYPE = "e2-standard-4"
 
 
-def check_options(options: PipelineOptions) -> None:
+def check_options(options: PipelineOptions, *, wait: bool) -> None:
     """Fails where a job would be refused, or run without this package.
 
     Raises:
-        UserError: An option is missing.
+        UserError: An option is missing, or does not go with another one.
     """
-    cloud, setup = options.view_as(GoogleCloudOptions), options.view_as(SetupOptions)
+    cloud = options.view_as(GoogleCloudOptions)
     for option, value, expected in (
         ("--project", cloud.project, "a project's id"),
         ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
@@ -21,21 +29,85 @@ def check_options(options: PipelineOptions) -> None:
     ):
         if not value:
             raise UserError(f"--runner=DataflowRunner needs {option}: expected {expected}")
-    if not (options.view_as(WorkerOptions).sdk_container_image or setup.setup_file or setup.extra_packages):
+    if not cloud.temp_location.startswith("gs://"):
+        raise UserError(f"--temp_location={cloud.temp_location}: expected a gs:// path")
+    if wait and cloud.template_location:
+        raise UserError("--wait: with --template_location no job is submitted; expected one of the two")
+    _check_package(options)
+    if not cloud.no_auth:
+        _check_credentials()
+
+
+def _check_package(options: PipelineOptions) -> None:
+    """A worker is to have this package with what it imports; installed from source alone, it would have the trainer's half."""
+    setup = options.view_as(SetupOptions)
+    has_package = setup.setup_file or setup.extra_packages
+    if not options.view_as(WorkerOptions).sdk_container_image and not (has_package and setup.requirements_file):
         raise UserError(
-            "--runner=DataflowRunner: its workers would have no recordmill; "
-            "expected --sdk_container_image=IMAGE (see deploy/dataflow) or --setup_file=./setup.py"
+            "--runner=DataflowRunner: its workers would lack recordmill or what it imports; expected --sdk_container_image=IMAGE, "
+            "or --setup_file=./setup.py with --requirements_file=FILE (see deploy/dataflow)"
         )
+
+
+def _check_credentials() -> None:
+    try:
+        import google.auth
+        from google.auth.exceptions import DefaultCredentialsError
+    except ImportError:
+        raise UserError("--runner=DataflowRunner: google.auth is missing: pip install 'recordmill[gcp]'") from None
+    try:
+        google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+    except DefaultCredentialsError:
+        raise UserError(
+            "--runner=DataflowRunner: no Google credentials were found; "
+            "expected `gcloud auth application-default login`, or a key file in GOOGLE_APPLICATION_CREDENTIALS"
+        ) from None
+
+
+def set_defaults(config: PrepareConfig, options: PipelineOptions) -> None:
+    """What suits this pipeline there, where the user did not choose.
+
+    Beam and the service do the rest well: a worker process for each CPU, one bundle at a time in each, Dataflow Shuffle,
+    as many workers as keep up.
+    """
+    cloud, worker = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
+    if not worker.machine_type:
+        worker.machine_type = _MACHINE_TYPE
+    if not cloud.job_name:
+        name = re.sub("[^a-z0-9]+", "-", config.name.lower())[:40].strip("-")
+        cloud.job_name = f"recordmill-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
 
 
 def describe_job(result: PipelineResult, config: PrepareConfig, options: PipelineOptions) -> str:
     """What to tell of a job that was submitted."""
-    cloud = options.view_as(GoogleCloudOptions)
-    page = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
+    if not result.has_job:
+        return f"template: {options.view_as(GoogleCloudOptions).template_location}"
     return "\n".join(
         [
             f"job:      {result.job_id()}",
-            f"page:     {page}",
+            f"page:     {_page(result, options)}",
             f"data set: {config.output}, once it has a manifest.json (--wait waits for it)",
         ]
     )
+
+
+def _page(result: PipelineResult, options: PipelineOptions) -> str:
+    cloud = options.view_as(GoogleCloudOptions)
+    return f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
+
+
+def explain(error: Exception, options: PipelineOptions) -> UserError | RunError | None:
+    """What is behind an error of Dataflow's own; None for any other."""
+    if isinstance(error, DataflowRuntimeException):
+        lines = str(error).strip().splitlines()
+        return RunError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {_page(error.result, options)}")
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if names & {"GoogleAPICallError", "DataflowJobAlreadyExistsError"}:
+        return UserError(f"Dataflow refused the job: {_first_line(error)}")
+    if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
+        return UserError(_first_line(error))
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(getattr(error, "message", "") or error).split())[:500]

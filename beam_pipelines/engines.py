@@ -75,7 +75,7 @@ def settle(config: PrepareConfig, options: PipelineOptions) -> PrepareConfig:
     return dataclasses.replace(config, num_processes=num_processes, shuffle_payload=payload)
 
 
-def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_filesystem: bool) -> None:
+def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_filesystem: bool, wait: bool) -> None:
     """Fails where the job could not run as it is asked for.
 
     Raises:
@@ -84,7 +84,7 @@ def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_file
     runner = runner_name(options)
     _check_paths(config, options, shared_filesystem)
     if runner == "DataflowRunner":
-        dataflow.check_options(options)
+        dataflow.check_options(options, wait=wait)
     if runner == "PrismRunner":
         _check_prism(options)
     if runner in ("FlinkRunner", "PortableRunner"):

@@ -22,6 +22,10 @@ class RunError(RuntimeError):
     """A run that had begun cannot give a right data set: what it wrote is removed, exit code 1."""
 
 
+class StillRunningError(RunError):
+    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay."""
+
+
 _CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}
 
 # Beam appends this to a message; a runner with worker processes hands over only the traceback's text.

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import functools
 import importlib.metadata
 import logging
 import os
@@ -15,7 +14,7 @@ import time
 from typing import Any, Iterator
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
@@ -23,13 +22,14 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines import dataflow, engines
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.counters import read_metrics
-from beam_pipelines.errors import RunError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.errors import RunError, StillRunningError, UserError, find_user_facing, is_interrupt
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
-from beam_pipelines.progress import ProgressDisplay, read_counts
+from beam_pipelines.progress import ProgressDisplay
+
+_STOP_SECONDS = 300
 
 _SECRET = re.compile("key|secret|token|password|credential")
 
@@ -62,7 +62,7 @@ def run_prepare(
     """
     beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
-    engines.check_engine(config, options, shared_filesystem=shared_filesystem)
+    engines.check_engine(config, options, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite)
     config = dataclasses.replace(
         engines.settle(config, options),
@@ -71,24 +71,63 @@ def run_prepare(
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
     )
-    logging.getLogger("apache_beam.runners.common").addFilter(_quiet_user_errors)
+    if engines.runner_name(options) == "DataflowRunner":
+        dataflow.set_defaults(config, options)
+    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
+        logging.getLogger(name).addFilter(_quiet_user_errors)
     logging.getLogger("PrismRunner").setLevel(logging.WARNING)  # it tells of each of its steps
-    with working_directory(config), _progress_directory(config, options) as directory:
-        config = dataclasses.replace(config, progress_directory=directory)
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-        prepare(pipeline, config, make_run_info(config, options))
+    is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
+    with working_directory(config), _progress_directory(config, options, is_submitted) as progress_directory:
+        config = dataclasses.replace(config, progress_directory=progress_directory)
         try:
-            if wait or engines.runner_name(options) != "DataflowRunner":
-                _run(pipeline, directory)
-                return None
-            return dataflow.describe_job(pipeline.run(), config, options)
+            pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+            prepare(pipeline, config, make_run_info(config, options))
+            if is_submitted:
+                return dataflow.describe_job(pipeline.run(), config, options)
+            with ProgressDisplay(progress_directory):
+                wait_for(pipeline.run())
+        except StillRunningError:
+            raise
         except Exception as error:  # whatever wrapper the runner put around an error of ours
             if is_interrupt(error):
                 raise KeyboardInterrupt from None
-            user_facing = find_user_facing(error)
-            if user_facing is None:
+            explained = find_user_facing(error) or dataflow.explain(error, options)
+            if explained is None:
                 raise
-            raise user_facing from None
+            raise explained from None
+    return None
+
+
+def wait_for(result: PipelineResult) -> None:
+    """Waits for a job's end, and stops it where nobody waits any more: it must not go on writing to what is removed.
+
+    Raises:
+        RunError: It ended as anything but done.
+        StillRunningError: It could not be stopped.
+    """
+    try:
+        state = result.wait_until_finish()
+    except BaseException:
+        _stop(result)
+        raise
+    if state != PipelineState.DONE:
+        raise RunError(f"the job ended as {state}")
+
+
+def _stop(result: PipelineResult) -> None:
+    try:
+        if PipelineState.is_terminal(result.state):
+            return
+        result.cancel()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while not PipelineState.is_terminal(result.state):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it is still {result.state}")
+            time.sleep(1)
+    except Exception as error:  # whatever: all that matters is that its end was not seen
+        raise StillRunningError(
+            f"the job could not be stopped ({' '.join(str(error).split())[:200]}), and what it has written was left there"
+        ) from error
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
@@ -105,35 +144,23 @@ def _absolute(path: str, make: Any) -> str:
 
 
 @contextlib.contextmanager
-def _progress_directory(config: PrepareConfig, options: PipelineOptions) -> Iterator[str]:
-    """Where all workers can count; empty where there is no such place, and the engine's metrics must do."""
-    if not is_remote(config.output):
-        yield f"{config.working_directory}/progress"
-    elif engines.runs_here(options):
+def _progress_directory(config: PrepareConfig, options: PipelineOptions, is_submitted: bool) -> Iterator[str]:
+    """Where all workers can count; empty where nobody will look."""
+    if is_submitted:
+        yield ""
+    elif is_remote(config.output) and engines.runs_here(options):
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:
-        yield ""
-
-
-def _run(pipeline: beam.Pipeline, progress_directory: str) -> None:
-    if progress_directory:
-        with ProgressDisplay(functools.partial(read_counts, progress_directory)):
-            state = pipeline.run().wait_until_finish()  # the local runner works in `run`
-    else:
-        result = pipeline.run()
-        with ProgressDisplay(functools.partial(read_metrics, result), interval=10):
-            state = result.wait_until_finish()
-    if state != PipelineState.DONE:
-        raise RunError(f"the job ended as {state}")
+        yield f"{config.scratch_directory}/progress"
 
 
 class _QuietUserErrors(logging.Filter):
-    """Keeps what the user will be told in one line from being logged with a traceback first."""
+    """Keeps what the user will be told in one line from being logged with a traceback first, Python's or Java's."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        return error is None or not (is_interrupt(error) or find_user_facing(error))
+        error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
+        return not (is_interrupt(error) or find_user_facing(error))
 
 
 _quiet_user_errors = _QuietUserErrors()
@@ -170,6 +197,11 @@ def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
             refuse(f"unknown option {unknown[0]}")
 
     options = PipelineOptions(flags)
+    setup = options.view_as(SetupOptions)
+    if setup.setup_file:
+        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which without one is ""
+        if not os.path.isfile(setup.setup_file):
+            raise UserError(f"--setup_file={setup.setup_file} does not exist")
     options.get_all_options(add_extra_args_fn=check)
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:

@@ -8,7 +8,7 @@ import shutil
 from typing import Iterator
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import StillRunningError, UserError
 from beam_pipelines.files import files_at, is_remote, write_file
 from beam_pipelines.light_processes import close_light_processes
 from tf_input.dataset_format import MANIFEST
@@ -99,6 +99,8 @@ def _working_objects(config: PrepareConfig) -> Iterator[None]:
     write_file(f"{config.working_directory}/{MARKER}", _MARKER_TEXT)
     try:
         yield
+    except StillRunningError:
+        raise
     except BaseException:
         if is_new(config.output):
             store.remove_all(config.working_directory)
@@ -126,13 +128,17 @@ def _working_folder(config: PrepareConfig) -> Iterator[None]:
         except BlockingIOError:
             raise UserError(f"--output={config.output}: another run is writing to it") from None
         _empty(directory)
+        is_left = False
         try:
             yield
+        except StillRunningError:
+            is_left = True
+            raise
         except BaseException:
             close_light_processes()  # so that nobody writes into what is removed
             raise
         finally:
-            if _is_same(descriptor, directory):  # else it is the output by now, and another run may have made a new one
+            if not is_left and _is_same(descriptor, directory):  # else it is the output by now, and another run may have made a new one
                 shutil.rmtree(directory, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: the output is in it
                 for parent in missing:

@@ -1,14 +1,20 @@
 """Counts of work done, shared by every process of a run through small files, and shown on a terminal.
 
-Metrics of the local runner arrive only at the end, so each worker process keeps a file with its own counts.
+Metrics of the local runner, and of Flink, arrive only at the end; so each worker process keeps a file with its own counts, or an
+object that it writes again every few seconds.
 """
 
 import os
 import pathlib
 import struct
 import threading
+import time
 import uuid
-from typing import Callable, NamedTuple
+from typing import Iterator, NamedTuple
+
+from beam_pipelines.files import files_at, is_remote
+
+OBJECT_SECONDS = 5.0
 
 
 class Counts(NamedTuple):
@@ -29,6 +35,8 @@ _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
 
 # Progress directory -> this process's file in it, and what it says.
 _files: dict[str, tuple[pathlib.Path, Counts]] = {}
+# The same for objects, and when it was last written.
+_objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
 
 
@@ -37,6 +45,9 @@ def count(directory: str, **counts: int) -> None:
     if not directory:
         return
     with _lock:
+        if is_remote(directory):
+            _count_in_object(directory, Counts(**counts))
+            return
         path, total = _files.get(directory, (None, Counts()))
         if path is None or not path.exists():  # the first of its run
             path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
@@ -50,30 +61,47 @@ def count(directory: str, **counts: int) -> None:
             os.close(descriptor)
 
 
+def _count_in_object(directory: str, counts: Counts) -> None:
+    path, total, written = _objects.get(directory) or (f"{directory}/{uuid.uuid4().hex}", Counts(), -OBJECT_SECONDS)
+    total, now = total.plus(counts), time.monotonic()
+    if now - written >= OBJECT_SECONDS:
+        files_at(path).write(path, _COUNTS.pack(*total))
+        written = now
+    _objects[directory] = path, total, written
+
+
 def read_counts(directory: str) -> Counts:
     """The sum over all processes; a bundle that was tried twice counts twice."""
     total = Counts()
-    for path in pathlib.Path(directory).glob("*"):
-        try:
-            data = path.read_bytes()
-        except OSError:  # the run has just ended
-            continue
+    for data in _read_all(directory):
         if len(data) == _COUNTS.size:
             total = total.plus(Counts(*_COUNTS.unpack(data)))
     return total
+
+
+def _read_all(directory: str) -> Iterator[bytes]:
+    files = files_at(directory)
+    try:
+        names = [name for name, _ in files.list(directory)] if is_remote(directory) else os.listdir(directory)
+    except OSError:  # not there yet, or not any more
+        return
+    for name in names:
+        try:
+            yield files.read(f"{directory}/{name}")
+        except OSError:  # the run has just ended
+            continue
 
 
 class ProgressDisplay:
     """Bars on a terminal while a run lasts; nothing at all where standard error is not one.
 
     Args:
-        read: What has been done so far, over all processes.
-        interval: Seconds between two looks at it.
+        directory: The run's progress directory.
     """
 
-    def __init__(self, read: Callable[[], Counts], interval: float = 0.2) -> None:
-        self._read = read
-        self._interval = interval
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._interval = OBJECT_SECONDS if is_remote(directory) else 0.2
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -105,7 +133,7 @@ class ProgressDisplay:
         with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
             bars = [progress.add_task(name, total=None, note="") for name in ("listed", "checked", "written")]
             while not self._stop.wait(self._interval):
-                for bar, (done, total, note) in zip(bars, _stages(self._read())):
+                for bar, (done, total, note) in zip(bars, _stages(read_counts(self._directory))):
                     progress.update(bar, completed=done, total=total, note=note)
 
 

@@ -6,11 +6,13 @@ A runner that did not hear of its end tries the step again: what is done already
 import os
 import pathlib
 import shutil
+from typing import Iterable
 
 from beam_pipelines.config import PrepareConfig
+from beam_pipelines.errors import RunError
 from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
 from beam_pipelines.output_directory import MARKER
-from tf_input.dataset_format import MANIFEST
+from tf_input.dataset_format import MANIFEST, ShardInfo
 
 
 def is_published(config: PrepareConfig, manifest: bytes) -> bool:
@@ -20,6 +22,19 @@ def is_published(config: PrepareConfig, manifest: bytes) -> bool:
         return not os.path.exists(config.working_directory) and os.path.exists(path)
     store = files_at(config.output)
     return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path) and store.read(path) == manifest
+
+
+def check_shards(config: PrepareConfig, shards: Iterable[ShardInfo]) -> None:
+    """Before a manifest names them: RunError where a shard is not there, as it was written."""
+    directory = config.working_directory
+    if is_remote(directory):
+        sizes = dict(files_at(directory).list(directory))
+    else:
+        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
+    for shard in shards:
+        if sizes.get(shard.name) != shard.num_bytes:
+            found = f"has {sizes[shard.name]} bytes" if shard.name in sizes else "is gone"
+            raise RunError(f"shard {shard.name} was written with {shard.num_bytes} bytes, and {found}")
 
 
 def publish(config: PrepareConfig, manifest: bytes) -> None:
@@ -33,7 +48,8 @@ def _publish_objects(config: PrepareConfig, manifest: bytes) -> None:
     """
     store = files_at(config.output)
     if not is_published(config, manifest):
-        store.remove_all(config.spool_directory)
+        for scratch in (config.spool_directory, f"{config.scratch_directory}/progress"):
+            store.remove_all(scratch)
         write_file(f"{config.working_directory}/{MANIFEST}", manifest)
         if config.working_directory != config.output:
             store.remove_all(config.output)

@@ -10,7 +10,7 @@ from beam_pipelines.accounting import check_counts
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.files import write_file
-from beam_pipelines.publish import is_published, publish
+from beam_pipelines.publish import check_shards, is_published, publish
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
@@ -68,6 +68,7 @@ def write_metadata(
     }
     packed_manifest = manifest.to_json().encode()
     if not is_published(config, packed_manifest):
+        check_shards(config, [shard.info for shard in shards])
         for name, text in files.items():
             write_file(f"{config.working_directory}/{name}", text.encode())
     publish(config, packed_manifest)

@@ -106,12 +106,17 @@ def test_a_prism_that_is_not_there_is_named(folder, capsys):
 def test_what_dataflow_needs_is_asked_for(folder, capsys):
     paths = ["prepare", "--input", "gs://bucket/in", "--output", "gs://bucket/out", "--runner=DataflowRunner"]
     given = []
-    for option, value in (("--project", "made"), ("--region", "europe-west1"), ("--temp_location", "gs://bucket/tmp")):
+    for option, value in (("--project", "made"), ("--region", "europe-west1"), ("--temp_location", "tmp")):
         assert main([*paths, *given]) == 2
         assert f"--runner=DataflowRunner needs {option}: " in capsys.readouterr().err
         given.append(f"{option}={value}")
     assert main([*paths, *given]) == 2
-    assert "its workers would have no recordmill" in capsys.readouterr().err
+    assert "--temp_location=tmp: expected a gs:// path" in capsys.readouterr().err
+    given[-1] = "--temp_location=gs://bucket/tmp"
+    assert main([*paths, *given]) == 2
+    assert "its workers would lack recordmill or what it imports" in capsys.readouterr().err
+    assert main([*paths, *given, "--sdk_container_image=made", "--template_location=gs://bucket/t", "--wait"]) == 2
+    assert "--wait: with --template_location no job is submitted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
