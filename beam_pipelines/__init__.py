@@ -3,14 +3,17 @@
 The modules, in the order in which data meets them; what stands in brackets is plain, without Beam:
 
     __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (config)
+    engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
     pipeline           prepare(root, config): the whole graph on one page
     list_images        ListImages: the inputs, a batch to an element  (sources, one module each)
     prepare_images     PrepareImages: reads and checks images  (read_images, images, image_headers, splits, spool)
+    shuffle_payloads   ShufflePayloads: only where image bytes go through the runner's shuffle  (payloads)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, examples, quality)
-    write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters)
+    write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)
 
-`references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `light_processes` runs the
-plain parts on every core, `files` reads and writes, and `summary` says at the end what came out.
+`references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `counters` says how far it
+is, `light_processes` runs the plain parts on every core and `read_ahead` in threads, `files` reads and writes, on disk or in
+`object_stores`; `estimate` says beforehand what a run would take, and `summary` at the end what came out.
 """

@@ -1,6 +1,6 @@
 """What Dataflow needs, what suits this pipeline there, and what it says of a job."""
 
-import os
+import logging
 import re
 import time
 
@@ -55,6 +55,7 @@ def _check_credentials() -> None:
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
         raise UserError("--runner=DataflowRunner: google.auth is missing: pip install 'recordmill[gcp]'") from None
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # it tells the same first
     try:
         google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:

@@ -102,7 +102,7 @@ def files_at(path: str) -> Files:
     """
     if not is_remote(path):
         return _LOCAL
-    from beam_pipelines import object_store  # Beam, with a cloud's client libraries
+    from beam_pipelines.object_stores import object_store  # Beam, with a cloud's client libraries
 
     return object_store.open_object_store(path)
 

@@ -205,7 +205,7 @@ def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
     options.get_all_options(add_extra_args_fn=check)
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
-        worker_options.default_sdk_harness_log_level = "WARNING"  # worker processes report each of their channels
+        worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels
     return options
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from beam_pipelines.references import References
 from beam_pipelines.spool import own_spool
 
-# What a worker holds at a time: the images of one bucket, about as many bytes in each.
-BUCKET_BYTES = 32 << 20
+# About how many bytes the images of one bucket have. A worker holds them at once, and so does Flink's TaskManager, several times.
+BUCKET_BYTES = 8 << 20
 
 _LENGTH_BYTES = 8
 

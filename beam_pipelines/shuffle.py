@@ -8,6 +8,7 @@ from typing import Iterable, Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
+import zstandard
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
@@ -17,7 +18,8 @@ from beam_pipelines.references import References
 # References that are routed at once: the more, the larger the pieces, and the fewer elements go through the shuffle.
 ROUTE_REFERENCES = 1 << 16
 
-Histograms = dict[int, np.ndarray]  # split, as a position -> examples by bucket, int64 [NUM_BUCKETS]
+# Split, as a position -> examples by bucket, int64 [NUM_BUCKETS], compressed: there is one a bundle, and it is nearly empty.
+Histograms = dict[int, bytes]
 
 
 class GlobalShuffle(beam.PTransform):
@@ -52,7 +54,7 @@ class _CountKeys(beam.DoFn):
     """One histogram a split and a bundle."""
 
     def start_bundle(self) -> None:
-        self._histograms: Histograms = {}
+        self._histograms: dict[int, np.ndarray] = {}
 
     def process(self, packed: bytes) -> None:
         rows = References.unpack_rows(packed)
@@ -62,20 +64,28 @@ class _CountKeys(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._histograms:
-            yield WindowedValue(self._histograms, 0, [GlobalWindow()])
+            yield WindowedValue(pack_histograms(self._histograms), 0, [GlobalWindow()])
 
 
 def add_histograms(parts: Iterable[Histograms]) -> Histograms:
-    total: Histograms = {}
+    total: dict[int, np.ndarray] = {}
     for part in parts:
-        for split, histogram in part.items():
-            total[split] = total.get(split, 0) + histogram
-    return total
+        for split, packed in part.items():
+            total[split] = total.get(split, 0) + unpack_histogram(packed)
+    return pack_histograms(total)
+
+
+def pack_histograms(histograms: Mapping[int, np.ndarray]) -> Histograms:
+    return {split: zstandard.compress(histogram.tobytes(), 1) for split, histogram in histograms.items()}
+
+
+def unpack_histogram(packed: bytes) -> np.ndarray:
+    return np.frombuffer(zstandard.decompress(packed), np.int64)
 
 
 def plan_shards(histograms: Histograms, num_shards: Mapping[str, int]) -> list[SplitPlan]:
     return [
-        plan_split(split, histograms[position], count) for position, (split, count) in enumerate(num_shards.items())
+        plan_split(split, unpack_histogram(histograms[position]), count) for position, (split, count) in enumerate(num_shards.items())
     ]
 
 

@@ -23,6 +23,8 @@ PLAIN = (
     "images",
     "light_processes",
     "metadata",
+    "object_stores.retries",
+    "object_stores.upload",
     "output_directory",
     "payloads",
     "progress",
@@ -46,13 +48,13 @@ OTHERS = (
     "counters",
     "dataflow",
     "engines",
-    "gcs_store",
     "launch",
-    "object_store",
+    "object_stores.__init__",
+    "object_stores.gcs",
+    "object_stores.object_store",
+    "object_stores.s3",
     "pipeline",
-    "s3_store",
     "sources.__init__",
-    "upload",
 )
 PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "shuffle_payloads", "write_metadata", "write_shards")
 

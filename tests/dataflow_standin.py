@@ -1,0 +1,218 @@
+"""Google's side of a Dataflow job on loopback: the service's REST interface, and the metadata server that gives credentials.
+
+As a program it does the workers' part: `dataflow_standin.py gs://…/pipeline.pb` executes the graph that a submission has staged.
+"""
+
+import contextlib
+import dataclasses
+import http.server
+import json
+import re
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import Future
+from typing import Any, Callable, Iterator
+
+PROJECT, REGION = "made-project", "europe-west1"
+
+_LOCATION = f"/v1b3/projects/{PROJECT}/locations/{REGION}"
+_TOKEN = "made-token"
+_METADATA = {
+    "project/project-id": PROJECT,
+    "universe/universe-domain": "googleapis.com",
+    "instance/service-accounts/default/": {"aliases": ["default"], "email": "made@made-project", "scopes": ["all"]},
+    "instance/service-accounts/default/email": "made@made-project",
+    "instance/service-accounts/default/token": {"access_token": _TOKEN, "expires_in": 3600, "token_type": "Bearer"},
+}
+_REFUSALS = {403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED"}
+
+
+class Job:
+    """One job.
+
+    Attributes:
+        id: As the service gives it.
+        request: As it came.
+    """
+
+    def __init__(self, job_id: str, request: dict[str, Any], work: Callable[[dict[str, Any]], str]) -> None:
+        self.id, self.request = job_id, request
+        self._end: Future[str] = Future()
+        threading.Thread(target=self._run, args=(work,), daemon=True).start()
+
+    def _run(self, work: Callable[[dict[str, Any]], str]) -> None:
+        try:
+            end = work(self.request)
+        except Exception as error:
+            with contextlib.suppress(Exception):  # cancelled meanwhile
+                self._end.set_exception(error)
+        else:
+            with contextlib.suppress(Exception):
+                self._end.set_result(end)
+
+    def cancel(self) -> None:
+        self._end.set_result("JOB_STATE_CANCELLED")
+
+    @property
+    def state(self) -> str:
+        if not self._end.done():
+            return "JOB_STATE_RUNNING"
+        return "JOB_STATE_FAILED" if self._end.exception() else self._end.result()
+
+    @property
+    def error(self) -> str:
+        """What the service says of a failure: the worker's traceback."""
+        error = self._end.exception() if self._end.done() else None
+        return "".join(traceback.format_exception(error)).strip() if error else ""
+
+
+@dataclasses.dataclass
+class DataflowStandin:
+    """What the service was asked, and what it is to answer.
+
+    Attributes:
+        url: `http://localhost:PORT`; by that name alone Beam speaks REST without TLS.
+        work: What becomes of a job: its request -> its last state. It runs in a thread; an exception fails the job.
+        refusal: (HTTP status, message) of the answer to a new job; None: it is taken.
+        jobs: Every job that was created.
+        launches: Every launch of a Flex Template, as the request had it.
+        calls: Method and path of every call.
+        authorized: Whether each of these calls came with the metadata server's token.
+    """
+
+    url: str = ""
+    work: Callable[[dict[str, Any]], str] = lambda job: "JOB_STATE_DONE"
+    refusal: tuple[int, str] | None = None
+    jobs: list[Job] = dataclasses.field(default_factory=list)
+    launches: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    calls: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    authorized: list[bool] = dataclasses.field(default_factory=list)
+
+    @property
+    def flags(self) -> list[str]:
+        """Options that lead to it."""
+        place = (f"--project={PROJECT}", f"--region={REGION}")
+        return ["--runner=DataflowRunner", *place, f"--dataflow_endpoint={self.url}"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process of Google's libraries ask it for credentials, and nobody else."""
+        address = self.url.removeprefix("http://")
+        return {"GCE_METADATA_HOST": address, "GCE_METADATA_IP": address, "NO_GCE_CHECK": "False"}
+
+    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        """The HTTP status and content for one call."""
+        if path.startswith("/computeMetadata/v1/"):
+            found = _METADATA.get(path.removeprefix("/computeMetadata/v1/"))
+            return (404, {}) if found is None else (200, found)
+        if (method, path) == ("GET", "/"):  # how Google's libraries find a metadata server
+            return 200, ""
+        if (method, path) == ("POST", f"{_LOCATION}/flexTemplates:launch"):
+            self.launches.append(body["launchParameter"])
+            return 200, {"job": {"id": "launched", "projectId": PROJECT, "location": REGION}}
+        if (method, path) == ("POST", f"{_LOCATION}/jobs"):
+            return self._create(body)
+        match = re.fullmatch(rf"{_LOCATION}/jobs/job-(\d+)(/messages|/metrics)?", path)
+        if not match or int(match[1]) >= len(self.jobs):
+            return 404, {"error": {"code": 404, "message": f"{method} {path}"}}
+        job = self.jobs[int(match[1])]
+        if method == "PUT" and body["requestedState"] in ("JOB_STATE_CANCELLED", 5):
+            job.cancel()
+        if match[2]:
+            return 200, self._messages(job) if match[2] == "/messages" else {"metrics": []}
+        return 200, self._describe(job)
+
+    def _create(self, request: dict[str, Any]) -> tuple[int, Any]:
+        if self.refusal:
+            status, message = self.refusal
+            return status, {"error": {"code": status, "message": message, "status": _REFUSALS[status]}}
+        self.jobs.append(Job(f"job-{len(self.jobs)}", request, self.work))
+        return 200, {**self._describe(self.jobs[-1]), "currentState": "JOB_STATE_PENDING"}
+
+    def _describe(self, job: Job) -> dict[str, Any]:
+        return {
+            "id": job.id,
+            "name": job.request["name"],
+            "clientRequestId": job.request["clientRequestId"],
+            "projectId": PROJECT,
+            "location": REGION,
+            "currentState": job.state,
+        }
+
+    def _messages(self, job: Job) -> dict[str, Any]:
+        if not job.error:
+            return {}
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return {"jobMessages": [{"time": now, "messageText": job.error, "messageImportance": "JOB_MESSAGE_ERROR"}]}
+
+
+@contextlib.contextmanager
+def dataflow_standin() -> Iterator[DataflowStandin]:
+    """Starts it, and ends it."""
+    standin = DataflowStandin()
+
+    class Handler(_Handler):
+        service = standin
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    standin.url = f"http://localhost:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield standin
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    service: DataflowStandin
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        if path.startswith("/v1b3/"):
+            self.service.calls.append((self.command, path))
+            self.service.authorized.append(self.headers.get("Authorization") == f"Bearer {_TOKEN}")
+        status, content = self.service.answer(self.command, path, json.loads(body) if body else {})
+        is_text = isinstance(content, str)
+        data = (content if is_text else json.dumps(content)).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Metadata-Flavor", "Google")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *unused: object) -> None:
+        """Quiet."""
+
+    do_GET = do_POST = do_PUT = _serve
+
+
+def run_staged(path: str) -> None:
+    """Executes a staged graph, its steps in this process instead of in containers."""
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.portability import common_urns
+    from apache_beam.portability.api import beam_runner_api_pb2
+    from apache_beam.runners.portability.fn_api_runner import fn_runner
+    from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+    options = PipelineOptions(["--no_auth", f"--project={PROJECT}"])
+    FileSystems.set_options(options)
+    with FileSystems.open(path) as file:
+        graph = beam_runner_api_pb2.Pipeline.FromString(file.read())
+    here = EmbeddedPythonEnvironment.default().to_runner_api(None)
+    for environment in graph.components.environments.values():
+        if environment.urn == common_urns.environments.DOCKER.urn:
+            environment.CopyFrom(here)
+    print(fn_runner.FnApiRunner().run_via_runner_api(graph, options).wait_until_finish())
+
+
+if __name__ == "__main__":
+    run_staged(sys.argv[1])
