@@ -26,7 +26,9 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkJarJobServer, FlinkRunner
+from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
+from apache_beam.version import __version__ as beam_version
 
 from beam_pipelines import dataflow
 from beam_pipelines.config import PrepareConfig
@@ -109,8 +111,17 @@ def _check_paths(config: PrepareConfig, options: PipelineOptions, shared_filesys
 
 def _check_prism(options: PipelineOptions) -> None:
     location = options.view_as(PrismRunnerOptions).prism_location
-    if location and "://" not in location and not os.path.exists(location):
-        raise UserError(f"--prism_location={location} does not exist; expected the path of a prism binary")
+    if location and "://" not in location:
+        if not os.path.isfile(location):
+            raise UserError(f"--prism_location={location} does not exist; expected the path of a prism binary")
+        return
+    try:
+        PrismJobServer.local_bin(PrismJobServer(options).path_to_binary())
+    except Exception as error:  # of whatever class: it is all the download's
+        raise UserError(
+            f"Prism could not be downloaded ({_first_sentence(error)}); give its path with --prism_location "
+            f"(go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version} builds it)"
+        ) from None
 
 
 def _check_workers(options: PipelineOptions) -> None:
@@ -159,6 +170,10 @@ def _check_job_server(options: PipelineOptions) -> None:
         JavaJarServer.local_jar(FlinkJarJobServer(options).path_to_jar())
     except Exception as error:  # of whatever class: it is all the download's
         raise UserError(
-            f"Beam's Flink job server could not be downloaded ({str(error).partition('. ')[0]}); "
+            f"Beam's Flink job server could not be downloaded ({_first_sentence(error)}); "
             "give its path or URL with --flink_job_server_jar"
         ) from None
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition(". ")[0].partition("\n")[0]

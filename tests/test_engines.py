@@ -103,6 +103,15 @@ def test_a_prism_that_is_not_there_is_named(folder, capsys):
     assert "--prism_location=prism does not exist" in line
 
 
+def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch):
+    release = "http://localhost:1/releases/"
+    monkeypatch.setattr("apache_beam.runners.portability.prism_runner.GITHUB_DOWNLOAD_PREFIX", release)
+    monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
+    line = refusal(capsys, "--runner=PrismRunner")
+    assert f"Prism could not be downloaded (Unable to fetch remote prism binary at {release}" in line
+    assert "give its path with --prism_location" in line
+
+
 def test_what_dataflow_needs_is_asked_for(folder, capsys):
     paths = ["prepare", "--input", "gs://bucket/in", "--output", "gs://bucket/out", "--runner=DataflowRunner"]
     given = []
