@@ -17,6 +17,8 @@ _PUBLIC = {
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
     "Augmentation": "read_config",
+    "service_batches": "distribute",
+    "worker_share": "distribute",
 }
 
 __all__ = sorted(_PUBLIC)

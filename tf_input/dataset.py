@@ -1,15 +1,17 @@
 """Opens a data set and feeds it to Keras: PreparedDataset and its ladder of tf.data steps."""
 
 import functools
+import hashlib
 import json
 import os
 import pathlib
+import random
 from typing import Any, Callable
 
 import tensorflow as tf
 
-from tf_input import augment, decode
-from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, STATISTICS, Manifest, read_manifest
+from tf_input import augment, decode, locations
+from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
 from tf_input.read_config import ReadConfig
 from tf_input.schema import parse_examples
 
@@ -17,31 +19,67 @@ __all__ = ["PreparedDataset", "ReadConfig", "open"]
 
 _SIDES = ("height", "width")
 _CYCLE_LENGTH = 16  # shards that are read at a time
+_DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
-def open(directory: str | os.PathLike[str]) -> "PreparedDataset":
+def open(
+    directory: str | os.PathLike[str], *, cache_directory: str | os.PathLike[str] | None = None
+) -> "PreparedDataset":
     """Opens a data set that `recordmill prepare` wrote.
+
+        tf_input.open("out/flowers")
+        tf_input.open("gs://bucket/flowers")
+        tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd")
+
+    Args:
+        directory: Where it lies: a directory, or a URL. TensorFlow reads `gs://` itself; for what it does not read, such as
+            `s3://`, there is fsspec (`pip install 'recordmill[remote]'`, and the package of the scheme, such as s3fs).
+        cache_directory: Where to keep copies of shards, for URLs: a split's shards are copied when it is first read, checked
+            against the manifest, and read from there. All processes and data sets may share it. TensorFlow needs none for
+            what it reads itself, but one spares it reading the same objects again in each epoch.
 
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
-        ValueError: Its manifest is damaged or of another format version.
+        OSError: It can't be read.
+        ValueError: Its manifest is damaged or of another format version, or its URL needs a cache_directory.
+        ImportError: A package is missing that reads the URL.
     """
-    return PreparedDataset(directory, read_manifest(directory))
+    source = locations.make_source(directory, has_cache=cache_directory is not None)
+    path = locations.join(directory, MANIFEST)
+    try:
+        data = source.read(path)
+    except FileNotFoundError:
+        raise not_a_data_set(directory) from None
+    manifest = decode_manifest(data, path)
+    if cache_directory is None:
+        return PreparedDataset(directory, manifest, source)
+    # By its content: what replaces a data set at its URL has another folder.
+    folder = f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}"
+    return PreparedDataset(directory, manifest, source, pathlib.Path(cache_directory, folder))
 
 
 class PreparedDataset:
-    """A data set on disk; `open` makes it.
+    """A data set; `open` makes it.
 
     Attributes:
-        directory: Where it lies.
+        directory: Where it lies: a pathlib.Path, or a string if it is a URL.
         manifest: What its `manifest.json` says.
+        cache: Where copies of its shards are kept, if they are.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest) -> None:
-        self.directory = pathlib.Path(directory)
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        manifest: Manifest,
+        source: locations.Source,
+        cache: pathlib.Path | None = None,
+    ) -> None:
+        self.directory = os.fspath(directory) if locations.is_url(directory) else pathlib.Path(directory)
         self.manifest = manifest
+        self.cache = cache
+        self._source = source
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -60,10 +98,10 @@ class PreparedDataset:
 
     @functools.cached_property
     def statistics(self) -> dict[str, Any]:
-        """What `statistics.json` says; FileNotFoundError or ValueError if it can't be read."""
-        path = self.directory / STATISTICS
+        """What `statistics.json` says; OSError or ValueError if it can't be read."""
+        path = locations.join(self.directory, STATISTICS)
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(self._source.read(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -107,21 +145,37 @@ class PreparedDataset:
 
         Raises:
             FileNotFoundError: A shard is missing.
-            ValueError: There is no such split, an option has a wrong value, or a shard has a wrong size.
+            OSError: A shard can't be read, or copied to the cache.
+            ValueError: There is no such split, an option has a wrong value, or a shard has a wrong size or checksum.
         """
         config = ReadConfig(**options)
         num_batches = config.num_batches(split, self.num_examples(split))
+        data = self.uncounted_batches(split, config)
+        data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
+        return data.prefetch(tf.data.AUTOTUNE)
+
+    def uncounted_batches(self, split: str, config: ReadConfig, *, dealt: bool = False) -> tf.data.Dataset:
+        """The same without its cardinality, for who reads it in parts (see `distribute`).
+
+        Args:
+            split: One of `splits`.
+            config: How to read it.
+            dealt: Whether many readers are dealt its shards one by one: each then opens few, and leaves the others to the rest.
+        """
+        self._check_split(split)
         paths = self._shard_paths(split)
         decode_batch = self._make_decoder(config)
         shuffles = config.shuffles(split)
 
+        if shuffles and dealt:
+            random.Random(config.seed).shuffle(paths)  # here, as a shuffle buffer would draw all that are left at once
         data = tf.data.Dataset.from_tensor_slices(paths)
-        if shuffles:
+        if shuffles and not dealt:
             data = data.shuffle(len(paths), config.seed)  # anew in each epoch, like the records below
         # AUTOTUNE only sets how many threads read: with any number of them, the order is the same.
         data = data.interleave(
             tf.data.TFRecordDataset,
-            cycle_length=_CYCLE_LENGTH if shuffles else 1,
+            cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
             block_length=_BLOCK_LENGTH,
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
@@ -135,25 +189,17 @@ class PreparedDataset:
             # A number for each batch, other ones in each epoch: all that its crops and flips depend on.
             data = tf.data.Dataset.zip(data, tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True))
         # Only after batching, so that it is one call and one parse for a whole batch.
-        data = data.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
-        return data.prefetch(tf.data.AUTOTUNE)
+        return data.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
             raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
 
     def _shard_paths(self, split: str) -> list[str]:
-        """A data set that was half copied is refused here, not in the middle of an epoch."""
-        paths = []
-        for shard in self.manifest.splits[split]:
-            path = self.directory / shard.name
-            if not path.exists():
-                raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
-            if (num_bytes := path.stat().st_size) != shard.num_bytes:
-                raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
-            paths.append(str(path))
-        return paths
+        shards = self.manifest.splits[split]
+        if self.cache is None:
+            return locations.check_shards(self.directory, shards)
+        return locations.cache_shards(self._source, self.directory, self.cache, shards)
 
     def _shuffle_buffer(self, split: str) -> int:
         num_bytes = sum(shard.num_bytes for shard in self.manifest.splits[split])

@@ -157,9 +157,23 @@ def read_manifest(directory: str | os.PathLike[str]) -> Manifest:
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(
-            f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
-        ) from None
+        raise not_a_data_set(directory) from None
+    return decode_manifest(data, path)
+
+
+def not_a_data_set(directory: str | os.PathLike[str]) -> FileNotFoundError:
+    """What to raise where a directory has no manifest."""
+    return FileNotFoundError(
+        f"{directory} is not a data set: it has no {MANIFEST}, which is written last (a run that failed leaves none)"
+    )
+
+
+def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
+    """A manifest from the bytes of its file.
+
+    Raises:
+        ValueError: It is damaged or of another format version; the message names the path.
+    """
     try:
         return Manifest.from_json(data.decode())
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,0 +1,119 @@
+"""One server of a tf.data service: the dispatcher, or one of its workers. It runs until it is stopped.
+
+Workers run TensorFlow's own operations alone: they need TensorFlow, in the version of the trainer, and this file.
+"""
+
+import argparse
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+_EXAMPLES = """\
+examples:
+  serve.py dispatcher --port 5050 --work_dir /var/lib/dispatcher
+  serve.py worker --dispatcher dispatcher.internal:5050 --port 5051 --address worker-0.internal:5051
+
+a trainer reads through it with:
+  train.py ... --data_service grpc://dispatcher.internal:5050
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog="serve.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
+    roles = parser.add_subparsers(dest="role", required=True, metavar="dispatcher|worker")
+    add = roles.add_parser("dispatcher", help="hands shards to workers", allow_abbrev=False).add_argument
+    add("--port", type=_port, default=5050, metavar="N", help="to listen on; 0: any free one (default: 5050)")
+    add("--work_dir", metavar="DIR", help="keeps a journal there, so that a restarted dispatcher goes on (default: none)")
+
+    add = roles.add_parser("worker", help="reads, decodes, augments", allow_abbrev=False).add_argument
+    add("--port", type=_port, default=5051, metavar="N", help="to listen on; 0: any free one (default: 5051)")
+    add("--dispatcher", type=_address, required=True, metavar="HOST:PORT", help="where the dispatcher listens")
+    add(
+        "--address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where trainers find this worker; the same after a restart (default: localhost)",
+    )
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 to 65535")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"[^:/]+:[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HOST:PORT")
+    return text
+
+
+def make_dispatcher(arguments: argparse.Namespace) -> Any:
+    """A dispatcher that is not started yet."""
+    from tensorflow.data.experimental import service
+
+    config = service.DispatcherConfig(
+        port=arguments.port,
+        work_dir=arguments.work_dir,
+        fault_tolerant_mode=arguments.work_dir is not None,
+    )
+    return service.DispatchServer(config, start=False)
+
+
+def make_worker(arguments: argparse.Namespace) -> Any:
+    """A worker that is not started yet."""
+    from tensorflow.data.experimental import service
+
+    config = service.WorkerConfig(
+        dispatcher_address=arguments.dispatcher,
+        worker_address=arguments.address or "localhost:%port%",  # the server puts its port there
+        port=arguments.port,
+    )
+    return service.WorkerServer(config, start=False)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit code: 0 stopped, 1 it could not start."""
+    arguments = make_parser().parse_args(argv)
+    if arguments.role == "dispatcher" and arguments.work_dir:
+        os.makedirs(arguments.work_dir, exist_ok=True)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *unused: stopped.set())
+    try:
+        socket.create_server(("", arguments.port)).close()  # gRPC would share a port that is taken, and its calls
+    except OSError as error:
+        print(f"serve.py: --port={arguments.port}: {os.strerror(error.errno)}", file=sys.stderr)
+        return 1
+    import tensorflow as tf
+
+    try:
+        server = (make_dispatcher if arguments.role == "dispatcher" else make_worker)(arguments)
+        server.start()
+    except (tf.errors.OpError, RuntimeError) as error:
+        print(f"serve.py: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+    is_dispatcher = arguments.role == "dispatcher"
+    print(f"dispatcher at {server.target}" if is_dispatcher else f"worker of {arguments.dispatcher}", flush=True)
+    stopped.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

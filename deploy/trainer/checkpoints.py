@@ -1,0 +1,65 @@
+"""Where a training stands: weights and optimizer after an epoch, and what is needed to go on from there."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import keras
+
+_WEIGHTS = "model.weights.h5"
+_POSITION = "position.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """How far a training has come.
+
+    Attributes:
+        epoch: Epochs that are done.
+        step: Training steps that are done.
+        settings: What a run has to share to go on from here.
+        history: Results of each epoch.
+    """
+
+    epoch: int
+    step: int
+    settings: dict[str, Any]
+    history: list[dict[str, Any]]
+
+
+def save(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
+    """Writes a checkpoint and removes older ones. It counts once its position is there, which is written last."""
+    checkpoint = folder / f"epoch-{position.epoch:05d}"
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    checkpoint.mkdir(parents=True)
+    model.save_weights(checkpoint / _WEIGHTS)  # with the optimizer's
+    unfinished = checkpoint / f"{_POSITION}.part"
+    unfinished.write_text(json.dumps(dataclasses.asdict(position), indent=2))
+    os.replace(unfinished, checkpoint / _POSITION)
+    for other in folder.glob("epoch-*"):
+        if other != checkpoint:
+            shutil.rmtree(other)
+
+
+def latest(folder: pathlib.Path) -> Position | None:
+    """The last checkpoint that is whole; None if there is none.
+
+    Raises:
+        ValueError: It is damaged.
+    """
+    paths = sorted(folder.glob(f"epoch-*/{_POSITION}"))
+    if not paths:
+        return None
+    try:
+        return Position(**json.loads(paths[-1].read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{paths[-1]}: {error}") from error
+
+
+def restore(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
+    """Loads the weights and the optimizer's state of a checkpoint."""
+    model.load_weights(folder / f"epoch-{position.epoch:05d}" / _WEIGHTS)

@@ -1,0 +1,218 @@
+"""The trainer's command line; it needs neither TensorFlow nor Keras."""
+
+import argparse
+import dataclasses
+import json
+import re
+from typing import Any, NoReturn
+
+# Those of `models.NETWORKS`, by size; a test holds the two against each other.
+MODELS = (
+    "mobilenetv3small",
+    "resnet50",
+    "resnet101",
+    "efficientnetb0",
+    "efficientnetb3",
+    "efficientnetv2s",
+    "convnexttiny",
+)
+_LEARNING_RATES = {"sgd": 0.1, "adamw": 0.001}
+_MIN_IMAGE_SIZE = 32  # what all of these networks take
+
+_EXAMPLES = """\
+examples:
+  train.py --data out/flowers --output runs/1 --model resnet50 --mixed_precision bfloat16 --jit_compile
+  train.py --data gs://bucket/flowers --output runs/2 --strategy mirrored --batch_size 1024 --resume
+  train.py --data out/flowers --output runs/3 --data_service grpc://dispatcher:5050
+  train.py --data /shared/flowers --output /shared/runs/4 --strategy multi_worker \\
+      --workers a:2222,b:2222 --worker_index 0      (and so on with 1 on the machine b)
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see --help)")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="train.py",
+        description="Trains an image classifier on a data set that `recordmill prepare` wrote, and evaluates it.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    data = parser.add_argument_group("data").add_argument
+    data("--data", required=True, metavar="DIR|URL", help="the data set")
+    data("--output", required=True, metavar="DIR", help="of checkpoints/, logs/, model.keras and results.json")
+    data("--cache_directory", metavar="DIR", help="where shards behind a URL are copied to before they are read")
+    data("--train_split", default="train", metavar="NAME", help="(default: train)")
+    data("--eval_split", default="validation", metavar="NAME", help="evaluated after each epoch; or none (default: validation)")
+    data("--data_service", metavar="grpc://HOST:PORT", help="a tf.data service whose workers read the training split")
+
+    model = parser.add_argument_group("model").add_argument
+    model("--model", choices=MODELS, default="resnet50", help="(default: resnet50)")
+    model("--weights", choices=("none", "imagenet"), default="none", help="imagenet is downloaded (default: none)")
+    model("--image_size", type=_count, metavar="N", help="height and width (default: what the model was made for)")
+    model("--dropout", type=_share, default=0.2, metavar="F", help="before the last layer (default: 0.2)")
+
+    add = parser.add_argument_group("training").add_argument
+    add("--epochs", type=_count, default=10, metavar="N", help="in all, those before --resume too (default: 10)")
+    add("--batch_size", type=_count, default=128, metavar="N", help="of all replicas together (default: 128)")
+    add("--optimizer", choices=tuple(_LEARNING_RATES), default="sgd", help="sgd has Nesterov momentum 0.9 (default: sgd)")
+    rates = ", ".join(f"{rate:g} for {name}" for name, rate in _LEARNING_RATES.items())
+    add("--learning_rate", type=_positive, metavar="F", help=f"at its peak, for a batch of 256; scaled to yours ({rates})")
+    add("--warmup_epochs", type=_not_negative, metavar="F", help="of rising rate, then a cosine (default: a tenth of all)")
+    add("--weight_decay", type=_not_negative, default=1e-4, metavar="F", help="(default: 0.0001)")
+    add("--class_weight", action="store_true", help="every class counts the same in the loss")
+    yes_or_no = argparse.BooleanOptionalAction
+    add("--augment", action=yes_or_no, default=True, help="random crops and flips (default: yes)")
+    add("--min_area", type=_share, default=0.25, metavar="F", help="smallest share of an image in a crop (default: 0.25)")
+    add("--flip", action=yes_or_no, default=True, help="mirror every other image; not for digits (default: yes)")
+    add("--seed", type=int, default=0, metavar="N", help="of weights, order and augmentation (default: 0)")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on after the last finished epoch in --output, if there is one. An interrupted epoch is begun anew; each "
+        "epoch reads what it would have read without the interruption",
+    )
+    add("--limit_steps", type=_count, metavar="N", help="for trials: an epoch and an evaluation have at most N steps")
+
+    machine = parser.add_argument_group("machine").add_argument
+    machine("--mixed_precision", choices=("none", "float16", "bfloat16"), default="none", help="(default: none)")
+    machine("--jit_compile", action="store_true", help="compile the training step with XLA; on one replica")
+    machine("--steps_per_execution", type=_count, default=10, metavar="N", help="steps in a call (default: 10)")
+    machine(
+        "--strategy",
+        choices=("none", "mirrored", "multi_worker"),
+        default="none",
+        help="none: one device; mirrored: all GPUs of this machine; multi_worker: those of all workers (default: none)",
+    )
+    machine("--workers", type=_addresses, metavar="HOST:PORT,...", help="all workers, in the place of TF_CONFIG")
+    machine("--worker_index", type=int, metavar="N", help="which of --workers this is; 0 writes the output")
+    return parser
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The flags of `train.py`, checked; `train.py --help` says what they mean."""
+
+    data: str
+    output: str
+    cache_directory: str | None
+    train_split: str
+    eval_split: str
+    data_service: str | None
+    model: str
+    weights: str
+    image_size: int | None
+    dropout: float
+    epochs: int
+    batch_size: int
+    optimizer: str
+    learning_rate: float
+    warmup_epochs: float
+    weight_decay: float
+    class_weight: bool
+    augment: bool
+    min_area: float
+    flip: bool
+    seed: int
+    resume: bool
+    limit_steps: int | None
+    mixed_precision: str
+    jit_compile: bool
+    steps_per_execution: int
+    strategy: str
+    workers: tuple[str, ...] | None
+    worker_index: int | None
+
+    def __post_init__(self) -> None:
+        if (size := self.image_size) is not None and size < _MIN_IMAGE_SIZE:
+            raise ValueError(f"--image_size={size}: expected {_MIN_IMAGE_SIZE} or more")
+        if self.data_service is not None and not re.fullmatch(r"[a-z]+://[^:/]+:[0-9]+", self.data_service):
+            raise ValueError(f"--data_service={self.data_service}: expected grpc://HOST:PORT")
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"--warmup_epochs={self.warmup_epochs:g}: expected fewer than --epochs={self.epochs}")
+        if not -(2**62) <= self.seed < 2**62:
+            raise ValueError(f"--seed={self.seed}: expected an integer of 62 bits")
+        if (self.workers is None) != (self.worker_index is None):
+            raise ValueError("--workers and --worker_index: expected both or neither")
+        if self.workers is not None:
+            if self.strategy != "multi_worker":
+                raise ValueError(f"--workers: expected --strategy=multi_worker, got {self.strategy}")
+            if not 0 <= self.worker_index < len(self.workers):
+                raise ValueError(f"--worker_index={self.worker_index}: expected 0 to {len(self.workers) - 1}")
+
+
+def parse(argv: list[str] | None = None) -> Options:
+    """The command line's options.
+
+    Raises:
+        ValueError: One is wrong.
+    """
+    values = vars(make_parser().parse_args(argv))
+    values["learning_rate"] = values["learning_rate"] or _LEARNING_RATES[values["optimizer"]]
+    if values["warmup_epochs"] is None:
+        values["warmup_epochs"] = values["epochs"] / 10
+    return Options(**values)
+
+
+def tf_config(workers: tuple[str, ...], worker_index: int) -> str:
+    """What TF_CONFIG has to be on one of the workers."""
+    task = {"type": "worker", "index": worker_index}
+    return json.dumps({"cluster": {"worker": list(workers)}, "task": task})
+
+
+def check_tf_config(text: str | None) -> None:
+    """Raises ValueError where TensorFlow would train alone, or fail obscurely."""
+    if not text:
+        raise ValueError("--strategy=multi_worker: expected --workers and --worker_index, or the variable TF_CONFIG")
+    try:
+        config: dict[str, Any] = json.loads(text)
+        task = config["task"]
+        config["cluster"][task["type"]][int(task["index"])]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        message = "expected JSON with cluster, and a task that is in it"
+        raise ValueError(f"TF_CONFIG={text}: {type(error).__name__} {error}; {message}") from None
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an integer above 0")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    value = _number(text, "a number above 0")
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
+    return value
+
+
+def _not_negative(text: str) -> float:
+    value = _number(text, "a number, 0 or more")
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, 0 or more")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _number(text, "a share from 0 to 1")
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a share from 0 to 1")
+    return value
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    workers = tuple(text.split(","))
+    if not all(re.fullmatch(r"[^:/]+:[0-9]+", worker) for worker in workers):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HOST:PORT,HOST:PORT,...")
+    return workers

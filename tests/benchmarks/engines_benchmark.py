@@ -1,0 +1,227 @@
+"""One input on every engine: the same bytes, how long it took, and what memory it wanted.
+
+    python -m tests.benchmarks.engines_benchmark --input PHOTOGRAPHS [--copies 16] [--prism PRISM]
+
+Flink is a real cluster on this machine (deploy/flink); Dataflow is the graph that a submission has staged, executed here; both store
+for the latter is the emulator's. The first row is what the others are compared with. Memory: of the largest Python worker, and
+of the largest other process (the command itself, a TaskManager).
+"""
+
+import argparse
+import contextlib
+import hashlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import Callable, Iterator, NamedTuple
+
+import psutil
+
+from tests.benchmarks.measure import ROOT
+
+sys.path[:0] = [str(ROOT / "deploy" / "flink"), str(ROOT / "tests")]
+
+from cluster import Cluster  # noqa: E402
+from dataflow_standin import dataflow_standin  # noqa: E402
+from object_stores import store_server  # noqa: E402
+
+_WORKER_MARKS = ("boot.py", "sdk_worker_main", "light_processes")
+
+
+class Ran(NamedTuple):
+    """Attributes:
+    seconds: Wall time of the command.
+    worker_bytes: Resident memory of the largest Python worker, at its peak.
+    other_bytes: Of the largest other process.
+    digest: SHA-256 over the SHA-256 of every file but run.json.
+    """
+
+    seconds: float
+    worker_bytes: int
+    other_bytes: int
+    digest: str
+
+
+def digest(files: dict[str, bytes]) -> str:
+    lines = [f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in sorted(files.items()) if name != "run.json"]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def read_folder(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def link_copies(source: pathlib.Path, folder: pathlib.Path, copies: int) -> None:
+    """The images, each under several names: links, so they take no room."""
+    for path in source.rglob("*.*"):
+        for copy in range(copies):
+            link = folder / path.parent.name / f"{path.stem}-{copy}{path.suffix}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path.resolve(), link)
+
+
+class Peaks(threading.Thread):
+    """Watches the memory of the processes below some process ids."""
+
+    def __init__(self, roots: Callable[[], list[int]]) -> None:
+        super().__init__(daemon=True)
+        self._roots, self._stop_watching = roots, threading.Event()
+        self.worker = self.other = 0
+
+    def run(self) -> None:
+        while not self._stop_watching.wait(0.1):
+            for pid in self._roots():
+                with contextlib.suppress(psutil.Error):
+                    root = psutil.Process(pid)
+                    for process in (root, *root.children(recursive=True)):
+                        self._note(process)
+
+    def _note(self, process: psutil.Process) -> None:
+        with contextlib.suppress(psutil.Error):
+            resident, command = process.memory_info().rss, " ".join(process.cmdline())
+            if any(mark in command for mark in _WORKER_MARKS):
+                self.worker = max(self.worker, resident)
+            else:
+                self.other = max(self.other, resident)
+
+    def stop(self) -> None:
+        self._stop_watching.set()
+        self.join()
+
+
+def prepare(
+    source: str,
+    output: str,
+    options: list[str],
+    *,
+    environment: dict[str, str] | None = None,
+    others: Callable[[], list[int]] = list,
+    disturb: Callable[[], None] = lambda: None,
+) -> tuple[float, Peaks]:
+    """Runs the command, beside something that disturbs it."""
+    command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "beam_pipelines", *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    peaks = Peaks(lambda: [process.pid, *others()])
+    peaks.start()
+    disturb()
+    _, errors = process.communicate()
+    seconds = time.perf_counter() - start
+    peaks.stop()
+    if process.returncode:
+        raise RuntimeError(f"exit code {process.returncode}: {errors.decode()[-2000:]}")
+    return seconds, peaks
+
+
+def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> Ran:
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder, "out")
+        if "disturb" in how:
+            how["disturb"] = how["disturb"](output)
+        seconds, peaks = prepare(str(source), str(output), options, **how)
+        return Ran(seconds, peaks.worker, peaks.other, digest(read_folder(output)))
+
+
+def kill_task_manager(cluster: Cluster, output: pathlib.Path) -> Callable[[], None]:
+    """Once images are being checked, which is in mid-run."""
+
+    def kill() -> None:
+        spool = pathlib.Path(f"{output}.incomplete", "spool")
+        while not (spool.exists() and any(spool.iterdir())):
+            time.sleep(0.05)
+        cluster.kill("task-manager-1")
+        cluster.start_task_manager("task-manager-3")
+
+    return kill
+
+
+def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
+    with tempfile.TemporaryDirectory(prefix="flink-") as folder:
+        cluster = Cluster(pathlib.Path(folder), 0)
+        cluster.up()
+        try:
+            how = {"others": lambda: [*cluster.process_ids().values(), *cluster.worker_ids()]}
+            for payload in ("pointer", "inline"):
+                ran = run_on_disk(source, [*cluster.options, f"--shuffle_payload={payload}"], **how)
+                yield f"Flink, 2 TaskManagers, {payload}", ran
+            how["disturb"] = lambda output: kill_task_manager(cluster, output)
+            yield "Flink, 2 TaskManagers, one killed", run_on_disk(source, cluster.options, **how)
+        finally:
+            cluster.down()
+
+
+def run_staged_graph(source: pathlib.Path) -> Ran:
+    """A Dataflow job from its submission on: what was staged is executed, from and to an object store."""
+    from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from beam_pipelines.object_stores.object_store import open_object_store
+
+    with store_server("gs") as store, dataflow_standin() as dataflow:
+        os.environ.update(store.environment)
+        FileSystems.set_options(PipelineOptions(["--no_auth"]))
+        environment = {**store.environment, **dataflow.environment}
+        bucket = store.make_bucket()
+        objects = open_object_store(bucket)
+        for path in source.rglob("*.*"):
+            objects.write(f"{bucket}/in/{path.relative_to(source)}", path.read_bytes())
+
+        def execute(job: dict) -> str:
+            graph = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
+            program = [sys.executable, str(ROOT / "tests" / "dataflow_standin.py"), graph]
+            subprocess.run(program, check=True, env={**os.environ, **environment, "PYTHONPATH": str(ROOT)}, stdout=-3)
+            return "JOB_STATE_DONE"
+
+        dataflow.work = execute
+        options = [*dataflow.flags, f"--temp_location={bucket}/tmp", "--sdk_container_image=made", "--no_auth", "--wait"]
+        seconds, peaks = prepare(f"{bucket}/in", f"{bucket}/out", options, environment=environment)
+        found = {name: objects.read(f"{bucket}/out/{name}") for name, _ in objects.list(f"{bucket}/out")}
+        return Ran(seconds, peaks.worker, peaks.other, digest(found))
+
+
+def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, Ran | str]]:
+    yield "DirectRunner", run_on_disk(source, [])
+    yield "DirectRunner, inline", run_on_disk(source, ["--shuffle_payload=inline"])
+    two = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    yield "DirectRunner, 2 processes", run_on_disk(source, two)
+    if prism:
+        yield "Prism", run_on_disk(source, ["--runner=PrismRunner", f"--prism_location={prism}"])
+    else:
+        yield "Prism", "not run: no --prism"
+    yield from run_on_flink(source)
+    yield "Dataflow's staged graph", run_staged_graph(source)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=pathlib.Path, required=True, help="a folder of class folders of images")
+    parser.add_argument("--copies", type=int, default=1, help="names under which each image appears (default: 1)")
+    parser.add_argument("--prism", help="path of the Prism binary")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *unused: sys.exit(1))
+    with tempfile.TemporaryDirectory(dir=arguments.input.resolve().parent) as folder:
+        link_copies(arguments.input, pathlib.Path(folder), arguments.copies)
+        print(f"{'engine':<36} {'seconds':>8} {'worker MB':>10} {'other MB':>9}  sha256 of the data set")
+        expected = ""
+        for name, ran in run_all(pathlib.Path(folder), arguments.prism):
+            if isinstance(ran, str):
+                print(f"{name:<36} {ran}", flush=True)
+                continue
+            expected = expected or ran.digest
+            same = "the same" if ran.digest == expected else "ANOTHER"
+            memory = f"{ran.worker_bytes / 1e6:>10,.0f} {ran.other_bytes / 1e6:>9,.0f}"
+            print(f"{name:<36} {ran.seconds:>8.1f} {memory}  {ran.digest[:16]}… {same}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""The tf.data service of `deploy/tf_data_service`: a real dispatcher and real workers, as processes on loopback."""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from typing import Callable, Iterable, Iterator, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from prepared import prepare_images
+
+import tf_input
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDER = ROOT / "deploy" / "tf_data_service"
+SIZE = 16
+NUM_IMAGES = {"ant": 50, "bee": 50, "cow": 50}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("prepared")
+    return tf_input.open(prepare_images(folder, "--num_shards", "train=40,validation=1", num_images=NUM_IMAGES))
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    command = [sys.executable, str(FOLDER / "serve.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stop(process: subprocess.Popen) -> None:
+    process.kill()
+    process.communicate()
+
+
+class Service(NamedTuple):
+    """A dispatcher with two workers.
+
+    Attributes:
+        address: As trainers name it.
+        workers: Address -> process.
+        start_worker: Starts the one at an address.
+    """
+
+    address: str
+    workers: dict[str, subprocess.Popen]
+    start_worker: Callable[[str], subprocess.Popen]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[Service]:
+    with contextlib.ExitStack() as stack:
+        dispatcher = start("dispatcher", "--port", "0", "--work_dir", str(tmp_path_factory.mktemp("journal")))
+        stack.callback(stop, dispatcher)
+        address = dispatcher.stdout.readline().split("grpc://")[-1].strip()
+
+        def start_worker(worker: str) -> subprocess.Popen:
+            process = start("worker", "--dispatcher", address, "--port", worker.split(":")[1], "--address", worker)
+            stack.callback(stop, process)
+            return process
+
+        sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
+        names = [f"localhost:{one.getsockname()[1]}" for one in sockets]
+        for one in sockets:
+            one.close()
+        workers = {name: start_worker(name) for name in names}
+        for worker in workers.values():
+            assert worker.stdout.readline() == f"worker of {address}\n"
+        yield Service(f"grpc://{address}", workers, start_worker)
+
+
+def names(data: tf.data.Dataset) -> Counter:
+    """What tells examples apart, and how often each came."""
+    return names_of(data.as_numpy_iterator())
+
+
+def names_of(batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> Counter:
+    return Counter(
+        (hashlib.md5(image.tobytes()).hexdigest(), int(label))
+        for images, labels in batches
+        for image, label in zip(images, labels)
+    )
+
+
+def test_each_pass_has_every_example_exactly_once(dataset, service):
+    options = {"batch_size": 16, "image_size": SIZE, "seed": 0}
+    expected = names(dataset.batches("train", **options))
+    assert set(expected.values()) == {1}
+    data = tf_input.service_batches(dataset, "train", service.address, **options)
+    assert data.element_spec[0].shape[1:] == (SIZE, SIZE, 3) and data.element_spec[0].dtype == tf.uint8
+    for _ in range(2):
+        assert names(data) == expected
+
+
+def test_workers_batches_are_joined_so_that_a_pass_has_as_many_as_without_a_service(dataset, service):
+    for drop_remainder in (False, True):
+        options = {"batch_size": 16, "image_size": SIZE, "drop_remainder": drop_remainder}
+        sizes = [len(labels) for _, labels in tf_input.service_batches(dataset, "train", service.address, **options)]
+        assert sizes == [len(labels) for _, labels in dataset.batches("train", **options)], drop_remainder
+
+
+def test_augmentation_runs_on_the_workers(dataset, service):
+    options = {"batch_size": 16, "image_size": SIZE, "augment": True}
+    passes = [names(tf_input.service_batches(dataset, "train", service.address, seed=seed, **options)) for seed in range(2)]
+    plain = names(dataset.batches("train", batch_size=16, image_size=SIZE))
+    labels = Counter(label for _, label in plain.elements())
+    for one in passes:
+        assert Counter(label for _, label in one.elements()) == labels
+        assert len(one - plain) > 0.9 * len(plain)
+    assert passes[0] != passes[1]
+
+
+def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "deploy" / "trainer"))
+    import inputs
+
+    strategy = tf.distribute.get_strategy()
+    options = {"seed": 0, "image_size": SIZE, "service": service.address}
+    batches = inputs.training_batches(dataset, "train", strategy, 16, **options)
+    assert batches.num_steps == dataset.num_examples("train") // 16
+    plain = names(dataset.batches("train", batch_size=16, image_size=SIZE))
+    epochs = [[(images.numpy(), labels.numpy()) for images, labels, _ in batches.iterator(epoch)] for epoch in range(2)]
+    for epoch in epochs:
+        assert [len(labels) for _, labels in epoch] == [16] * batches.num_steps
+        assert names_of(epoch) <= plain
+    assert [labels.tolist() for _, labels in epochs[0]] != [labels.tolist() for _, labels in epochs[1]]
+
+
+def test_both_workers_take_part(dataset, service):
+    """Each makes a last batch of its own that is not full: without joining, sizes tell who read."""
+    distribute = tf.data.experimental.service.distribute
+    policy = tf.data.experimental.service.ShardingPolicy.DYNAMIC
+    many = []
+    for seed in range(5):  # a pass over so few images may be over before the second one has asked for a shard
+        config = tf_input.ReadConfig(batch_size=100, image_size=SIZE, seed=seed)
+        data = dataset.uncounted_batches("train", config, dealt=True).apply(distribute(policy, service.address))
+        sizes = [len(labels) for _, labels in data]
+        assert sum(sizes) == dataset.num_examples("train")
+        many.append(sum(size < 100 for size in sizes))
+    assert 2 in many, many
+
+
+def test_a_worker_that_dies_and_comes_back_repeats_nothing_and_the_next_pass_is_whole(dataset, service):
+    options = {"batch_size": 4, "image_size": SIZE, "seed": 0}
+    expected = names(dataset.batches("train", **options))
+    data = tf_input.service_batches(dataset, "train", service.address, **options)
+    iterator = data.as_numpy_iterator()
+    first = next(iterator)
+    name, worker = next(iter(service.workers.items()))
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    service.workers[name] = service.start_worker(name)
+    assert names_of([first, *iterator]) <= expected  # what it had not delivered may be missing
+    assert names(data) == expected
+
+
+def test_wrong_usage_is_one_line():
+    cases = [
+        ([], "required: dispatcher|worker"),
+        (["worker"], "required: --dispatcher"),
+        (["worker", "--dispatcher", "grpc://a:1"], "expected HOST:PORT"),
+        (["dispatcher", "--port", "x"], "'x': expected 0 to 65535"),
+    ]
+    for arguments, message in cases:
+        run = subprocess.run([sys.executable, str(FOLDER / "serve.py"), *arguments], capture_output=True, text=True)
+        assert run.returncode == 2 and message in run.stderr and run.stderr.count("\n") == 1, (arguments, run.stderr)
+
+
+def test_a_server_stops_when_it_is_asked_to_and_a_taken_port_is_one_line():
+    first = start("dispatcher", "--port", "0")
+    try:
+        port = first.stdout.readline().strip().rpartition(":")[2]
+        second = subprocess.run(
+            [sys.executable, str(FOLDER / "serve.py"), "dispatcher", "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (second.returncode, second.stderr) == (1, f"serve.py: --port={port}: Address already in use\n")
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(timeout=20) == 0
+    finally:
+        stop(first)
+
+
+def containers() -> Iterator[tuple[str, dict]]:
+    for path in sorted(FOLDER.glob("kubernetes/*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if "template" in document.get("spec", {}):
+                for container in document["spec"]["template"]["spec"]["containers"]:
+                    yield document["metadata"]["name"], container
+
+
+def test_manifests_use_flags_that_there_are(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import serve
+
+    roles = set()
+    for name, container in containers():
+        arguments = [argument.replace("$(POD_NAME)", "tf-data-worker-0") for argument in container["args"]]
+        parsed = serve.make_parser().parse_args(arguments)
+        assert [port["containerPort"] for port in container["ports"]] == [parsed.port], name
+        roles.add(parsed.role)
+    assert roles == {"dispatcher", "worker"}
+    assert os.path.exists(FOLDER / "Dockerfile")

@@ -1,0 +1,343 @@
+"""The trainer of `deploy/trainer`, for a few steps on the CPU: alone, on two devices, in two processes, and on again."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from typing import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+from made_images import encode, write_files
+
+import tf_input
+from beam_pipelines.__main__ import main as recordmill
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDER = ROOT / "deploy" / "trainer"
+COLOURS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0)}
+NUM_EACH = 40
+STEPS, BATCH = 6, 16
+FLAGS = ("--model", "mobilenetv3small", "--image_size", "32", "--batch_size", str(BATCH), "--steps_per_execution", "4")
+
+sys.path.append(str(FOLDER))  # as `python deploy/trainer/train.py` has it; last, so that it hides no other module
+import inputs  # noqa: E402
+import loop  # noqa: E402
+import models  # noqa: E402
+import options  # noqa: E402
+import train  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    """Images that colour alone tells apart: 96 or so to train on, in 6 shards, and the rest in 3."""
+    folder = tmp_path_factory.mktemp("colours")
+    files = {}
+    for label, colour in COLOURS.items():
+        for index in range(NUM_EACH):
+            noise = np.random.default_rng(index).integers(0, 55, (32, 40, 3))
+            files[f"{label}/{index}.png"] = encode((noise + np.array(colour)).astype(np.uint8), "PNG")
+    write_files(folder / "in", files)
+    command = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out"), "--splits"]
+    assert recordmill([*command, "train=0.85,validation=0.15", "--num_shards", "train=6,validation=3"]) == 0
+    dataset = tf_input.open(folder / "out")
+    assert dataset.num_examples("train") // BATCH == STEPS
+    return folder / "out"
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """The trainer takes over a process: give it back."""
+    handler, policy = signal.getsignal(signal.SIGTERM), keras.mixed_precision.dtype_policy()
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    keras.mixed_precision.set_global_policy(policy)
+    tf.random.set_seed(None)
+
+
+def results_of(folder: pathlib.Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen:
+    """The trainer in a process of its own, after some code."""
+    program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*processes: subprocess.Popen) -> list[str]:
+    """What processes said; each has to end well."""
+    try:
+        said = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), said[0][-3000:]
+    return said
+
+
+@pytest.mark.slow
+def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path):
+    flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.02")
+    flags += ("--warmup_epochs", "0", "--min_area", "1")
+    flags = tuple(map(str, flags))
+    process = start("", *flags, "--epochs", 200)
+    try:
+        assert any(line.startswith("epoch 2/200") for line in process.stdout)  # and reads no further
+    finally:
+        process.kill()
+    process.communicate()
+    done = json.loads(next((tmp_path / "run/checkpoints").glob("epoch-*/position.json")).read_text())
+    assert done["epoch"] >= 1 and done["step"] == done["epoch"] * STEPS
+    assert not (tmp_path / "run" / "results.json").exists()
+
+    assert train.main([*flags, "--epochs", "200"]) == 2  # it does not overwrite what is there
+    assert train.main([*flags, "--epochs", "200", "--resume", "--image_size", "48"]) == 2  # nor goes on as something else
+    epochs = done["epoch"] + 6
+    assert train.main([*flags, "--epochs", str(epochs), "--resume"]) == 0
+    results = results_of(tmp_path / "run")
+    assert [epoch["epoch"] for epoch in results["history"]] == list(range(1, epochs + 1))
+    assert results["history"][: done["epoch"]] == done["history"]
+    assert results["step"] == epochs * STEPS  # the optimizer's own count: it was restored too
+    assert all(epoch["eval_examples"] == tf_input.open(data).num_examples("validation") for epoch in results["history"])
+    assert results["history"][-1]["accuracy"] > 0.8 and results["history"][-1]["loss"] < results["history"][0]["loss"] / 2
+    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
+
+    model = keras.models.load_model(tmp_path / "run/model.keras")
+    assert model.count_params() > 900_000 and model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
+    assert model.optimizer.iterations.numpy() == epochs * STEPS
+    tags = set()
+    for path in (tmp_path / "run/logs").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert tags >= {"loss", "accuracy", "eval_loss", "learning_rate", "images_per_second"}
+
+
+@pytest.mark.slow
+def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tmp_path):
+    two_devices = (
+        "import tensorflow as tf\n"
+        "(cpu,) = tf.config.list_physical_devices('CPU')\n"
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)"
+    )
+    flags = ("--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1, "--mixed_precision", "float16", "--class_weight")
+    finish(start(two_devices, *flags, "--strategy", "mirrored"))
+    results = results_of(tmp_path)
+    assert results["replicas"] == 2 and np.isfinite(results["history"][0]["loss"])
+    assert results["history"][0]["steps"] == STEPS
+    assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
+    model = keras.models.load_model(tmp_path / "model.keras")
+    (base,) = (layer for layer in model.layers if isinstance(layer, keras.Model))
+    assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"float16"}
+    assert {layer.variable_dtype for layer in base.layers if layer.weights} == {"float32"}
+    assert model.get_layer("logits").compute_dtype == "float32"
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_model(data, tmp_path):
+    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
+    workers = ",".join(f"localhost:{one.getsockname()[1]}" for one in sockets)
+    for one in sockets:
+        one.close()
+    dump = (
+        "import atexit, numpy as np, train\n"
+        "kept = []\n"
+        "run = train.Training.run\n"
+        "def keep(self): run(self); kept.append(sum(float(np.sum(w.numpy())) for w in self.model.trainable_weights))\n"
+        "train.Training.run = keep\n"
+        "atexit.register(lambda: print('sum of weights', kept))"
+    )
+    flags = ("--data", data, "--output", tmp_path, *FLAGS, "--strategy", "multi_worker", "--workers", workers)
+    said = finish(*(start(dump, *flags, "--epochs", 1, "--worker_index", index) for index in range(2)))
+    results = results_of(tmp_path)
+    shards = tf_input.open(data).manifest.splits["train"]
+    share = min(sum(shard.num_examples for shard in shards[index::2]) for index in range(2))
+    assert (results["replicas"], results["step"]) == (2, share // (BATCH // 2))
+    assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
+    sums = [re.search(r"sum of weights \[(.*)\]", text)[1] for text in said]
+    assert sums[0] == sums[1]
+    assert "model.keras" in said[0] and "model.keras" not in said[1]
+
+
+def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
+    """Weights and results after five steps."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
+    model = keras.Sequential([keras.Input((32, 32, 3), dtype="uint8"), *layers, keras.layers.Dense(3, dtype="float32")])
+    model.compile(keras.optimizers.SGD(0.1))
+    model.optimizer.build(model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    batches = inputs.training_batches(tf_input.open(data), "train", strategy, BATCH, seed=0, image_size=32)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (
+        keras.mixed_precision.dtype_policy().name == "mixed_float16"
+    )
+    made = loop.Loop(model, model.optimizer, strategy, **settings)
+    counts = list(made.train(batches.iterator(0), 5))
+    assert counts[-1] == 5 and len(counts) == -(-5 // settings.get("steps_per_execution", 1))
+    return [weight.numpy() for weight in model.trainable_weights], made.results()
+
+
+def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
+    expected, results = train_small_model(data)
+    for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
+        weights, others = train_small_model(data, **settings)
+        for weight, same in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5, err_msg=str(settings))
+        assert others == pytest.approx(results, rel=1e-3), settings
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_with_xla(data, precision):
+    _, expected = train_small_model(data)
+    keras.mixed_precision.set_global_policy(precision)
+    _, results = train_small_model(data, jit_compile=True)
+    assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
+
+
+def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
+    iterator, digest, count = batches.iterator(epoch), hashlib.md5(), 0
+    for batch in iterator:
+        count += 1
+        for part in batch:
+            digest.update(part.numpy().tobytes())
+    return digest.hexdigest(), count
+
+
+def test_an_epoch_depends_on_seed_and_number_alone(data):
+    def make(seed: int) -> inputs.Batches:
+        strategy = tf.distribute.get_strategy()
+        return inputs.training_batches(
+            tf_input.open(data), "train", strategy, BATCH, seed=seed, image_size=32, augment=True
+        )
+
+    first, again, other = make(0), make(0), make(1)
+    assert epoch_digest(first, 3) == epoch_digest(again, 3)  # as after --resume, where no earlier epoch was read
+    digests = {epoch_digest(batches, epoch) for batches in (first, other) for epoch in range(3)}
+    assert len(digests) == 6 and {count for _, count in digests} == {STEPS}
+
+
+def test_shares_are_disjoint_and_together_the_split(data):
+    dataset = tf_input.open(data)
+    for num_workers in (1, 2, 4, 7):
+        shares = [tf_input.worker_share(dataset, "train", index, num_workers) for index in range(num_workers)]
+        names = [shard.name for share in shares for shard in share.manifest.splits["train"]]
+        assert sorted(names) == [shard.name for shard in dataset.manifest.splits["train"]], num_workers
+        assert sum(share.num_examples("train") for share in shares) == dataset.num_examples("train"), num_workers
+        assert {share.num_examples("validation") for share in shares} == {dataset.num_examples("validation")}
+    assert dataset.num_examples("train") > shares[0].num_examples("train")  # the whole one is as it was
+    for index in (-1, 2):
+        with pytest.raises(ValueError, match=f"worker_index={index}: expected 0 to 1"):
+            tf_input.worker_share(dataset, "train", index, 2)
+
+
+def test_class_weights_and_padding(data):
+    dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
+    weights = {0: 1.0, 1: 2.0, 2: 4.0}
+    batches = inputs.training_batches(
+        dataset, "train", strategy, BATCH, seed=0, image_size=32, class_weight=weights, limit_steps=2
+    )
+    assert batches.num_steps == 2
+    for _, labels, weight in batches.iterator(0):
+        np.testing.assert_array_equal(weight, [weights[label] for label in labels.numpy()])
+    evaluation = inputs.evaluation_batches(dataset, "validation", strategy, 4, 32)
+    assert sum(float(tf.reduce_sum(weight)) for _, _, weight in evaluation.iterator(0)) == dataset.num_examples("validation")
+
+
+def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    here = ["--data", str(data), "--output", str(tmp_path)]
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (["--data", str(tmp_path / "empty"), "--output", "x"], "is not a data set: it has no manifest.json"),
+        (["--data", "s3://bucket/x", "--output", "x"], "cache_directory=... names a local directory"),
+        ([*here, "--model", "lenet"], "invalid choice: 'lenet'"),
+        ([*here, "--batch"], "unrecognized arguments: --batch"),
+        ([*here, "--batch_size", "0"], "'0': expected an integer above 0"),
+        ([*here, "--image_size", "16"], "--image_size=16: expected 32 or more"),
+        ([*here, "--learning_rate", "-1"], "expected a number above 0"),
+        ([*here, "--warmup_epochs", "10"], "expected fewer than --epochs=10"),
+        ([*here, "--train_split", "training"], "split='training': expected one of train, validation"),
+        ([*here, "--eval_split", "test", "--batch_size", "16"], "split='test': expected one of train, validation"),
+        ([*here, "--batch_size", "4096"], "not one step of 4096 images"),
+        ([*here, "--data_service", "dispatcher"], "--data_service=dispatcher: expected grpc://HOST:PORT"),
+        ([*here, "--strategy", "multi_worker"], "expected --workers and --worker_index, or the variable TF_CONFIG"),
+        ([*here, "--workers", "a:1,b:2", "--worker_index", "0"], "--workers: expected --strategy=multi_worker"),
+        ([*here, "--strategy", "multi_worker", "--workers", "a:1", "--worker_index", "1"], "--worker_index=1: expected 0 to 0"),
+        ([*here, "--worker_index", "1"], "expected both or neither"),
+    ]
+    for arguments, message in cases:
+        assert train.main(arguments) == 2, arguments
+        said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("train: ")]
+        assert len(said) == 1 and message in said[0], (arguments, said)
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}}')
+    assert train.main([*here, "--strategy", "multi_worker"]) == 2
+    assert "expected JSON with cluster, and a task that is in it" in capfd.readouterr().err
+
+
+def test_options_are_the_flags_and_name_the_networks():
+    flags = {action.dest for action in options.make_parser()._actions} - {"help"}
+    assert flags == {field.name for field in dataclasses.fields(options.Options)}
+    assert set(options.MODELS) == set(models.NETWORKS)
+
+
+def test_options_need_no_tensorflow():
+    code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import train; print('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_logits_are_float32_and_images_are_normalised_within():
+    for name in ("mobilenetv3small", "resnet50"):
+        model = models.make_model(name, 32, 3, None, 0.0)
+        assert model.inputs[0].dtype == "uint8" and model.outputs[0].dtype == "float32", name
+
+
+def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
+    """The arguments of every container that runs the trainer."""
+
+    def walk(node: object) -> Iterator[list[str]]:
+        if isinstance(node, dict):
+            if isinstance(node.get("args"), list):
+                yield node["args"]
+            for value in node.values():
+                yield from walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value)
+
+    for path in sorted(FOLDER.rglob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            for arguments in walk(document):
+                yield path.name, arguments
+
+
+def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
+    found = list(arguments_in_manifests())
+    assert {name for name, _ in found} == {path.name for path in FOLDER.rglob("*.yaml")}
+    commands = re.findall(r"train\.py ((?:.*\\\n)*.*--data.*)", (FOLDER / "README.md").read_text())
+    assert len(commands) >= 4
+    found += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]
+    for name, arguments in found:
+        arguments = [argument.replace("$(JOB_COMPLETION_INDEX)", "1") for argument in arguments]
+        parsed = options.parse(arguments)
+        if parsed.strategy == "multi_worker" and parsed.workers is None:
+            assert name != "multi_worker_job.yaml"  # only where the platform sets TF_CONFIG
+
+
+def test_the_gpu_check_says_that_there_is_no_gpu(data):
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here; run deploy/trainer/gpu_check.py itself")
+    command = [sys.executable, str(FOLDER / "gpu_check.py"), "--data", str(data)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 2 and "gpu_check: TensorFlow sees no GPU" in run.stderr
