@@ -18,9 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, 
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
-from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_pipelines import dataflow, engines
+from beam_pipelines import dataflow, engines, flink
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, UserError, find_user_facing, is_interrupt
 from beam_pipelines.estimate import describe, make_estimate
@@ -28,8 +27,7 @@ from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay
-
-_STOP_SECONDS = 300
+from beam_pipelines.waiting import how_to_stop, wait_for
 
 _SECRET = re.compile("key|secret|token|password|credential")
 
@@ -73,6 +71,8 @@ def run_prepare(
     )
     if engines.runner_name(options) == "DataflowRunner":
         dataflow.set_defaults(config, options)
+    if engines.runner_name(options) == "FlinkRunner":
+        flink.name_job(config.name, options)
     for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
         logging.getLogger(name).addFilter(_quiet_user_errors)
     logging.getLogger("PrismRunner").setLevel(logging.WARNING)  # it tells of each of its steps
@@ -84,8 +84,9 @@ def run_prepare(
             prepare(pipeline, config, make_run_info(config, options))
             if is_submitted:
                 return dataflow.describe_job(pipeline.run(), config, options)
+            stop = how_to_stop(options)
             with ProgressDisplay(progress_directory):
-                wait_for(pipeline.run())
+                wait_for(pipeline.run(), stop)
         except StillRunningError:
             raise
         except Exception as error:  # whatever wrapper the runner put around an error of ours
@@ -96,38 +97,6 @@ def run_prepare(
                 raise
             raise explained from None
     return None
-
-
-def wait_for(result: PipelineResult) -> None:
-    """Waits for a job's end, and stops it where nobody waits any more: it must not go on writing to what is removed.
-
-    Raises:
-        RunError: It ended as anything but done.
-        StillRunningError: It could not be stopped.
-    """
-    try:
-        state = result.wait_until_finish()
-    except BaseException:
-        _stop(result)
-        raise
-    if state != PipelineState.DONE:
-        raise RunError(f"the job ended as {state}")
-
-
-def _stop(result: PipelineResult) -> None:
-    try:
-        if PipelineState.is_terminal(result.state):
-            return
-        result.cancel()
-        deadline = time.monotonic() + _STOP_SECONDS
-        while not PipelineState.is_terminal(result.state):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"it is still {result.state}")
-            time.sleep(1)
-    except Exception as error:  # whatever: all that matters is that its end was not seen
-        raise StillRunningError(
-            f"the job could not be stopped ({' '.join(str(error).split())[:200]}), and what it has written was left there"
-        ) from error
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:

@@ -48,12 +48,14 @@ OTHERS = (
     "counters",
     "dataflow",
     "engines",
+    "flink",
     "launch",
     "object_stores.__init__",
     "object_stores.gcs",
     "object_stores.object_store",
     "object_stores.s3",
     "pipeline",
+    "waiting",
     "sources.__init__",
 )
 PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "shuffle_payloads", "write_metadata", "write_shards")

@@ -6,11 +6,11 @@ import pathlib
 import pytest
 from apache_beam.runners.runner import PipelineState
 
-from beam_pipelines import launch
+from beam_pipelines import waiting
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError
-from beam_pipelines.launch import wait_for
 from beam_pipelines.output_directory import working_directory
+from beam_pipelines.waiting import cancel, wait_for
 
 
 class Job:
@@ -36,35 +36,35 @@ class Job:
 
 
 def test_a_job_that_is_done_is_done():
-    wait_for(Job(PipelineState.DONE, PipelineState.DONE))
+    wait_for(Job(PipelineState.DONE, PipelineState.DONE), cancel)
 
 
 @pytest.mark.parametrize("state", [PipelineState.FAILED, PipelineState.CANCELLED])
 def test_any_other_end_is_an_error(state):
     with pytest.raises(RunError, match=f"the job ended as {state}"):
-        wait_for(Job(state, state))
+        wait_for(Job(state, state), cancel)
 
 
 def test_an_interrupted_job_is_cancelled_and_its_end_is_awaited(monkeypatch):
-    monkeypatch.setattr(launch.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
     job = Job(KeyboardInterrupt(), PipelineState.RUNNING, PipelineState.CANCELLING, PipelineState.CANCELLED)
     with pytest.raises(KeyboardInterrupt):
-        wait_for(job)
+        wait_for(job, cancel)
     assert job.is_cancelled and job.state == PipelineState.CANCELLED
 
 
 def test_a_job_that_failed_by_itself_is_not_cancelled():
     job = Job(RuntimeError("failed"), PipelineState.FAILED)
     with pytest.raises(RuntimeError, match="failed"):
-        wait_for(job)
+        wait_for(job, cancel)
     assert not job.is_cancelled
 
 
 @pytest.mark.parametrize("cancel_fails", [True, False])
 def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails):
-    monkeypatch.setattr(launch, "_STOP_SECONDS", -1)
+    monkeypatch.setattr(waiting, "_STOP_SECONDS", -1)
     with pytest.raises(StillRunningError, match="the job could not be stopped"):
-        wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails))
+        wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails), cancel)
 
 
 def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):

@@ -1,0 +1,46 @@
+"""How a job is found and stopped on a Flink cluster: by a name of its own, through the cluster's REST interface.
+
+The job server that submits it is this process's child. Ctrl-C ends that one too, and Beam takes it down before it could be asked.
+"""
+
+import json
+import time
+import urllib.request
+import uuid
+from typing import Any
+
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
+
+STOP_SECONDS = 300
+_ENDED = ("CANCELED", "FINISHED", "FAILED")
+
+
+def has_master(options: PipelineOptions) -> bool:
+    """Whether the job goes to a cluster; without one it runs within the job server."""
+    return options.view_as(FlinkRunnerOptions).flink_master not in MAGIC_HOST_NAMES
+
+
+def name_job(name: str, options: PipelineOptions) -> None:
+    """Gives the job a name that no other one has."""
+    cloud = options.view_as(GoogleCloudOptions)  # Flink takes the same option
+    cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
+
+
+def cancel_job(options: PipelineOptions) -> None:
+    """Cancels the job and waits for its end; OSError or TimeoutError where that was not seen."""
+    name = options.view_as(GoogleCloudOptions).job_name
+    deadline = time.monotonic() + STOP_SECONDS
+    while going_on := [job for job in _ask(options, "jobs/overview")["jobs"] if job["name"] == name and job["state"] not in _ENDED]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it is still {going_on[0]['state']}")
+        for job in going_on:
+            if job["state"] != "CANCELLING":
+                _ask(options, f"jobs/{job['jid']}?mode=cancel", "PATCH")
+        time.sleep(0.2)
+
+
+def _ask(options: PipelineOptions, path: str, method: str = "GET") -> Any:
+    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
+    with urllib.request.urlopen(urllib.request.Request(f"{master}/{path}", method=method), timeout=10) as response:
+        return json.load(response)

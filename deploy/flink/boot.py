@@ -1,0 +1,38 @@
+"""Starts one Python worker of a Flink TaskManager (`--environment_type=PROCESS`), in the environment of the Python that runs it."""
+
+import argparse
+import os
+
+import grpc
+from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
+from google.protobuf import json_format
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cluster", help="the folder of the cluster that it belongs to: what it is found by")
+    parser.add_argument("--id", required=True, help="of the worker")
+    parser.add_argument("--provision_endpoint", required=True, help="where the TaskManager says what to run")
+    parser.add_argument("--logging_endpoint")
+    parser.add_argument("--control_endpoint")
+    arguments, _ = parser.parse_known_args()
+    with grpc.insecure_channel(arguments.provision_endpoint) as channel:
+        intercepted = grpc.intercept_channel(channel, WorkerIdInterceptor(arguments.id))
+        service = beam_provision_api_pb2_grpc.ProvisionServiceStub(intercepted)
+        info = service.GetProvisionInfo(beam_provision_api_pb2.GetProvisionInfoRequest()).info
+    logging_endpoint = info.logging_endpoint.url or arguments.logging_endpoint
+    control_endpoint = info.control_endpoint.url or arguments.control_endpoint
+    os.environ.update(
+        WORKER_ID=arguments.id,
+        PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
+        LOGGING_API_SERVICE_DESCRIPTOR=f'url: "{logging_endpoint}"',
+        CONTROL_API_SERVICE_DESCRIPTOR=f'url: "{control_endpoint}"',
+        RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
+    )
+    sdk_worker_main.main(None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Beam's other engines for the tests: a Flink cluster of `deploy/flink`, and Prism built from its source."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from types import ModuleType
+
+from made_images import encode, noise, write_class_folders, write_files
+from PIL import Image
+
+from tf_input import dataset_format
+
+ROOT = pathlib.Path(__file__).parent.parent
+FLINK = ROOT / "deploy" / "flink"
+
+# Of every run that is compared, whatever the engine.
+OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
+
+
+def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
+    """Class folders with something of everything: what passes unchanged, what is spooled, and what is refused."""
+    write_class_folders(folder, {label: num_images // 3 for label in ("ant", "bee", "cow")}, height=48, width=64)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    spooled = {f"ant/turned{seed}.jpg": encode(noise(seed, 60, 80), "JPEG", exif=turned) for seed in range(20)}
+    spooled |= {f"bee/flat{seed}.bmp": encode(noise(seed, 40, 40), "BMP") for seed in range(20)}
+    return write_files(folder, {**spooled, "cow/cut.jpg": encode(noise(), "JPEG")[:200], "cow/page.jpg": b"<!DOCTYPE html>"})
+
+
+def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.Popen:
+    """`recordmill prepare` as a user starts it."""
+    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", str(source), "--output", str(output)]
+    return subprocess.Popen(
+        [*command, *OPTIONS, *options],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+
+
+def finish(run: subprocess.Popen, seconds: float = 240) -> str:
+    """What a run printed that ended well; it ends in any case."""
+    try:
+        printed, _ = run.communicate(timeout=seconds)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 0, printed[-3000:]
+    return printed
+
+
+def digest(directory: pathlib.Path) -> dict[str, str]:
+    """sha256 of every file of a data set but run.json."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != dataset_format.RUN
+    }
+
+
+def flink_cluster() -> ModuleType:
+    """The module `deploy/flink/cluster.py`."""
+    return _load(FLINK / "cluster.py", "flink_cluster")
+
+
+def _load(path: pathlib.Path, name: str) -> ModuleType:
+    """By a name of its own: other folders of `deploy` have modules of the same name."""
+    if name not in sys.modules:
+        sys.path.insert(0, str(path.parent))  # for what it imports from its own folder
+        try:
+            spec = importlib.util.spec_from_file_location(name, path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[name] = module
+        finally:
+            sys.path.remove(str(path.parent))
+    return sys.modules[name]
+
+
+def prism() -> pathlib.Path:
+    """The Prism of the installed Beam's version, built where the cache has none yet."""
+    version = importlib.metadata.version("apache-beam")
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "recordmill"
+    binary = cache / f"prism-{version}"
+    if not binary.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache, prefix="building-") as folder:
+            package = f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{version}"
+            subprocess.run(["go", "install", package], env={**os.environ, "GOBIN": folder}, check=True)
+            os.replace(pathlib.Path(folder, "prism"), binary)
+    return binary
+
+
+def has_go() -> bool:
+    return shutil.which("go") is not None

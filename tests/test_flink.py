@@ -1,0 +1,273 @@
+"""A real Flink cluster gives the bytes of the local runner, and gives them still when its parts are killed in mid-run.
+
+And the manifests for Kubernetes agree with each other and with the command.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from typing import Any, Callable, Iterator
+
+import engines
+import pytest
+import yaml
+from engines import FLINK, ROOT, digest, finish, start_prepare, write_source
+
+from beam_pipelines.__main__ import make_parser
+from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.progress import read_counts
+
+flink_cluster = engines.flink_cluster()
+Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
+MISSING = flink_cluster.missing_tools()
+SECONDS = 240
+
+needs_flink = pytest.mark.skipif(bool(MISSING), reason=f"Flink needs {' and '.join(MISSING)}")
+
+
+def cluster_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """`python deploy/flink/cluster.py …` as a user types it."""
+    command = [sys.executable, str(FLINK / "cluster.py"), *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, env=variables, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
+    """Up on free ports; down at the end, whatever happened."""
+    folder = tmp_path_factory.mktemp("flink")
+    environment = pytest.MonkeyPatch()
+    environment.setenv("PYTHONPATH", str(ROOT))  # of the workers of a TaskManager that a test starts
+    try:
+        up = cluster_command("up", "--folder", str(folder), "--rest_port", "0")
+        assert up.returncode == 0, up.stderr
+        cluster = Cluster(folder)
+        assert re.findall(r"'(.*)'", up.stdout) == cluster.options
+        yield cluster
+    finally:
+        environment.undo()
+        assert cluster_command("down", "--folder", str(folder)).returncode == 0
+        assert processes_of(folder) == []
+
+
+def processes_of(folder: pathlib.Path) -> list[str]:
+    """The command lines of whatever the cluster in a folder has started."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if f"{folder}/" in line or f"{folder}\0" in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=3000)
+
+
+@pytest.fixture(scope="module")
+def expected(source, tmp_path_factory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("local") / "out"
+    finish(start_prepare(source, output))
+    return digest(output)
+
+
+@pytest.fixture
+def start(cluster, source, tmp_path) -> Callable[..., subprocess.Popen]:
+    """Starts the command on the cluster, with both TaskManagers there."""
+    cluster.wait_for_task_managers(2)
+    return lambda *options: start_prepare(source, tmp_path / "out", *cluster.options, *options)
+
+
+def wait_for(stage: str, output: pathlib.Path, run: subprocess.Popen) -> None:
+    """Until the workers have counted something done there, and are at it."""
+    deadline = time.monotonic() + SECONDS
+    while not getattr(read_counts(f"{output}.incomplete/progress"), stage):
+        assert run.poll() is None, run.communicate()[0][-3000:]
+        assert time.monotonic() < deadline, f"nothing was {stage}"
+        time.sleep(0.005)
+
+
+def latest_job(cluster: Cluster) -> dict[str, Any]:
+    return max(cluster.ask("jobs/overview")["jobs"], key=lambda job: job["start-time"])
+
+
+def failures(cluster: Cluster) -> list[str]:
+    """What Flink recovered from in its latest job."""
+    job = latest_job(cluster)
+    assert job["state"] == "FINISHED"
+    history = cluster.ask(f"jobs/{job['jid']}/exceptions")["exceptionHistory"]
+    return [entry["exceptionName"] for entry in history["entries"]]
+
+
+@pytest.mark.slow
+@needs_flink
+@pytest.mark.parametrize("payload", ["pointer", "inline"])
+def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_path, payload):
+    finish(start(f"--shuffle_payload={payload}"))
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+    assert failures(cluster) == []
+
+
+@pytest.mark.slow
+@needs_flink
+def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster, start, expected, tmp_path):
+    run = start()
+    wait_for("checked", tmp_path / "out", run)
+    assert latest_job(cluster)["state"] == "RUNNING"
+    cluster.kill("task-manager-1")
+    cluster.start_task_manager("task-manager-3")
+    finish(run)
+    assert failures(cluster), "the job was not hit"
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.slow
+@needs_flink
+def test_a_worker_process_killed_while_shards_are_written_changes_nothing(cluster, start, expected, tmp_path):
+    run = start()
+    wait_for("written", tmp_path / "out", run)
+    assert latest_job(cluster)["state"] == "RUNNING"
+    os.kill(cluster.worker_ids()[0], signal.SIGKILL)
+    finish(run)
+    assert failures(cluster), "the job was not hit"
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.slow
+@needs_flink
+def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(start, tmp_path):
+    run = start("--max_bad_fraction=0")
+    printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 1, printed[-3000:]
+    assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert "Traceback" not in printed
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+@needs_flink
+@pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
+def test_an_interrupted_run_stops_its_job_and_leaves_nothing(cluster, start, tmp_path, sent, to_all):
+    """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
+    run = start()
+    wait_for("checked", tmp_path / "out", run)
+    (os.killpg if to_all else os.kill)(run.pid, sent)
+    printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 130, printed[-3000:]
+    assert "recordmill: interrupted; nothing was written" in printed and "Traceback" not in printed
+    assert latest_job(cluster)["state"] == "CANCELED"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+@needs_flink
+def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
+    again = cluster_command("up", "--folder", str(cluster.folder))
+    assert (again.returncode, again.stderr) == (1, f"cluster.py: a cluster runs already in {cluster.folder}; take it down first\n")
+    taken = cluster_command("up", "--folder", str(tmp_path), "--rest_port", str(cluster.rest_port))
+    assert taken.returncode == 1 and f"something listens on port {cluster.rest_port} already" in taken.stderr
+    told = json.loads(cluster_command("status", "--folder", str(cluster.folder)).stdout)
+    assert told["processes"] == cluster.process_ids() and told["taskmanagers"] == 2
+
+
+@pytest.mark.slow
+@needs_flink
+def test_no_process_is_left_when_the_cluster_is_down(cluster):
+    """Runs last."""
+    assert processes_of(cluster.folder)
+    assert cluster_command("down", "--folder", str(cluster.folder)).returncode == 0
+    assert processes_of(cluster.folder) == []
+    assert cluster_command("status", "--folder", str(cluster.folder)).returncode == 1
+
+
+def test_what_a_cluster_lacks_is_said_in_one_line(tmp_path):
+    cases = [
+        ({"PATH": str(tmp_path), "JAVA_HOME": ""}, [], "java was not found; expected Java 11 or later"),
+        ({"JAVA_HOME": str(tmp_path)}, [], f"{tmp_path}/bin/java was not found"),
+    ]
+    for environment, arguments, message in cases:
+        run = cluster_command("up", "--folder", str(tmp_path / "c"), "--rest_port", "0", *arguments, **environment)
+        assert run.returncode == 1 and message in run.stderr and run.stderr.count("\n") == 1, run.stderr
+
+
+def manifests() -> dict[str, dict]:
+    """Kind -> manifest."""
+    paths = sorted(FLINK.glob("kubernetes/*.yaml"))
+    return {document["kind"]: document for path in paths for document in yaml.safe_load_all(path.read_text())}
+
+
+def test_the_manifests_submit_to_the_cluster_that_they_bring_up():
+    found = manifests()
+    assert set(found) == {"PersistentVolumeClaim", "FlinkDeployment", "Job"}
+    spec = found["FlinkDeployment"]["spec"]
+    (submit,) = found["Job"]["spec"]["template"]["spec"]["containers"]
+    command, name, *flags = submit["command"]
+    assert command == "recordmill"
+    arguments, beam_flags = make_parser().parse_known_args([name, *flags])
+    options = parse_pipeline_options(beam_flags).get_all_options()
+    assert arguments.shared_filesystem
+
+    (workers,) = spec["taskManager"]["podTemplate"]["spec"]["containers"]
+    port = workers["ports"][0]["containerPort"]
+    assert (options["environment_type"], options["environment_config"]) == ("EXTERNAL", f"localhost:{port}")
+    assert workers["args"] == ["--worker_pool"] and port == 50000
+    assert workers["image"] == submit["image"]
+    assert options["flink_master"] == f"{found['FlinkDeployment']['metadata']['name']}-rest:8081"
+    slots = int(spec["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]) * spec["taskManager"]["replicas"]
+    assert int(options["parallelism"]) == slots
+    assert "restart-strategy.type" in spec["flinkConfiguration"]
+
+
+def test_the_flink_version_is_the_same_everywhere():
+    minor = flink_cluster.FLINK.rpartition(".")[0]
+    spec = manifests()["FlinkDeployment"]["spec"]
+    assert spec["image"].startswith(f"flink:{flink_cluster.FLINK}-")
+    assert spec["flinkVersion"] == f"v{minor.replace('.', '_')}"
+    flags = manifests()["Job"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert f"--flink_version={minor}" in flags
+    assert f"beam-runners-flink-{minor}<" in (FLINK / "job_server" / "pom.xml").read_text()
+
+
+def test_what_uses_the_data_mounts_the_claim_that_there_is():
+    found = manifests()
+    claim = found["PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    common = found["FlinkDeployment"]["spec"]["podTemplate"]["spec"]
+    pods = [found["Job"]["spec"]["template"]["spec"], common]
+    for pod in pods:
+        (volume,) = pod["volumes"]
+        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    workers = found["FlinkDeployment"]["spec"]["taskManager"]["podTemplate"]["spec"]["containers"]
+    mounts = [mount for container in [*pods[0]["containers"], *workers] for mount in container["volumeMounts"]]
+    assert mounts == [{"name": volume["name"], "mountPath": "/data"}] * 2
+
+
+def test_the_image_has_the_pinned_beam_the_extras_that_there_are_and_the_jar_that_is_submitted_with():
+    text = (FLINK / "Dockerfile").read_text()
+    (beam,) = re.findall(r"^ARG BEAM=(.*)$", text, re.MULTILINE)
+    assert f"apache-beam=={beam}" in (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (names,) = re.findall(r"requirements\.py (.*?) >", text)
+    assert set(names.split()) <= set(extras)
+    command = [sys.executable, str(FLINK / "requirements.py"), *names.split()]
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert set(extras["beam"]) | {"apache-beam[gcp]", "apache-beam[aws]"} == set(printed)
+    for source in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
+        for path in source.split():
+            assert (ROOT / path).exists(), path
+    (jar,) = re.findall(r"^COPY --from=job_server \S+ (\S+)$", text, re.MULTILINE)
+    flags = manifests()["Job"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert f"--flink_job_server_jar={jar}" in flags

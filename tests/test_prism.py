@@ -1,0 +1,60 @@
+"""Prism, Beam's engine in Go, gives the bytes of the local runner. It is built from its source, of the installed Beam's version."""
+
+import os
+import pathlib
+import signal
+import time
+
+import engines
+import pytest
+from engines import digest, finish, start_prepare, write_source
+
+from beam_pipelines.progress import read_counts
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH"),
+]
+
+
+@pytest.fixture(scope="module")
+def options() -> tuple[str, ...]:
+    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=3000)
+
+
+@pytest.fixture(scope="module")
+def expected(source, tmp_path_factory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("local") / "out"
+    finish(start_prepare(source, output))
+    return digest(output)
+
+
+@pytest.mark.parametrize("payload", ["pointer", "inline"])
+def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path, payload):
+    finish(start_prepare(source, tmp_path / "out", *options, f"--shuffle_payload={payload}"))
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(source, options, tmp_path):
+    run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
+    printed, _ = run.communicate(timeout=60)
+    assert run.returncode == 1, printed[-3000:]
+    assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupted_run_leaves_nothing(source, options, tmp_path):
+    run = start_prepare(source, tmp_path / "out", *options)
+    while not read_counts(f"{tmp_path / 'out'}.incomplete/progress").checked:
+        assert run.poll() is None, run.communicate()[0][-3000:]
+        time.sleep(0.01)
+    run.send_signal(signal.SIGTERM)
+    printed, _ = run.communicate(timeout=60)
+    assert run.returncode == 130, printed[-3000:]
+    assert os.listdir(tmp_path) == []
