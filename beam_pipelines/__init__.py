@@ -6,9 +6,8 @@ The modules, in the order in which data meets them; what stands in brackets is p
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
     pipeline           prepare(root, config): the whole graph on one page
-    list_images        ListImages: the inputs, a batch to an element  (sources, one module each)
+    list_images        ListImages: the inputs, a batch to an element  (sources, one module each; buckets)
     prepare_images     PrepareImages: reads and checks images  (read_images, images, image_headers, splits, spool)
-    shuffle_payloads   ShufflePayloads: only where image bytes go through the runner's shuffle  (payloads)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)

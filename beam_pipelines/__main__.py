@@ -88,9 +88,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--shuffle_payload",
         choices=PAYLOADS,
         default="auto",
-        help="what goes through the runner's shuffle: pointer: references, and each image is read again to be written; inline: "
-        "the images' bytes too, and each is read once (DirectRunner holds them all in memory). auto: inline where a cluster "
-        "reads from an object store, else pointer (default: auto; the same bytes come out)",
+        help="how image bytes come to their shards. pointer: each image is checked where it is listed, and read again to be "
+        "written; inline: each is read once, in the order of the shuffle, and waits in the spool beside OUT, which then takes as "
+        "much room as OUT. auto: inline where images come from an object store, else pointer (default: auto; the same bytes come "
+        "out)",
     )
     add(
         "--shared_filesystem",

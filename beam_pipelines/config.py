@@ -45,7 +45,7 @@ class PrepareConfig:
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
-        shuffle_payload: What goes through the runner's shuffle: one of `PAYLOADS`; `auto` is for `engines` to settle.
+        shuffle_payload: How image bytes come to their shards: one of `PAYLOADS`; `auto` is for `engines` to settle.
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
         is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
         progress_directory: Where workers count what they have done; empty: nobody is there to look.
@@ -92,7 +92,7 @@ class PrepareConfig:
 
     @property
     def is_inline(self) -> bool:
-        """Whether image bytes go through the runner's shuffle."""
+        """Whether images are read once, in the order of the shuffle."""
         return self.shuffle_payload == "inline"
 
     @property

@@ -1,11 +1,11 @@
 """What each engine needs before a job goes to it, and what suits it: checked and settled here, so that no job starts in vain.
 
-| `--runner` | its workers | image bytes (`--shuffle_payload=auto`) |
-| --- | --- | --- |
-| DirectRunner, the default | this machine | pointer |
-| PrismRunner | this machine | pointer |
-| FlinkRunner, PortableRunner | a cluster's | inline from an object store, else pointer |
-| DataflowRunner | virtual machines | inline |
+| `--runner` | its workers |
+| --- | --- |
+| DirectRunner, the default | this machine, with light processes |
+| PrismRunner | this machine |
+| FlinkRunner, PortableRunner | a cluster's |
+| DataflowRunner | virtual machines |
 """
 
 import dataclasses
@@ -73,7 +73,7 @@ def settle(config: PrepareConfig, options: PipelineOptions) -> PrepareConfig:
     num_processes = num_cores() if uses_light_processes(options) and is_plain else 0
     payload = config.shuffle_payload
     if payload == "auto":
-        payload = "inline" if is_remote(config.input) and not runs_here(options) else "pointer"
+        payload = "inline" if is_remote(config.input) else "pointer"  # the second request costs more than the spool
     return dataclasses.replace(config, num_processes=num_processes, shuffle_payload=payload)
 
 

@@ -12,7 +12,6 @@ from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import num_cores
-from beam_pipelines.payloads import BUCKET_BYTES
 from beam_pipelines.ranks import MAX_BLOCKS, choose_num_shards
 from beam_pipelines.sources.image_objects import open_folder
 from beam_pipelines.splits import SplitByKey
@@ -25,9 +24,10 @@ _CHECKED = (30e-6, 9.3e-9)
 _UNCHECKED = (25e-6, 1.3e-9)
 _PER_REQUEST = 1.5e-3  # for one request to an object store, in its client's Python
 
-# Each record's key, size, label and framing; each reference in the shuffle.
+# Each record's key, size, label and framing; each reference in the shuffle, and each listed image that goes through one too.
 _RECORD_BYTES = 120
 _REFERENCE_BYTES = 60
+_LISTED_BYTES = 40
 
 _BASE_MEMORY = 260 << 20
 _REFERENCE_MEMORY = 118
@@ -51,7 +51,7 @@ class Estimate:
         num_classes: Class names.
         num_dead_letters: Inputs that the listing refuses already.
         core_seconds: Work, on however many cores.
-        is_inline: Whether image bytes would go through the shuffle.
+        is_inline: Whether images would be read once, and all be spooled.
     """
 
     num_examples: dict[str, int]
@@ -73,17 +73,16 @@ class Estimate:
     @property
     def shuffle_bytes(self) -> int:
         """What goes through the runner's shuffle."""
-        image_bytes = sum(self.num_bytes.values()) if self.is_inline else 0
-        return image_bytes + self.num_images * _REFERENCE_BYTES * (2 if self.is_inline else 1)
+        return self.num_images * (_REFERENCE_BYTES + _LISTED_BYTES)
 
     def memory(self, runs_here: bool) -> int:
         """Bytes: of all on this machine, or of one worker process.
 
-        References are held all at once here, and a block of shards at a time elsewhere; image bytes a bucket at a time.
+        References are held all at once here, and a block of shards at a time elsewhere.
         """
         blocks = ((self.num_examples[split], min(count, MAX_BLOCKS)) for split, count in self.num_shards.items())
         references = self.num_images if runs_here else max(count // num_blocks for count, num_blocks in blocks)
-        return _BASE_MEMORY + references * _REFERENCE_MEMORY + (3 * BUCKET_BYTES if self.is_inline else 0)
+        return _BASE_MEMORY + references * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
@@ -134,8 +133,9 @@ def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[s
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
     yield "written", f"{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
-    carried = "image bytes and references (inline)" if estimate.is_inline else "references (pointer)"
-    yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of {carried}"
+    yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of references"
+    if estimate.is_inline:
+        yield "spooled", f"{format_size(sum(estimate.num_bytes.values()))} beside the output, until the end (inline)"
     where = "in all" if runs_here else "a worker process"
     yield "memory", f"{format_size(estimate.memory(runs_here))} {where}"
     if runs_here:

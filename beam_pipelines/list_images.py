@@ -1,10 +1,11 @@
 """ListImages: the source's inputs, a batch to an element, and what is known once all are listed."""
 
-from typing import Any, Iterator
+from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.typehints.decorators import no_annotations
 
+from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
@@ -16,9 +17,6 @@ from beam_pipelines.sources.image_objects import open_folder
 
 # Enough images to make the cost of an element nothing, few enough that every worker gets some.
 BATCH_IMAGES = 256
-
-# Where image bytes go along, a batch of them is in memory.
-BATCH_BYTES = 32 << 20
 
 
 class ListImages(beam.PTransform):
@@ -35,9 +33,24 @@ class ListImages(beam.PTransform):
             | "Start" >> beam.Impulse()
             | "List" >> beam.ParDo(_List(self._config)).with_outputs("listing", "dead_letters", main="images")
         )
-        # Only to spread the batches over the workers: the shuffle that matters comes later, by rank.
-        images = listed.images | "SpreadOverWorkers" >> beam.Reshuffle()
-        return images, listed.listing, listed.dead_letters
+        spread = self._in_shuffle_order if self._config.is_inline else self._in_any_order
+        return spread(listed.images, beam.pvalue.AsSingleton(listed.listing)), listed.listing, listed.dead_letters
+
+    def _in_any_order(self, images: beam.PCollection, unused: beam.pvalue.AsSingleton) -> beam.PCollection:
+        """Only to spread the batches over the workers: the shuffle that matters comes later, by rank."""
+        return images | "SpreadOverWorkers" >> beam.Reshuffle()
+
+    def _in_shuffle_order(self, images: beam.PCollection, listing: beam.pvalue.AsSingleton) -> beam.PCollection:
+        return (
+            images
+            | "RouteToBuckets" >> beam.FlatMap(route_to_buckets, listing, self._config)
+            | "GroupByBucket" >> beam.GroupByKey()
+            | "JoinBucket" >> beam.Map(join_group, self._config.seed)
+        )
+
+
+def join_group(element: tuple[Bucket, Iterable[bytes]], seed: int) -> bytes:
+    return join_bucket(element[1], seed)
 
 
 class _List(beam.DoFn):
@@ -49,7 +62,7 @@ class _List(beam.DoFn):
         source = open_folder(self._config, with_sizes=self._config.is_inline)
         batch: list[LabeledImage] = []
         splits: set[str | None] = set()
-        num_images = num_bytes = batch_bytes = 0
+        num_images = num_bytes = 0
         dead_letters = DeadLetterCount()
         for listed in source:
             if isinstance(listed, DeadLetter):
@@ -59,11 +72,10 @@ class _List(beam.DoFn):
             splits.add(listed.split)
             batch.append(listed)
             num_bytes += listed.num_bytes
-            batch_bytes += listed.num_bytes
-            if len(batch) == BATCH_IMAGES or batch_bytes >= BATCH_BYTES:
+            if len(batch) == BATCH_IMAGES:
                 num_images += len(batch)
                 yield self._pack(batch)
-                batch, batch_bytes = [], 0
+                batch = []
         if batch:
             num_images += len(batch)
             yield self._pack(batch)

@@ -10,7 +10,6 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.list_images import ListImages
 from beam_pipelines.prepare_images import PrepareImages
 from beam_pipelines.shuffle import GlobalShuffle
-from beam_pipelines.shuffle_payloads import ShufflePayloads
 from beam_pipelines.write_metadata import WriteMetadata
 from beam_pipelines.write_shards import WriteShards
 
@@ -32,8 +31,6 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
 
     # packed References; ImageStatistics; DeadLetter
     references, statistics, refused = images | "PrepareImages" >> PrepareImages(config, listing)
-    if config.is_inline:
-        references = references | "ShufflePayloads" >> ShufflePayloads(config)
 
     # {split: number of shards}: here the run fails, before it writes, if the images do not make a data set
     num_shards = statistics | "PlanNumShards" >> beam.Map(plan_num_shards, listing, config)

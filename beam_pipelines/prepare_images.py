@@ -10,17 +10,13 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.payloads import choose_num_buckets
 from beam_pipelines.read_images import ReadBatch, ReadContext, read_batch
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import merge_statistics
 
 
 class PrepareImages(beam.PTransform):
-    """Packed batches of `LabeledImage` -> (packed `References`, one `ImageStatistics`, dead letters).
-
-    With `--shuffle_payload=inline` (bucket, packed payload) pairs come in the references' place.
-    """
+    """Packed batches of `LabeledImage` -> (packed `References`, one `ImageStatistics`, dead letters)."""
 
     def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
         super().__init__()
@@ -58,8 +54,7 @@ class _Read(beam.DoFn):
             num_bad = len(batch.dead_letters)
             num_checked = batch.statistics.num_examples + num_bad
             count(self._config.progress_directory, checked=num_checked, dead_letters=num_bad)
-            for references in batch.references:
-                yield beam.pvalue.TaggedOutput("references", references)
+            yield beam.pvalue.TaggedOutput("references", batch.references)
             yield beam.pvalue.TaggedOutput("statistics", batch.statistics)
             for dead_letter in batch.dead_letters:
                 yield beam.pvalue.TaggedOutput("dead_letters", dead_letter)
@@ -74,5 +69,5 @@ class _Read(beam.DoFn):
             label_names=listing.label_names,
             num_inputs=listing.num_inputs,
             spool_directory=self._config.spool_directory,
-            num_buckets=self._config.is_inline and choose_num_buckets(listing.num_bytes, self._config.shard_bytes),
+            spools_all=self._config.is_inline,
         )

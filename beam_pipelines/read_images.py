@@ -1,14 +1,14 @@
 """Reads and checks a batch of images: `LabeledImage`s in, references and dead letters out. Plain, for light processes."""
 
+import contextlib
 import dataclasses
 import functools
 from fractions import Fraction
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Iterator, Mapping, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
 
-from beam_pipelines import payloads
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import MAX_FILE_BYTES, Files, files_at, is_remote
 from beam_pipelines.images import BadImageError, check_image
@@ -16,8 +16,8 @@ from beam_pipelines.light_processes import shared
 from beam_pipelines.ranks import shuffle_orders
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.references import ROW, LabeledImages, References, unpack_images
-from beam_pipelines.splits import SplitByKey
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, batch_spool
+from beam_pipelines.splits import split_positions
+from beam_pipelines.spool import batch_spool, own_spool
 from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, ImageStatistics, PixelSums, SplitStatistics
 
 # Reading a tiny file a second time, to write it, costs more than keeping its bytes; of a larger one, less.
@@ -37,7 +37,7 @@ class ReadContext:
         label_names: Class names; a reference holds a position in them.
         num_inputs: Of the whole run.
         spool_directory: Where bytes go that are not read from the source again.
-        num_buckets: Image bytes go along with their references, in this many buckets of each split; 0: pointers do.
+        spools_all: The images of a batch come in the order in which they will be written, and so they are all spooled.
     """
 
     root: str
@@ -48,7 +48,7 @@ class ReadContext:
     label_names: tuple[str, ...]
     num_inputs: int
     spool_directory: str
-    num_buckets: int = 0
+    spools_all: bool = False
 
     @functools.cached_property
     def labels(self) -> dict[str, int]:
@@ -62,18 +62,18 @@ class ReadContext:
 
 class ReadBatch(NamedTuple):
     """Attributes:
-    references: Of the images that are fit: packed `References`, or (bucket, packed payload) pairs.
+    references: Packed `References` of the images that are fit.
     statistics: Of the same images.
     dead_letters: The others.
     """
 
-    references: list[Any]
+    references: bytes
     statistics: ImageStatistics
     dead_letters: list[DeadLetter]
 
 
 class _Image(NamedTuple):
-    """One image that is fit: its bytes where they go along, what the statistics want, then the columns of its row."""
+    """One image that is fit: its bytes where they are to be spooled, what the statistics want, then columns of its row."""
 
     data: bytes | None
     format: str
@@ -83,11 +83,10 @@ class _Image(NamedTuple):
     crc32c: int
     height: int
     width: int
-    spool: int
-    offset: int
 
 
 _ROW_COLUMNS = _Image._fields[4:]
+_NOT_SPOOLED = (0, 0)
 
 
 def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
@@ -96,66 +95,72 @@ def read_batch(shared_context: bytes, packed_images: bytes) -> ReadBatch:
     inputs = unpack_images(packed_images)
     keys = [key.encode() for key in inputs.keys]
     orders = shuffle_orders(context.seed, keys)
-    found = _read_images(context, inputs, (orders < np.uint64(context.sample_below)).tolist())
-    dead_letters = [image for image in found if isinstance(image, DeadLetter)]
-    kept = [index for index, image in enumerate(found) if isinstance(image, _Image)]
-    images = [found[index] for index in kept]
+    sampled = (orders < np.uint64(context.sample_below)).tolist()
+    images, pointers, kept, dead_letters = _spool(context, _read_images(context, inputs, sampled))
     rows = np.zeros(len(kept), ROW)
     rows["order"] = orders[kept]
-    rows["split"] = _split_positions(context, [keys[index] for index in kept], [inputs.splits[index] for index in kept])
+    kept_keys = [keys[index] for index in kept]
+    rows["split"] = split_positions(kept_keys, [inputs.splits[index] for index in kept], context.splits, context.fractions)
     rows["label"] = [context.labels[inputs.labels[index]] for index in kept]
     for name, column in zip(_ROW_COLUMNS, list(zip(*images))[4:]):
         rows[name] = column
+    for name, column in zip(("spool", "offset"), zip(*pointers)):
+        rows[name] = column
     own_paths = [b"" if inputs.paths[index] == inputs.keys[index] else inputs.paths[index].encode() for index in kept]
-    references = References(rows, [keys[index] for index in kept], own_paths)
-    if context.num_buckets:
-        packed = list(payloads.group_by_bucket(references, [image.data for image in images], context.num_buckets))
-    else:
-        packed = [references.pack()]
-    return ReadBatch(packed, _count(images, rows, dead_letters), dead_letters)
+    references = References(rows, kept_keys, own_paths)
+    return ReadBatch(references.pack(), _count(images, rows, dead_letters), dead_letters)
 
 
-def _read_images(context: ReadContext, inputs: LabeledImages, sampled: Sequence[bool]) -> list[_Image | DeadLetter]:
-    """What becomes of each input of a batch."""
+def _read_images(context: ReadContext, inputs: LabeledImages, sampled: Sequence[bool]) -> Iterator[_Image | DeadLetter]:
+    """What becomes of each input of a batch, in order; ahead of the need where a read is a request over a network."""
     files = files_at(context.root)
-    if context.num_buckets:
-        read = functools.partial(_read_image, context, files, None)
-        return _map(context, read, inputs, sampled)
-    if context.check == "none":
-        return [_stat_image(context, files, path, size) for path, size in zip(inputs.paths, inputs.num_bytes)]
-    with batch_spool(context.spool_directory) as spool:
-        return _map(context, functools.partial(_read_image, context, files, spool), inputs, sampled)
+    if context.check == "none" and not context.spools_all:
+        for path, num_bytes in zip(inputs.paths, inputs.num_bytes):
+            yield _stat_image(context, files, path, num_bytes)
+    elif is_remote(context.root):
+        items = zip(zip(inputs.paths, sampled), inputs.num_bytes)
+        yield from read_ahead(lambda item: _read_image(context, files, *item), items)
+    else:
+        for path, is_sampled in zip(inputs.paths, sampled):
+            yield _read_image(context, files, path, is_sampled)
 
 
-def _map(context: ReadContext, read: Callable, inputs: LabeledImages, sampled: Sequence[bool]) -> list[_Image | DeadLetter]:
-    """In order; ahead of the need where a read is a request over a network."""
-    if not is_remote(context.root):
-        return [read(path, is_sampled) for path, is_sampled in zip(inputs.paths, sampled)]
-    items = zip(zip(inputs.paths, sampled), inputs.num_bytes)
-    return list(read_ahead(lambda item: read(*item), items))
+def _spool(
+    context: ReadContext, found: Iterator[_Image | DeadLetter]
+) -> tuple[list[_Image], list[tuple[int, int]], list[int], list[DeadLetter]]:
+    """The images that are fit, without their bytes; where these are spooled; their positions in the batch; and the others."""
+    images, pointers, kept, dead_letters = [], [], [], []
+    spooling = own_spool if context.spools_all else batch_spool if context.check != "none" else contextlib.nullcontext
+    with spooling(context.spool_directory) as spool:
+        for index, image in enumerate(found):
+            if isinstance(image, DeadLetter):
+                dead_letters.append(image)
+                continue
+            kept.append(index)
+            if image.data is None:
+                images.append(image)
+                pointers.append(_NOT_SPOOLED)
+            else:
+                images.append(image._replace(data=None))
+                pointers.append((spool.spool, spool.append(image.data)))
+    return images, pointers, kept, dead_letters
 
 
-def _read_image(
-    context: ReadContext, files: Files, spool: SpoolWriter | ObjectSpoolWriter | None, path: str, sampled: bool
-) -> _Image | DeadLetter:
-    """Without a spool the bytes go along."""
+def _read_image(context: ReadContext, files: Files, path: str, sampled: bool) -> _Image | DeadLetter:
     try:
         data = files.read(f"{context.root}/{path}")
     except OSError as error:
         return _unreadable(path, error.strerror or str(error))
     if context.check == "none":
-        return _Image(data, "", "", None, len(data), 0, 0, 0, 0, 0) if data else _unreadable(path, _EMPTY)
+        return _Image(data, "", "", None, len(data), 0, 0, 0) if data else _unreadable(path, _EMPTY)
     try:
         checked = check_image(data, context.check, full_scale=sampled)
     except BadImageError as error:
         return DeadLetter(path, "check", "bad_image", str(error))
-    is_small = len(data) < SPOOL_BELOW_BYTES
+    is_spooled = context.spools_all or checked.encoded is not None or len(data) < SPOOL_BELOW_BYTES
     data = data if checked.encoded is None else checked.encoded
-    number = offset = 0
-    if spool is not None and (is_small or checked.encoded is not None):
-        number, offset = spool.spool, spool.append(data)
     return _Image(
-        data if spool is None else None,
+        data if is_spooled else None,
         checked.format,
         checked.reencoded,
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
@@ -164,8 +169,6 @@ def _read_image(
         google_crc32c.value(data),
         checked.height,
         checked.width,
-        number,
-        offset,
     )
 
 
@@ -177,7 +180,7 @@ def _stat_image(context: ReadContext, files: Files, path: str, listed_bytes: int
         return _unreadable(path, error.strerror or str(error))
     if size > MAX_FILE_BYTES:
         return _unreadable(path, f"{size} bytes; expected at most {MAX_FILE_BYTES}")
-    return _Image(None, "", "", None, size, 0, 0, 0, 0, 0) if size else _unreadable(path, _EMPTY)
+    return _Image(None, "", "", None, size, 0, 0, 0) if size else _unreadable(path, _EMPTY)
 
 
 _EMPTY = "the file is empty"
@@ -185,12 +188,6 @@ _EMPTY = "the file is empty"
 
 def _unreadable(path: str, message: str) -> DeadLetter:
     return DeadLetter(path, "read", "unreadable", message)
-
-
-def _split_positions(context: ReadContext, keys: list[bytes], splits: list[str | None]) -> list[int]:
-    if context.fractions is not None:
-        return list(map(SplitByKey(context.fractions), keys))
-    return list(map(context.splits.index, splits))
 
 
 def _count(images: list[_Image], rows: np.ndarray, dead_letters: list[DeadLetter]) -> ImageStatistics:

@@ -2,7 +2,7 @@
 
 import hashlib
 from fractions import Fraction
-from typing import Mapping
+from typing import Mapping, Sequence
 
 # Folders that users name so, and the split that they mean.
 SPLIT_FOLDERS = {
@@ -14,6 +14,15 @@ SPLIT_FOLDERS = {
     "test": "test",
     "testing": "test",
 }
+
+
+def split_positions(
+    keys: Sequence[bytes], given: Sequence[str | None], splits: Sequence[str], fractions: Mapping[str, Fraction] | None
+) -> list[int]:
+    """Each example's split, as a position in `splits`: by its key where there are fractions, else the given one."""
+    if fractions is not None:
+        return list(map(SplitByKey(fractions), keys))
+    return list(map(splits.index, given))
 
 
 class SplitByKey:

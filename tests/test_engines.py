@@ -134,13 +134,11 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
         ("in", [], "pointer"),
         ("in", FLINK, "pointer"),
         ("s3://bucket/in", FLINK, "inline"),
-        ("s3://bucket/in", [], "pointer"),
-        ("s3://bucket/in", ["--runner=PrismRunner"], "pointer"),
-        ("s3://bucket/in", ["--runner=FlinkRunner", "--environment_type=LOOPBACK"], "pointer"),
+        ("s3://bucket/in", [], "inline"),
         ("gs://bucket/in", ["--runner=DataflowRunner"], "inline"),
     ],
 )
-def test_auto_carries_bytes_where_a_cluster_reads_from_an_object_store(source, flags, expected):
+def test_auto_reads_once_where_images_come_from_an_object_store(source, flags, expected):
     options = parse_pipeline_options([flag for flag in flags if flag != "--shared_filesystem"])
     for asked in ("auto", "pointer", "inline"):
         config = PrepareConfig(source, "s3://bucket/out", "made", shuffle_payload=asked)

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # They run in light processes or before Beam is needed.
 PLAIN = (
     "accounting",
+    "buckets",
     "config",
     "dead_letters",
     "errors",
@@ -26,7 +27,6 @@ PLAIN = (
     "object_stores.retries",
     "object_stores.upload",
     "output_directory",
-    "payloads",
     "progress",
     "publish",
     "quality",
@@ -58,7 +58,7 @@ OTHERS = (
     "waiting",
     "sources.__init__",
 )
-PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "shuffle_payloads", "write_metadata", "write_shards")
+PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
 
 
 def imported_by(statement: str) -> set[str]:

@@ -251,7 +251,7 @@ def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
     batch = ask(pool, read_batch, share(read_context), pack_images(images))
     assert batch.statistics.num_examples == len(batch.dead_letters) == 1
     write_context = WriteContext(str(root), str(tmp_path / "out"), str(tmp_path / "spool"), "cats", config.schema, True)
-    shard = ask(pool, write_shard, share(write_context), ShardAddress("train", 0, 1), *batch.references)
+    shard = ask(pool, write_shard, share(write_context), ShardAddress("train", 0, 1), batch.references)
     assert shard.info.num_examples == 1
     modules = ask(pool, eval, CHILD_MODULES)
     assert "beam_pipelines.shard_writer" in modules and "beam_pipelines.read_images" in modules

@@ -134,9 +134,8 @@ def test_promise_2_the_same_bytes_when_every_bundle_is_tried_twice(source, prepa
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_promise_2_the_same_bytes_where_image_bytes_go_through_the_shuffle(source, tmp_path, check, monkeypatch):
-    monkeypatch.setattr("beam_pipelines.payloads.BUCKET_BYTES", 20_000)
-    monkeypatch.setattr("beam_pipelines.list_images.BATCH_BYTES", 30_000)
+def test_promise_2_the_same_bytes_where_images_are_read_in_the_order_of_the_shuffle(source, tmp_path, check, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.buckets.BUCKET_BYTES", 20_000)
     shutil.copytree(source, tmp_path / "in")
     (tmp_path / "in" / "ant" / "empty.jpg").touch()
     for payload in ("pointer", "inline"):

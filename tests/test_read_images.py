@@ -61,7 +61,7 @@ class Folder:
 
 def rows_of(batch: ReadBatch) -> dict[str, np.void]:
     """Key -> row."""
-    references = References.unpack(*batch.references)
+    references = References.unpack(batch.references)
     return dict(zip(map(bytes.decode, references.keys), references.rows, strict=True))
 
 
@@ -82,7 +82,7 @@ GOOD = {
 def test_a_good_image_becomes_a_reference_to_the_bytes_that_will_be_stored(tmp_path):
     folder = Folder(tmp_path, GOOD)
     batch = folder.read()
-    references = References.unpack(*batch.references)
+    references = References.unpack(batch.references)
     assert batch.dead_letters == []
     assert [key.decode() for key in references.keys] == list(GOOD)
     assert references.rows["order"].tolist() == shuffle_orders(7, references.keys).tolist()
@@ -134,14 +134,14 @@ def test_an_input_whose_path_is_not_its_key_is_read_by_its_path(tmp_path):
     nfd, nfc = "cat/e\u0301.jpg", "cat/\u00e9.jpg"
     folder = Folder(tmp_path, {nfd: jpeg(1, 200, 200)})
     batch = read_batch(share(folder.context), pack_images([LabeledImage(nfc, nfd, "cat", None)]))
-    references = References.unpack(*batch.references)
+    references = References.unpack(batch.references)
     assert (references.keys, references.paths) == ([nfc.encode()], [nfd.encode()])
     assert references.rows["order"].tolist() == shuffle_orders(7, [nfc.encode()]).tolist()
     assert folder.bytes_of(references, 0) == jpeg(1, 200, 200)
 
 
 def test_a_path_that_is_the_key_is_not_carried_twice(tmp_path):
-    assert References.unpack(*Folder(tmp_path, GOOD).read().references).paths == [b""] * len(GOOD)
+    assert References.unpack(Folder(tmp_path, GOOD).read().references).paths == [b""] * len(GOOD)
 
 
 def test_a_source_says_the_split_or_the_key_does(tmp_path):
@@ -205,7 +205,7 @@ def test_rows_stay_with_their_keys_where_others_are_refused(tmp_path):
     for path in bad:
         (folder.root / path).write_bytes(b"")
     batch = folder.read()
-    references = References.unpack(*batch.references)
+    references = References.unpack(batch.references)
     assert [letter.path for letter in batch.dead_letters] == bad
     assert [key.decode() for key in references.keys] == [path for path in contents if path not in bad]
     for index, key in enumerate(references.keys):
@@ -220,7 +220,7 @@ def test_a_batch_without_a_good_image_is_all_dead_letters(tmp_path):
         folder = Folder(tmp_path / check, {"cat/1.jpg": b"", "cat/2.jpg": b""}, check=check)
         batch = folder.read()
         assert len(batch.dead_letters) == 2, check
-        assert len(References.unpack(*batch.references)) == batch.statistics.num_examples == 0, check
+        assert len(References.unpack(batch.references)) == batch.statistics.num_examples == 0, check
         assert merge_statistics([batch.statistics]).to_json()["num_images"] == 0, check
 
 
@@ -353,7 +353,7 @@ def test_the_same_batch_gives_the_same_rows_but_for_the_spools_name(tmp_path):
     first, again = (Folder(tmp_path / case, contents) for case in ("first", "again"))
     batches = first.read(), again.read()
     columns = ["order", "split", "label", "num_bytes", "crc32c", "height", "width"]
-    rows = [References.unpack(*batch.references).rows[columns].tolist() for batch in batches]
+    rows = [References.unpack(batch.references).rows[columns].tolist() for batch in batches]
     assert rows[0] == rows[1]
     assert batches[0].statistics == batches[1].statistics
     shutil.rmtree(first.spool)

@@ -25,7 +25,7 @@ def read_splits(root: pathlib.Path, keys: list[str], seed: int) -> dict[bytes, i
     """Key -> split, by the whole way through a run's first half."""
     context = ReadContext(str(root), "none", seed, tuple(NINE_TO_ONE), NINE_TO_ONE, ("c",), len(keys), os.devnull)
     batch = read_batch(share(context), pack_images([LabeledImage(key, key, "c", None) for key in keys]))
-    references = References.unpack(*batch.references)
+    references = References.unpack(batch.references)
     return dict(zip(references.keys, references.rows["split"].tolist(), strict=True))
 
 
