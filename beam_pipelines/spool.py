@@ -9,6 +9,10 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at, is_remote, make_folder
 
 
+# Spools that a reader has open at a time; a process may have 1,024 files.
+MAX_OPEN = 256
+
+
 class SpoolWriter:
     """Appends image bytes to one file, which no other process and no other attempt writes to.
 
@@ -63,7 +67,6 @@ class ObjectSpoolWriter:
         self._stack = contextlib.ExitStack()
         self._object: BinaryIO | None = None
         self._offset = 0
-        self._lock = threading.Lock()
 
     def __enter__(self) -> "ObjectSpoolWriter":
         return self
@@ -76,16 +79,15 @@ class ObjectSpoolWriter:
 
     def append(self, data: bytes) -> int:
         """Returns the offset at which `data` begins; RunError if it could not be written."""
-        with self._lock:
-            offset = self._offset
-            try:
-                if self._object is None:
-                    self._object = self._stack.enter_context(files_at(self._path).create(self._path))
-                self._object.write(data)
-            except OSError as error:
-                raise _write_error(error) from error
-            self._offset += len(data)
-            return offset
+        offset = self._offset
+        try:
+            if self._object is None:
+                self._object = self._stack.enter_context(files_at(self._path).create(self._path))
+            self._object.write(data)
+        except OSError as error:
+            raise _write_error(error) from error
+        self._offset += len(data)
+        return offset
 
 
 @contextlib.contextmanager
@@ -145,6 +147,8 @@ class SpoolReader:
         if is_remote(path):
             return files_at(path).read_range(path, offset, num_bytes)
         if spool not in self._descriptors:
+            if len(self._descriptors) == MAX_OPEN:  # a large cluster has as many spools as worker processes
+                self.close()
             self._descriptors[spool] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return os.pread(self._descriptors[spool], num_bytes, offset)
 

@@ -168,3 +168,17 @@ def test_threads_of_one_worker_do_not_write_into_each_others_images(tmp_path):
     wrong = [image for image, (writer, offset) in found.items() if reader.read(writer.spool, offset, len(image)) != image]
     reader.close()
     assert wrong == []
+
+
+def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.spool.MAX_OPEN", 5)
+    writers = [SpoolWriter(str(tmp_path)) for _ in range(23)]
+    for number, writer in enumerate(writers):
+        writer.append(b"%02d" % number)
+        writer.flush()
+        writer.close()
+    reader = SpoolReader(str(tmp_path))
+    for _ in range(2):
+        assert [reader.read(writer.spool, 0, 2) for writer in writers] == [b"%02d" % number for number in range(23)]
+        assert num_open_files(tmp_path) <= 5
+    reader.close()
