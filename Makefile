@@ -12,6 +12,9 @@ MAKE_VENV = $(PYTHON) -m venv .venv
 INSTALL = .venv/bin/python -m pip install -q --disable-pip-version-check
 endif
 
+# The tests run with the versions that deploy/ pins.
+CONSTRAINTS_test = -c deploy/constraints.txt
+
 .PHONY: help demo test clean
 
 help:
@@ -26,12 +29,12 @@ test: .venv/test.stamp
 	.venv/bin/python -m pytest
 
 # A stamp is made last, so without one .venv is new or what an interrupted install left: start afresh.
-.venv/%.stamp: pyproject.toml setup.py
+.venv/%.stamp: pyproject.toml setup.py deploy/constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or later as python3.11 or python3; found neither" >&2; exit 1; }
 	@echo "Installing recordmill[$*] into .venv; the first time takes some minutes"
 	@$(if $(wildcard .venv/*.stamp),,rm -rf .venv && $(MAKE_VENV))
 	@rm -f .venv/*.stamp
-	@$(INSTALL) -e '.[$*]'
+	@$(INSTALL) -e '.[$*]' $(CONSTRAINTS_$*)
 	@touch $@
 
 clean:
