@@ -10,7 +10,7 @@ from typing import Any, Callable
 from beam_pipelines.errors import UserError, printable
 
 RETRY_SECONDS = 120.0
-CHECK_SECONDS = 3.0
+CHECK_SECONDS = 6.0
 CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
 
