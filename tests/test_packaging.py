@@ -4,6 +4,7 @@ import email.message
 import email.parser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -186,3 +187,14 @@ def test_every_requirement_of_a_worker_and_a_trainer_is_pinned_within_its_bounds
         if requirement.name == "setuptools":  # of whoever builds, not of what runs
             continue
         assert requirement.specifier.contains(pins[requirement.name.lower()]), text
+
+
+@pytest.mark.parametrize("image", sorted((CHECKOUT / "deploy").rglob("Dockerfile")), ids=lambda path: path.parent.name)
+def test_what_an_image_imports_when_it_is_built_is_there(image):
+    for statement in re.findall(r'python -c "(import [^"]*)"', image.read_text()):
+        subprocess.run([sys.executable, "-c", statement], check=True, cwd=CHECKOUT)
+
+
+def test_both_images_with_workers_try_their_imports():
+    for name in ("dataflow", "flink"):
+        assert 'python -c "import beam_pipelines.pipeline' in (CHECKOUT / "deploy" / name / "Dockerfile").read_text()
