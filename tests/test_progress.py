@@ -6,8 +6,12 @@ import shutil
 import subprocess
 import sys
 
+from apache_beam.io.filesystems import FileSystems
+
 from beam_pipelines import progress
-from beam_pipelines.progress import Counts, read_counts
+from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.progress import Counts, count, read_counts
+from object_stores import store_server
 
 
 def test_counts_of_every_process_add_up(tmp_path):
@@ -47,3 +51,26 @@ def test_totals_are_shown_only_once_they_are_known():
     }
     for case, (counts, expected) in cases.items():
         assert [(done, total) for done, total, _ in progress._stages(counts)] == expected, case
+
+
+def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        directory = f"{server.make_bucket()}/out.incomplete/progress"
+        assert read_counts(directory) == Counts()
+        count(directory, checked=3)
+        count(directory, checked=4, dead_letters=1)  # too soon to be told
+        assert read_counts(directory) == Counts(checked=3)
+        monkeypatch.setattr(progress, "OBJECT_SECONDS", 0)
+        count(directory, checked=5)
+        assert read_counts(directory) == Counts(checked=12, dead_letters=1)
+        progress._objects.clear()  # as another process has none of them
+        count(directory, checked=100)
+        assert read_counts(directory) == Counts(checked=112, dead_letters=1)
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def test_where_nobody_looks_nothing_is_counted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count("", checked=1)
+    assert not list(tmp_path.iterdir())
