@@ -263,7 +263,7 @@ def test_so_it_does_with_pointers_and_over_an_old_data_set(in_process, worker, p
         assert execute(in_process, worker, job) == "JOB_STATE_DONE"
         assert in_process.digest("payloads") == prepared, payload
         labels = graph_labels(in_process, job)
-        assert ("ShufflePayloads" in labels) == (payload == "auto"), "auto is inline"
+        assert ("ListImages/GroupByBucket" in labels) == (payload == "auto"), "auto is inline"
 
 
 def graph_labels(cloud: Cloud, job: dict[str, Any]) -> set[str]:
@@ -296,9 +296,10 @@ def parse_graph(data: bytes) -> Graph:
 
 
 @pytest.mark.slow
-def test_no_step_is_fused_to_the_one_worker_that_lists(in_process):
+@pytest.mark.parametrize("payload, last", [("pointer", "SpreadOverWorkers"), ("inline", "RouteToBuckets")])
+def test_no_step_is_fused_to_the_one_worker_that_lists(in_process, payload, last):
     """Steps without a shuffle between them run on the worker that has the first one's input: the listing has one element."""
-    assert main(no_auth(in_process, "fused")) == 0
+    assert main(no_auth(in_process, f"fused-{payload}", f"--shuffle_payload={payload}")) == 0
     graph = parse_graph(in_process.staged(in_process.dataflow.jobs[-1].request)["pipeline.pb"])
     fused, waiting = set(), ["ListImages/List/ParDo(_List)"]
     while waiting:
@@ -306,7 +307,7 @@ def test_no_step_is_fused_to_the_one_worker_that_lists(in_process):
         if step not in fused and "GroupByKey" not in step:
             fused.add(step)
             waiting += graph.readers.get(step, [])
-    assert any("SpreadOverWorkers" in step for step in fused)
+    assert any(last in step for step in fused)
     assert not [step for step in fused if step.split("/")[0] not in ("ListImages", "AllDeadLetters")], fused
 
 

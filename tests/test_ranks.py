@@ -17,7 +17,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, NUM_BUCKETS, PREFERRED_SHARDS, SplitPlan
 from beam_pipelines.references import ROW, References
-from beam_pipelines.shuffle import add_histograms, cut_shards, group_by_block, plan_shards
+from beam_pipelines.shuffle import add_histograms, cut_shards, group_by_block, pack_histograms, plan_shards
 
 SEEDS = st.integers(0, 2**64 - 1)
 # Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
@@ -58,7 +58,9 @@ def shuffle_without_beam(
 ) -> list[References]:
     """What GlobalShuffle does to one split, shard by shard; `meddle` is the runner's hand in a block's pieces."""
     histograms = [
-        {0: np.bincount(ranks.buckets(batch.rows["order"]), minlength=NUM_BUCKETS)} for batch in batches if len(batch)
+        pack_histograms({0: np.bincount(ranks.buckets(batch.rows["order"]), minlength=NUM_BUCKETS)})
+        for batch in batches
+        if len(batch)
     ]
     plans = plan_shards(add_histograms(histograms), {"train": num_shards})
     pieces: dict[int, list[bytes]] = defaultdict(list)

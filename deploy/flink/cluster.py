@@ -123,7 +123,7 @@ class Cluster:
             "io.tmp.dirs": self.folder / "tmp",
             # Without these the loss of one TaskManager fails the job.
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 3,
+            "restart-strategy.fixed-delay.attempts": 5,
             "restart-strategy.fixed-delay.delay": "2 s",
             "heartbeat.timeout": 10000,
             "heartbeat.interval": 2000,
