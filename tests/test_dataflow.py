@@ -304,7 +304,7 @@ def test_no_step_is_fused_to_the_one_worker_that_lists(in_process, payload, last
     fused, waiting = set(), ["ListImages/List/ParDo(_List)"]
     while waiting:
         step = waiting.pop()
-        if step not in fused and "GroupByKey" not in step:
+        if step not in fused and "GroupBy" not in step:
             fused.add(step)
             waiting += graph.readers.get(step, [])
     assert any(last in step for step in fused)
