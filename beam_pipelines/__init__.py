@@ -9,7 +9,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
     list_images        ListImages: the inputs, a batch to an element  (sources, one module each; buckets)
     prepare_images     PrepareImages: reads and checks images  (read_images, images, image_headers, splits, spool)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
-    write_shards       WriteShards: writes each shard in rank order  (shard_writer, examples, quality)
+    write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)
 
 `references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `counters` says how far it

@@ -33,15 +33,19 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
         )
     for position, split in enumerate(listing.splits):
         if position not in images.splits:
-            raise UserError(
-                f"split {split!r} would come out empty: none of the {images.num_examples} examples falls into it; "
-                "give it a larger share, or leave it out (--splits train=1)"
-            )
+            raise empty_split(split, images.num_examples)
     splits = {split: images.splits[position] for position, split in enumerate(listing.splits)}
     return choose_num_shards(
         config,
         {split: statistics.num_examples for split, statistics in splits.items()},
         {split: statistics.num_bytes for split, statistics in splits.items()},
+    )
+
+
+def empty_split(split: str, num_examples: int) -> UserError:
+    return UserError(
+        f"split {split!r} would come out empty: none of the {num_examples} examples falls into it; "
+        "give it a larger share, or leave it out (--splits train=1)"
     )
 
 

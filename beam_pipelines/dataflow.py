@@ -4,7 +4,7 @@ import logging
 import re
 import time
 
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, SetupOptions, WorkerOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, WorkerOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
@@ -16,7 +16,7 @@ _MACHINE_TYPE = "e2-standard-4"
 
 
 def check_options(options: PipelineOptions, *, wait: bool) -> None:
-    """Fails where a job would be refused, or run without this package.
+    """Fails where a job would be refused.
 
     Raises:
         UserError: An option is missing, or does not go with another one.
@@ -33,23 +33,10 @@ def check_options(options: PipelineOptions, *, wait: bool) -> None:
         raise UserError(f"--temp_location={cloud.temp_location}: expected a gs:// path")
     if wait and cloud.template_location:
         raise UserError("--wait: with --template_location no job is submitted; expected one of the two")
-    _check_package(options)
-    if not cloud.no_auth:
-        _check_credentials()
 
 
-def _check_package(options: PipelineOptions) -> None:
-    """A worker is to have this package with what it imports; installed from source alone, it would have the trainer's half."""
-    setup = options.view_as(SetupOptions)
-    has_package = setup.setup_file or setup.extra_packages
-    if not options.view_as(WorkerOptions).sdk_container_image and not (has_package and setup.requirements_file):
-        raise UserError(
-            "--runner=DataflowRunner: its workers would lack recordmill or what it imports; expected --sdk_container_image=IMAGE, "
-            "or --setup_file=./setup.py with --requirements_file=FILE (see deploy/dataflow)"
-        )
-
-
-def _check_credentials() -> None:
+def check_credentials() -> None:
+    """Beam itself would look for them for 20 seconds, and go on without."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError

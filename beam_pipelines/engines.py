@@ -14,10 +14,12 @@ import os
 import shutil
 import urllib.error
 import urllib.request
+from typing import Callable
 
 from apache_beam.options.pipeline_options import (
     DirectOptions,
     FlinkRunnerOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     PrismRunnerOptions,
@@ -87,10 +89,12 @@ def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_file
     _check_paths(config, options, shared_filesystem)
     if runner == "DataflowRunner":
         dataflow.check_options(options, wait=wait)
+    if options.view_as(PortableOptions).environment_type in (None, "DOCKER") and not runs_here(options):
+        _check_package(options)
+    if runner == "DataflowRunner" and not options.view_as(GoogleCloudOptions).no_auth:
+        dataflow.check_credentials()
     if runner == "PrismRunner":
         _check_prism(options)
-    if runner in ("FlinkRunner", "PortableRunner"):
-        _check_workers(options)
     if runner == "FlinkRunner":
         _check_flink(options)
 
@@ -110,29 +114,37 @@ def _check_paths(config: PrepareConfig, options: PipelineOptions, shared_filesys
 
 
 def _check_prism(options: PipelineOptions) -> None:
-    location = options.view_as(PrismRunnerOptions).prism_location
-    if location and "://" not in location:
+    _check_program(
+        "Prism",
+        "--prism_location",
+        options.view_as(PrismRunnerOptions).prism_location,
+        lambda: PrismJobServer.local_bin(PrismJobServer(options).path_to_binary()),
+        f" (go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version} builds it)",
+    )
+
+
+def _check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:
+    """A program that is given by a path must be there; one that is not is downloaded now, and then not again."""
+    if location and not is_remote(location):
         if not os.path.isfile(location):
-            raise UserError(f"--prism_location={location} does not exist; expected the path of a prism binary")
+            raise UserError(f"{option}={location} does not exist; expected the path or URL of {name}")
         return
     try:
-        PrismJobServer.local_bin(PrismJobServer(options).path_to_binary())
+        download()
     except Exception as error:  # of whatever class: it is all the download's
-        raise UserError(
-            f"Prism could not be downloaded ({_first_sentence(error)}); give its path with --prism_location "
-            f"(go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version} builds it)"
-        ) from None
+        reason = str(error).partition(". ")[0].partition("\n")[0]
+        raise UserError(f"{name} could not be downloaded ({reason}); give its path or URL with {option}{hint}") from None
 
 
-def _check_workers(options: PipelineOptions) -> None:
-    """Beam's own worker image has no recordmill in it."""
-    portable, setup = options.view_as(PortableOptions), options.view_as(SetupOptions)
-    image = portable.environment_config or options.view_as(WorkerOptions).sdk_container_image
-    brings_package = image or setup.setup_file or setup.extra_packages
-    if portable.environment_type in (None, "DOCKER") and not runs_here(options) and not brings_package:
+def _check_package(options: PipelineOptions) -> None:
+    """Beam's own image has no recordmill in it; and installed from its source alone, recordmill is the trainer's half."""
+    setup = options.view_as(SetupOptions)
+    image = options.view_as(WorkerOptions).sdk_container_image or options.view_as(PortableOptions).environment_config
+    has_package = (setup.setup_file or setup.extra_packages) and setup.requirements_file
+    if not image and not has_package:
         raise UserError(
-            "the workers would run in Beam's own image, without recordmill; expected --sdk_container_image=IMAGE, "
-            "--setup_file=./setup.py, or another --environment_type"
+            f"--runner={runner_name(options)}: its workers would lack recordmill or what it imports; expected "
+            "--sdk_container_image=IMAGE, or --setup_file=./setup.py with --requirements_file=FILE (see deploy/)"
         )
 
 
@@ -161,19 +173,9 @@ def _check_flink_master(master: str) -> None:
 
 
 def _check_job_server(options: PipelineOptions) -> None:
-    jar = options.view_as(FlinkRunnerOptions).flink_job_server_jar
-    if jar and "://" not in jar:
-        if not os.path.isfile(jar):
-            raise UserError(f"--flink_job_server_jar={jar} does not exist; expected the path or URL of Beam's Flink job server")
-        return
-    try:
-        JavaJarServer.local_jar(FlinkJarJobServer(options).path_to_jar())
-    except Exception as error:  # of whatever class: it is all the download's
-        raise UserError(
-            f"Beam's Flink job server could not be downloaded ({_first_sentence(error)}); "
-            "give its path or URL with --flink_job_server_jar"
-        ) from None
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).partition(". ")[0].partition("\n")[0]
+    _check_program(
+        "Beam's Flink job server",
+        "--flink_job_server_jar",
+        options.view_as(FlinkRunnerOptions).flink_job_server_jar,
+        lambda: JavaJarServer.local_jar(FlinkJarJobServer(options).path_to_jar()),
+    )

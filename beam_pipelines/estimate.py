@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from typing import Iterator
 
+from beam_pipelines.accounting import empty_split
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
@@ -109,6 +110,10 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         split = listed.split or names[by_key(listed.key.encode())]
         num_examples[split] += 1
         num_bytes[split] += listed.num_bytes
+    if num_examples.keys() <= set(names):
+        for split in names:
+            if split not in num_examples:
+                raise empty_split(split, num_examples.total())
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_requests = (1 if config.is_inline else 2) if is_remote(config.input) else 0
     return Estimate(

@@ -23,9 +23,6 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
 
-    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        """A part of a file."""
-
     def size(self, path: str) -> int:
         """In bytes."""
 
@@ -52,10 +49,6 @@ class LocalFiles:
             return os.read(descriptor, size + 1)
         finally:
             os.close(descriptor)
-
-    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        with open(path, "rb", buffering=0) as file:
-            return os.pread(file.fileno(), num_bytes, offset)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size

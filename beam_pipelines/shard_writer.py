@@ -3,19 +3,17 @@
 import dataclasses
 import functools
 import struct
-from typing import BinaryIO, Iterator, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
-import numpy as np
 
-from beam_pipelines.errors import RunError, printable
+from beam_pipelines.errors import RunError
 from beam_pipelines.examples import ExampleEncoder
-from beam_pipelines.files import files_at, is_remote, make_folder, write_file
+from beam_pipelines.files import files_at, make_folder, write_file
+from beam_pipelines.image_reader import ImageReader
 from beam_pipelines.light_processes import shared
 from beam_pipelines.quality import LabelSequence
-from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.references import References
-from beam_pipelines.spool import SpoolReader
 from tf_input.dataset_format import Feature, ShardInfo, encode_index, index_name, shard_name
 
 _WRITE_BYTES = 1 << 20
@@ -76,7 +74,7 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
     index = index_name(context.name, *address)
     path = f"{context.directory}/{shard}"
     try:
-        with ImageReader(context) as reader, files_at(path).create(path) as file:
+        with ImageReader(context.root, context.spool_directory, context.has_checksums) as reader, files_at(path).create(path) as file:
             writer = RecordWriter(file)
             index_rows = _write_examples(context, references, reader, writer)
     except OSError as error:
@@ -89,7 +87,7 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
 
 
 def _write_examples(
-    context: WriteContext, references: References, reader: "ImageReader", writer: "RecordWriter"
+    context: WriteContext, references: References, reader: ImageReader, writer: "RecordWriter"
 ) -> list[tuple[int, int, int, int]]:
     """Writes the records and returns their index rows."""
     encode_around = context.encoder.encode_around
@@ -102,80 +100,6 @@ def _write_examples(
         index_rows.append((record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
     writer.flush()
     return index_rows
-
-
-# Neighbours in the spool are read together, where each reading is a request over a network.
-_STRETCH_BYTES = 4 << 20
-
-
-class ImageReader:
-    """Follows pointers, and notices where a file is not what was checked."""
-
-    def __init__(self, context: WriteContext) -> None:
-        self._context = context
-        self._files = files_at(context.root)
-        self._spool = SpoolReader(context.spool_directory)
-
-    def __enter__(self) -> "ImageReader":
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self._spool.close()
-
-    def read_all(self, references: References) -> Iterator[bytes]:
-        """The bytes of each image.
-
-        Raises:
-            RunError: They cannot be read, or differ from what was checked.
-        """
-        rows = references.rows[["num_bytes", "crc32c", "spool", "offset"]].tolist()
-        if is_remote(self._context.root) or is_remote(self._context.spool_directory):
-            images = self._read_stretches(references)
-        else:
-            images = (self._read(references.path(i), row[0], *row[2:]) for i, row in enumerate(rows))
-        has_checksums = self._context.has_checksums
-        for index, (data, (num_bytes, crc32c, _, _)) in enumerate(zip(images, rows)):
-            if len(data) != num_bytes or (has_checksums and google_crc32c.value(data) != crc32c):
-                raise RunError(
-                    f"{printable(references.path(index))} changed between its check and its write: "
-                    f"it had {num_bytes} bytes, and these {len(data)} differ"
-                )
-            yield data
-
-    def _read(self, path: str, num_bytes: int, spool: int, offset: int) -> bytes:
-        try:
-            return self._spool.read(spool, offset, num_bytes) if spool else self._files.read(f"{self._context.root}/{path}")
-        except OSError as error:
-            raise RunError(f"{printable(path)} could not be read again to be written: {error.strerror or error}") from error
-
-    def _read_stretches(self, references: References) -> Iterator[bytes]:
-        """Ahead of the need, and in one piece what lies in one piece."""
-        rows = references.rows
-
-        def read(stretch: tuple[int, int]) -> list[bytes]:
-            first, last = stretch
-            ends = np.cumsum(rows["num_bytes"][first:last], dtype=np.int64).tolist()
-            spool, offset = rows["spool"][first].item(), rows["offset"][first].item()
-            data = self._read(references.path(first), ends[-1], spool, offset)
-            return [data] if last == first + 1 else [data[start:end] for start, end in zip([0, *ends], ends)]
-
-        sizes = ((stretch, int(rows["num_bytes"][slice(*stretch)].sum(dtype=np.int64))) for stretch in _stretches(rows))
-        for images in read_ahead(read, sizes):
-            yield from images
-
-
-def _stretches(rows: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(first, behind the last) of the references that point to one place after the other in one spool, up to a size."""
-    ends = rows["offset"] + rows["num_bytes"]
-    follows = (rows["spool"][1:] != 0) & (rows["spool"][1:] == rows["spool"][:-1]) & (rows["offset"][1:] == ends[:-1])
-    first, num_bytes = 0, 0
-    for index, (size, joins) in enumerate(zip(rows["num_bytes"].tolist(), [False, *follows.tolist()])):
-        if index and not (joins and num_bytes + size <= _STRETCH_BYTES):
-            yield first, index
-            first, num_bytes = index, 0
-        num_bytes += size
-    if len(rows):
-        yield first, len(rows)
 
 
 class RecordWriter:

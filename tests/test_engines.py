@@ -95,7 +95,9 @@ def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master
 def test_workers_that_would_come_without_this_package_are_refused(folder, capsys, flink_master):
     options = ["--runner=FlinkRunner", f"--flink_master={flink_master}", "--shared_filesystem"]
     for environment in ([], ["--environment_type=DOCKER"]):
-        assert "without recordmill; expected --sdk_container_image=" in refusal(capsys, *options, *environment)
+        for half in ([], ["--requirements_file=r.txt"], [f"--setup_file={__file__}"]):
+            line = refusal(capsys, *options, *environment, *half)
+            assert "its workers would lack recordmill or what it imports; expected --sdk_container_image=" in line
 
 
 def test_a_prism_that_is_not_there_is_named(folder, capsys):
@@ -109,7 +111,7 @@ def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch)
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
     line = refusal(capsys, "--runner=PrismRunner")
     assert f"Prism could not be downloaded (Unable to fetch remote prism binary at {release}" in line
-    assert "give its path with --prism_location" in line
+    assert "give its path or URL with --prism_location" in line
 
 
 def test_what_dataflow_needs_is_asked_for(folder, capsys):

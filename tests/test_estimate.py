@@ -66,6 +66,13 @@ def test_a_folder_that_is_not_there_is_refused(folder, capsys):
     assert "--input=missing: does not exist" in capsys.readouterr().err
 
 
+def test_a_split_that_would_be_empty_is_refused_as_the_run_would(folder, capsys):
+    call = ["prepare", "--input=flowers", "--output=out", "--splits=train=0.999999,test=0.000001"]
+    assert [main([*call, *estimate]) for estimate in ([], ["--estimate"])] == [2, 2]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == second and "split 'test' would come out empty: none of the 70 examples" in first
+
+
 def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
     (folder / "flowers" / "rose" / "link.jpg").symlink_to("/etc/hostname")
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0

@@ -21,6 +21,7 @@ PLAIN = (
     "examples",
     "files",
     "image_headers",
+    "image_reader",
     "images",
     "light_processes",
     "metadata",
