@@ -2,12 +2,13 @@
 
 The modules, in the order in which data meets them; what stands in brackets is plain, without Beam:
 
-    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (config)
+    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
     pipeline           prepare(root, config): the whole graph on one page
-    list_images        ListImages: the inputs, a batch to an element  (sources, one module each; buckets)
-    prepare_images     PrepareImages: reads and checks images  (read_images, images, image_headers, splits, spool)
+    list_images        ListImages: the inputs, a batch to an element  (sources, one module each; columns, cells; listing, buckets)
+    prepare_images     PrepareImages: reads and checks images  (read_images, input_reader; images, image_headers, image_codecs,
+                       resize; extras, annotations, class_masks; splits, spool)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)

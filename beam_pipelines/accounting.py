@@ -25,6 +25,8 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
             f"{dead_letters.num} dead letters came of them"
         )
+    if not images.num_examples:
+        raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
     _check_classes(images, listing, dead_letters)
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise RunError(
@@ -52,7 +54,7 @@ def empty_split(split: str, num_examples: int) -> UserError:
 def _check_classes(images: ImageStatistics, listing: Listing, dead_letters: DeadLetterCount) -> None:
     found = {label for split in images.splits.values() for label in split.labels}
     for label, name in enumerate(listing.label_names):
-        if label not in found:
+        if label not in found and name in listing.listed_labels:
             raise UserError(f"class {name!r} has no readable image; among the dead letters:{dead_letters.describe()}")
 
 

@@ -21,8 +21,13 @@ BUCKET_BYTES = 32 << 20
 Bucket = tuple[int, int]  # split, as a position, and number in it
 
 
-def choose_num_buckets(num_bytes: int) -> int:
-    """Buckets of each split, where the images of the data set have that many bytes."""
+# Where a listing does not say an image's size, as of a table.
+ASSUMED_BYTES = 128 << 10
+
+
+def choose_num_buckets(listing: Listing) -> int:
+    """Buckets of each split."""
+    num_bytes = listing.num_bytes or ASSUMED_BYTES * listing.num_inputs
     return max(1, -(-num_bytes // BUCKET_BYTES))
 
 
@@ -30,10 +35,11 @@ def route_to_buckets(packed: bytes, listing: Listing, config: PrepareConfig) -> 
     """(bucket, those of a batch of images that belong to it, packed)."""
     images = unpack_images(packed)
     keys = [key.encode() for key in images.keys]
-    splits = np.array(split_positions(keys, images.splits, listing.splits, listing.fractions), np.uint64)
+    groups = [group.encode() or key for group, key in zip(images.groups, keys)]
+    splits = np.array(split_positions(groups, images.splits, listing.splits, listing.fractions), np.uint64)
     # Of the first 32 bits of each key, so that the product has 64.
     firsts = shuffle_orders(config.seed, keys) >> np.uint64(32)
-    numbers = (firsts * np.uint64(choose_num_buckets(listing.num_bytes))) >> np.uint64(32)
+    numbers = (firsts * np.uint64(choose_num_buckets(listing))) >> np.uint64(32)
     members: dict[Bucket, list[LabeledImage]] = {}
     for bucket, image in zip(zip(splits.tolist(), numbers.tolist()), map(LabeledImage, *images)):
         members.setdefault(bucket, []).append(image)

@@ -6,26 +6,124 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Mapping
 
+from beam_pipelines.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
-from tf_input.dataset_format import Feature
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
 
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
-# In ascending order of name: the order of the features in a serialized example.
-_SCHEMA = (
-    Feature("height", "integer"),
-    Feature("image", "image"),
-    Feature("key", "text"),
-    Feature("label", "class_label"),
-    Feature("width", "integer"),
+SOURCES = (
+    "image_folder",
+    "table",
+    "voc",
+    "coco",
+    "masks",
+    "arrays",
+    "fixed_length",
+    "text",
+    "tfrecord",
+    "webdataset",
 )
+BAD_BOXES = ("refuse", "clip")
+IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
+IMAGE_ENCODINGS = ("file", "raw")
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_OWN_FEATURES = ("image", "key", "height", "width", "weight", "objects")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceConfig:
+    """Where images and labels come from.
+
+    Attributes:
+        kind: One of `SOURCES`; None: guessed from the input.
+        image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
+        image_column: Column of a table, or field of a record, with the image; None: by the usual names.
+        key_column: Likewise with the key; None: `key`, if there is one, else the image's path.
+        split_column: Likewise with the split; None: `split`, if there is one. Empty: none, for this and the next two.
+        group_column: Likewise with the group; None: `group`, if there is one.
+        weight_column: Likewise with the weight; None: `weight`, if there is one.
+        labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
+        features: What else is kept of each row.
+        label_names: All class names, in order; empty: those that are found.
+        bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
+        has_masks: Whether to draw a mask from a source's outlines.
+        layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
+        header_bytes: Of fixed-length records: what stands before the first.
+        footer_bytes: Likewise behind the last.
+        skip_lines: Lines at the top of a text file, or above the header of a CSV file.
+        comment: How a line begins that is a comment; empty: none is.
+    """
+
+    kind: str | None = None
+    image_root: str | None = None
+    image_column: str | None = None
+    key_column: str | None = None
+    split_column: str | None = None
+    group_column: str | None = None
+    weight_column: str | None = None
+    labels: tuple[Column, ...] | None = None
+    features: tuple[Column, ...] = ()
+    label_names: tuple[str, ...] = ()
+    bad_boxes: str = "refuse"
+    has_masks: bool = False
+    layout: str | None = None
+    header_bytes: int = 0
+    footer_bytes: int = 0
+    skip_lines: int = 0
+    comment: str = ""
+
+    def __post_init__(self) -> None:
+        _require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
+        _require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
+        for option in ("image_column", "key_column"):
+            _require(getattr(self, option) != "", f"--{option}", "''", "the name of a column")
+        for option in ("header_bytes", "footer_bytes", "skip_lines"):
+            _require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
+        names = [column.name for column in (*(self.labels or ()), *self.features)]
+        for name in names:
+            _require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
+            _require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")
+            _require(names.count(name) == 1, "--label or --feature", name, "each name once")
+        if len(set(self.label_names)) < len(self.label_names):
+            raise UserError("--label_names: expected each class name once")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageConfig:
+    """How images are stored.
+
+    Attributes:
+        size: None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n pixels; ("exact",
+            height, width): of that size, whatever their proportions.
+        format: One of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
+        quality: Of a JPEG or WebP that is encoded anew, 1 to 100.
+        encoding: `file`: as the bytes of an image file; `raw`: as uint8 pixels, all images having one size.
+    """
+
+    size: tuple[str, int] | tuple[str, int, int] | None = None
+    format: str = "keep"
+    quality: int = 95
+    encoding: str = "file"
+
+    def __post_init__(self) -> None:
+        formats = ", ".join(IMAGE_FORMATS)
+        _require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}")
+        _require(1 <= self.quality <= 100, "--image_format", f"{self.format}:{self.quality}", "a quality from 1 to 100")
+        _require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
+        if self.encoding == "raw" and self.format != "keep":
+            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether images that a record can hold are stored as they are."""
+        return self == ImageConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +147,8 @@ class PrepareConfig:
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
         is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
         progress_directory: Where workers count what they have done; empty: nobody is there to look.
+        source: Where images and labels come from, beyond the input.
+        images: How images are stored.
     """
 
     input: str
@@ -66,6 +166,8 @@ class PrepareConfig:
     num_processes: int = 0
     is_output_new: bool = False
     progress_directory: str = ""
+    source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
+    images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
     def __post_init__(self) -> None:
         _require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
@@ -84,11 +186,6 @@ class PrepareConfig:
                 raise UserError("--splits divides a folder that has no split folders: drop it, or --split_folders=yes")
         for count in _counts(self.num_shards):
             _require(count > 0, "--num_shards", count, "1 or more")
-
-    @property
-    def schema(self) -> tuple[Feature, ...]:
-        """Without a check nothing is known of an image's size."""
-        return tuple(f for f in _SCHEMA if self.check != "none" or f.name not in ("height", "width"))
 
     @property
     def is_inline(self) -> bool:
@@ -160,6 +257,22 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
         except (ValueError, ZeroDivisionError):
             raise UserError(f"{option}={text}: expected {expected}") from None
     return pairs
+
+
+def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
+    """`short=256`, `long=1024` or `exact=HEIGHTxWIDTH`."""
+    match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
+    if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
+        raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
+    return (match[1], int(match[2])) if match[1] else ("exact", int(match[3]), int(match[4]))
+
+
+def parse_image_format(text: str) -> tuple[str, int]:
+    """`jpeg:90` -> (format, quality)."""
+    name, colon, quality = text.partition(":")
+    if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
+        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
+    return name, int(quality) if colon else ImageConfig.quality
 
 
 def parse_size(text: str) -> int:

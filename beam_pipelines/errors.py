@@ -7,9 +7,13 @@ from typing import Iterator
 # What would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+# Halves of surrogate pairs that stand for no byte of a file name: JSON can spell them.
+_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
 
 def printable(path: str) -> str:
     """A path as a message shows it: on one line, whatever bytes it is of."""
+    path = _NO_BYTES.sub(lambda match: match[0].encode("unicode_escape").decode(), path)
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 

@@ -9,13 +9,15 @@ from collections import Counter
 from typing import Iterator
 
 from beam_pipelines.accounting import empty_split
+from beam_pipelines.buckets import ASSUMED_BYTES
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import num_cores
+from beam_pipelines.listing import ListedPart, list_part, make_listing
 from beam_pipelines.ranks import MAX_BLOCKS, choose_num_shards
-from beam_pipelines.sources.image_objects import open_folder
-from beam_pipelines.splits import SplitByKey
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.splits import SplitByGroup
 from beam_pipelines.summary import format_size
 
 CORES_PER_WORKER = 4
@@ -53,6 +55,7 @@ class Estimate:
         num_dead_letters: Inputs that the listing refuses already.
         core_seconds: Work, on however many cores.
         is_inline: Whether images would be read once, and all be spooled.
+        has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
     """
 
     num_examples: dict[str, int]
@@ -62,6 +65,7 @@ class Estimate:
     num_dead_letters: int
     core_seconds: float
     is_inline: bool
+    has_sizes: bool = True
 
     @property
     def num_images(self) -> int:
@@ -95,35 +99,38 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     """Lists the input; of the images themselves nothing is read.
 
     Args:
-        config: A settled one: its payload is not `auto`.
+        config: A settled one: its payload is not `auto`, and the kind of its source is known.
     """
-    source = open_folder(config, with_sizes=True)
     fractions = config.splits or DEFAULT_SPLITS
-    by_key, names = SplitByKey(fractions), list(fractions)
+    by_group, names = SplitByGroup(fractions), list(fractions)
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
-    num_dead_letters = 0
-    for listed in source:
-        if isinstance(listed, DeadLetter):
-            num_dead_letters += 1
-            continue
-        split = listed.split or names[by_key(listed.key.encode())]
-        num_examples[split] += 1
-        num_bytes[split] += listed.num_bytes
-    if num_examples.keys() <= set(names):
-        for split in names:
-            if split not in num_examples:
-                raise empty_split(split, num_examples.total())
+    found = ListedPart()
+    for part in open_source(config).parts():
+        in_part = ListedPart()
+        for listed in list_part(open_source(config, with_sizes=True), part, in_part):
+            if not isinstance(listed, DeadLetter):
+                split = listed.split or names[by_group((listed.group or listed.key).encode())]
+                num_examples[split] += 1
+                num_bytes[split] += listed.num_bytes
+        found.merge(in_part)
+    listing = make_listing(config, open_source(config), found)
+    for split in listing.splits:
+        if split not in num_examples:
+            raise empty_split(split, num_examples.total())
+    if not found.num_bytes:
+        num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_requests = (1 if config.is_inline else 2) if is_remote(config.input) else 0
     return Estimate(
         num_examples=dict(num_examples),
         num_bytes=dict(num_bytes),
         num_shards=choose_num_shards(config, num_examples, num_bytes),
-        num_classes=len(source.labels),
-        num_dead_letters=num_dead_letters,
+        num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
+        num_dead_letters=found.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
         is_inline=config.is_inline,
+        has_sizes=bool(found.num_bytes),
     )
 
 
@@ -134,8 +141,10 @@ def describe(estimate: Estimate, runner: str, runs_here: bool) -> str:
 def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[str, str]]:
     dead_letters = estimate.num_dead_letters
     refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
-    yield "images", f"{estimate.num_images:,} in {estimate.num_classes:,} classes{refused}"
-    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source"
+    classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
+    yield "images", f"{estimate.num_images:,}{classes}{refused}"
+    assumed = "" if estimate.has_sizes else f", {format_size(ASSUMED_BYTES)} an image assumed: the listing has no sizes"
+    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
     yield "written", f"{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of references"

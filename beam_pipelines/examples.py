@@ -1,16 +1,19 @@
 """Serialized examples from a schema, without TensorFlow.
 
-A serialized example is a `tf.train.Example` (tensorflow/core/example/example.proto): a map from feature name to a list of bytes or
-int64. Protocol buffers leave the order of a map open, and TensorFlow's own differs from run to run; here features
+A serialized example is a `tf.train.Example` (tensorflow/core/example/example.proto): a map from feature name to a list of bytes,
+floats or int64. Protocol buffers leave the order of a map open, and TensorFlow's own differs from run to run; here features
 stand in ascending order of their names, so that the same example has the same bytes (promise 2).
 """
 
 import functools
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, Feature
 
-_BYTES_LIST, _INT64_LIST = b"\x0a", b"\x1a"  # Feature.bytes_list is field 1, Feature.int64_list field 3
+# Fields 1 to 3 of Feature.
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
 _LENGTH_DELIMITED_1, _LENGTH_DELIMITED_2 = b"\x0a", b"\x12"
 
 
@@ -27,6 +30,21 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+# What a reference has a column for.
+_CORE = (("height", "integer"), ("image", "image"), ("image", "pixels"), ("key", "text"), ("label", "class_label"), ("width", "integer"))
+
+Value = int | float | bytes | Sequence[int] | Sequence[float]
+
+
+def is_core(feature: Feature) -> bool:
+    """Whether a feature's value, or the image, travels with a reference; that of any other feature waits in the spool."""
+    return (feature.name, feature.kind) in _CORE and (not feature.shape or feature.name == IMAGE)
+
+
+def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
+    return tuple(feature for feature in schema if not is_core(feature))
+
+
 class ExampleEncoder:
     """Serializes examples of one schema."""
 
@@ -35,35 +53,84 @@ class ExampleEncoder:
         if names != sorted(set(names)) or IMAGE not in names:
             raise ValueError(f"a schema's features are distinct, in ascending order, {IMAGE!r} among them; got {names}")
         position = names.index(IMAGE)
+        self._extras = extra_features(schema)
         self._before = [_make_entry(feature) for feature in schema[:position]]
         self._after = [_make_entry(feature) for feature in schema[position + 1 :]]
 
-    def encode_around(self, num_image_bytes: int, values: Mapping[str, int | bytes]) -> tuple[bytes, bytes]:
+    def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
         """What stands before and after the image's bytes in the serialized example.
 
         The image, nearly all of it, is then never copied only to be copied again.
 
         Args:
             num_image_bytes: Length of the encoded image.
-            values: The other features' values, by name.
+            values: Of the features that `is_core` holds for, by name.
+            extras: What `encode_extras` made of the others.
         """
+        if self._extras:
+            entries = zip(self._extras, split_entries(extras), strict=True)
+            values = {**values, **{feature.name: entry for feature, entry in entries}}
         before = b"".join([entry(values) for entry in self._before])
         after = b"".join([entry(values) for entry in self._after])
         image_header, image_entry_bytes = _image_header(num_image_bytes)
         total = len(before) + image_entry_bytes + len(after)
         return b"".join((_LENGTH_DELIMITED_1, varint(total), before, image_header)), after
 
-    def encode(self, image: bytes, values: Mapping[str, int | bytes]) -> bytes:
+    def encode(self, image: bytes, values: Mapping[str, Value]) -> bytes:
         """The whole serialized example."""
-        before, after = self.encode_around(len(image), values)
+        before, after = self.encode_around(len(image), values, encode_extras(self._extras, values))
         return before + image + after
 
 
-def _make_entry(feature: Feature) -> Callable[[Mapping[str, int | bytes]], bytes]:
+def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
+    """The entries of features in a serialized example, one after the other.
+
+    Args:
+        features: As `extra_features` gives them.
+        values: By name: an int, a float or bytes; of a feature with a shape a sequence of its values, row by row.
+    """
+    return b"".join([_encode_entry(feature, values[feature.name]) for feature in features])
+
+
+def split_entries(entries: bytes) -> Iterator[bytes]:
+    """The entries one by one: each has its length behind its first byte."""
+    position = 0
+    while position < len(entries):
+        start, length, shift = position, 0, 0
+        position += 1
+        while True:
+            byte = entries[position]
+            position += 1
+            length |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        position += length
+        yield entries[start:position]
+
+
+def _make_entry(feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
     """A function from an example's values to one entry of Features.feature."""
     name = feature.name
+    if not is_core(feature):
+        return lambda values: values[name]  # encoded already
     encode = _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
     return lambda values: encode(name, values[name])
+
+
+def _encode_entry(feature: Feature, value: Value) -> bytes:
+    stored = FEATURE_KINDS[feature.kind]
+    if stored == "bytes":
+        return _bytes_entry(feature.name, value)
+    if stored == "int64":
+        return _int64_list_entry(feature.name, value if feature.shape else (value,))
+    packed = np.asarray(value, "<f4").tobytes()
+    return _map_entry(feature.name, _delimited(_FLOAT_LIST, _delimited(_LENGTH_DELIMITED_1, packed) if packed else b""))
+
+
+def _int64_list_entry(name: str, values: Sequence[int]) -> bytes:
+    packed = b"".join(map(varint, values))
+    return _map_entry(name, _delimited(_INT64_LIST, _delimited(_LENGTH_DELIMITED_1, packed) if packed else b""))
 
 
 @functools.lru_cache(maxsize=1 << 14)

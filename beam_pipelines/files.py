@@ -4,6 +4,7 @@ Paths are strings with `/` between their parts. All failures are OSErrors.
 """
 
 import contextlib
+import io
 import os
 import re
 import uuid
@@ -22,6 +23,9 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes:
         """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
+
+    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
+        """A part of it; fewer bytes where the file ends before."""
 
     def size(self, path: str) -> int:
         """In bytes."""
@@ -47,6 +51,13 @@ class LocalFiles:
             if size > MAX_FILE_BYTES:
                 raise OSError(f"{size} bytes; expected at most {MAX_FILE_BYTES}")
             return os.read(descriptor, size + 1)
+        finally:
+            os.close(descriptor)
+
+    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, num_bytes, offset)
         finally:
             os.close(descriptor)
 
@@ -98,6 +109,45 @@ def files_at(path: str) -> Files:
     from beam_pipelines.object_stores import object_store  # Beam, with a cloud's client libraries
 
     return object_store.open_object_store(path)
+
+
+# A request to an object store takes as long as some megabytes do.
+_STREAM_BYTES = 8 << 20
+
+
+class _Stream(io.RawIOBase):
+    """An object, read in ranges."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._files = files_at(path)
+        self._size = self._files.size(path)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:
+        num_bytes = min(len(buffer), max(self._size - self._position, 0))
+        data = self._files.read_range(self._path, self._position, num_bytes)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Opens a file for reading from any place, with a buffer; OSError if that fails."""
+    return io.BufferedReader(_Stream(path), _STREAM_BYTES) if is_remote(path) else open(path, "rb", buffering=1 << 20)
 
 
 def make_folder(path: str) -> None:

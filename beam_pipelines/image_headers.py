@@ -1,4 +1,4 @@
-"""Reads the headers of images: size, frames, orientation, without decoding a pixel. Plain.
+"""Reads the headers of images: format, size, frames, orientation, without decoding a pixel. Plain.
 
 Why not a library: Pillow warns about sizes and metadata that it goes on to read, leaves a PNG's checksums out, and takes 40 µs
 where walking a JPEG's segments takes 1; simplejpeg's header function raises KeyError on some valid files.
@@ -19,6 +19,7 @@ _OTHER_MARKERS = frozenset({0xFFC4, 0xFFCC, 0xFFDB, 0xFFDC, 0xFFDD, *range(0xFFE
 _unpack_segment, _unpack_frame = struct.Struct(">HH").unpack_from, struct.Struct(">BHHB").unpack_from
 _PNG_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})  # all that pixels depend on
 EXIF = b"Exif\0\0"
+_FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
 
 
 class BadImageError(ValueError):
@@ -31,6 +32,19 @@ class JpegHeader(NamedTuple):
     num_components: int
     exif: bytes
     num_bytes: int  # up to the first scan
+
+
+def identify(data: bytes) -> str | None:
+    """The format that the first bytes show; None if it is none of ours."""
+    if data.startswith(JPEG_MAGIC):
+        return "jpeg"
+    if data.startswith(PNG_MAGIC):
+        return "png"
+    if data.startswith(GIF_MAGIC):
+        return "gif"
+    if data.startswith(b"BM"):
+        return "bmp"
+    return "webp" if data.startswith(b"RIFF") and data[8:12] == b"WEBP" else None
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
@@ -129,6 +143,14 @@ def check_gif_header(data: bytes) -> None:
 
 def _color_table_bytes(flags: int) -> int:
     return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def describe(data: bytes) -> str:
+    """What bytes that are no image look like."""
+    if not data:
+        return "0 bytes"
+    looks = [f", {kind}" for start, kind in _FOREIGN.items() if data[:64].lstrip().startswith(start)]
+    return f"starts with {data[:12]!r}{''.join(looks)}, which is no image that a record can hold"
 
 
 def check_size(image_format: str, height: int, width: int) -> None:

@@ -20,13 +20,15 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from beam_pipelines import dataflow, engines, flink
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.config import SOURCES, ImageConfig, PrepareConfig, SourceConfig
+from beam_pipelines.errors import RunError, StillRunningError, UserError, find_user_facing, is_interrupt, printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay
+from beam_pipelines.sources.guess import guess_source
+from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.waiting import how_to_stop, wait_for
 
 _SECRET = re.compile("key|secret|token|password|credential")
@@ -63,7 +65,7 @@ def run_prepare(
     engines.check_engine(config, options, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite)
     config = dataclasses.replace(
-        engines.settle(config, options),
+        engines.settle(settle_source(config), options),
         input=_absolute(config.input, os.path.abspath),
         # Where the output is a link, what it points to is replaced, not the link.
         output=_absolute(config.output, os.path.realpath),
@@ -103,8 +105,26 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     """What a run would be like, as text; UserError where the input is not fit to run."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
-    estimate = make_estimate(engines.settle(config, options))
+    estimate = make_estimate(engines.settle(settle_source(config), options))
     return describe(estimate, engines.runner_name(options), engines.runs_here(options))
+
+
+def settle_source(config: PrepareConfig) -> PrepareConfig:
+    """With the kind of its source: guessed where the user did not say it, and then said on the standard error output.
+
+    Raises:
+        UserError: It can't be guessed, or the input is not what the source expects, or its options do not go with it.
+    """
+    source = config.source
+    if source.kind is None:
+        source = dataclasses.replace(source, kind=guess_source(config.input))
+        if source.kind != SOURCES[0]:  # what was always meant goes without saying
+            print(f"recordmill: --source={source.kind}, by the names in {printable(config.input)}", file=sys.stderr)
+    if source.image_root is not None:
+        source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
+    config = dataclasses.replace(config, source=source)
+    open_source(config)
+    return config
 
 
 def _absolute(path: str, make: Any) -> str:
@@ -203,4 +223,6 @@ def _plain(value: Any) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (int, float, bool, type(None))):
         return value
+    if isinstance(value, (SourceConfig, ImageConfig)):
+        return {name: _plain(item) for name, item in vars(value).items()}
     return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -6,14 +6,14 @@ import apache_beam as beam
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
-from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
-from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
-from beam_pipelines.errors import UserError
+from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import make_folder
+from beam_pipelines.listing import ListedPart, list_part, make_listing
 from beam_pipelines.references import LabeledImage, pack_images
 from beam_pipelines.sources import Listing
-from beam_pipelines.sources.image_objects import open_folder
+from beam_pipelines.sources.open_source import open_source
 
 # Enough images to make the cost of an element nothing, few enough that every worker gets some.
 BATCH_IMAGES = 256
@@ -31,10 +31,17 @@ class ListImages(beam.PTransform):
         listed = (
             begin
             | "Start" >> beam.Impulse()
-            | "List" >> beam.ParDo(_List(self._config)).with_outputs("listing", "dead_letters", main="images")
+            | "ListParts" >> beam.FlatMap(list_parts, self._config)
+            | "SpreadParts" >> beam.Reshuffle()
+            | "List" >> beam.ParDo(_List(self._config)).with_outputs("found", "dead_letters", main="images")
+        )
+        listing = (
+            listed.found
+            | "MergeFound" >> beam.CombineGlobally(merge_found).without_defaults()
+            | "MakeListing" >> beam.Map(finish_listing, self._config)
         )
         spread = self._in_shuffle_order if self._config.is_inline else self._in_any_order
-        return spread(listed.images, beam.pvalue.AsSingleton(listed.listing)), listed.listing, listed.dead_letters
+        return spread(listed.images, beam.pvalue.AsSingleton(listing)), listing, listed.dead_letters
 
     def _in_any_order(self, images: beam.PCollection, unused: beam.pvalue.AsSingleton) -> beam.PCollection:
         """Only to spread the batches over the workers: the shuffle that matters comes later, by rank."""
@@ -49,6 +56,24 @@ class ListImages(beam.PTransform):
         )
 
 
+def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
+    make_folder(config.working_directory)  # gone where a whole job is tried again after its end was not heard
+    return open_source(config).parts()
+
+
+def merge_found(parts: Iterable[ListedPart]) -> ListedPart:
+    merged = ListedPart()
+    for part in parts:
+        merged.merge(part)
+    return merged
+
+
+def finish_listing(found: ListedPart, config: PrepareConfig) -> Listing:
+    listing = make_listing(config, open_source(config), found)
+    count(config.progress_directory, listing_done=1)
+    return listing
+
+
 def join_group(element: tuple[Bucket, Iterable[bytes]], seed: int) -> bytes:
     return join_bucket(element[1], seed)
 
@@ -57,52 +82,23 @@ class _List(beam.DoFn):
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
 
-    def process(self, unused: Any) -> Iterator[Any]:
-        make_folder(self._config.working_directory)  # gone where a whole job is tried again after its end was not heard
-        source = open_folder(self._config, with_sizes=self._config.is_inline)
+    def process(self, part: str) -> Iterator[Any]:
+        config = self._config
+        source = open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
+        found = ListedPart()
         batch: list[LabeledImage] = []
-        splits: set[str | None] = set()
-        num_images = num_bytes = 0
-        dead_letters = DeadLetterCount()
-        for listed in source:
+        for listed in list_part(source, part, found):
             if isinstance(listed, DeadLetter):
-                dead_letters.add([listed])
                 yield beam.pvalue.TaggedOutput("dead_letters", listed)
                 continue
-            splits.add(listed.split)
             batch.append(listed)
-            num_bytes += listed.num_bytes
             if len(batch) == BATCH_IMAGES:
-                num_images += len(batch)
                 yield self._pack(batch)
                 batch = []
         if batch:
-            num_images += len(batch)
             yield self._pack(batch)
-        if not num_images:
-            raise UserError(f"no class has a readable image; among the dead letters:{dead_letters.describe()}")
-        count(self._config.progress_directory, listing_done=1)
-        by_key = splits <= {None}
-        fractions = (self._config.splits or DEFAULT_SPLITS) if by_key else None
-        yield beam.pvalue.TaggedOutput(
-            "listing",
-            Listing(
-                root=source.root,
-                label_names=tuple(sorted(source.labels)),
-                splits=tuple(fractions) if fractions else tuple(sorted(splits, key=_split_order)),
-                fractions=fractions,
-                num_inputs=num_images + dead_letters.num,
-                num_bytes=num_bytes,
-                num_ignored=source.num_ignored,
-                dead_letters=dead_letters,
-            ),
-        )
+        yield beam.pvalue.TaggedOutput("found", found)
 
     def _pack(self, batch: list[LabeledImage]) -> bytes:
         count(self._config.progress_directory, listed=len(batch))
         return pack_images(batch)
-
-
-def _split_order(split: str) -> tuple[int, str]:
-    known = ("train", "validation", "test")
-    return (known.index(split) if split in known else len(known), split)

@@ -1,5 +1,6 @@
 """The contents of the metadata files, from the manifest and the statistics. Plain."""
 
+import dataclasses
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.config import PrepareConfig
@@ -7,9 +8,10 @@ from beam_pipelines.quality import shuffle_quality
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
-from tf_input.dataset_format import Feature, Manifest
+from tf_input.dataset_format import FEATURE_KINDS, MASK, OBJECTS, Feature, Manifest, label_file_name
 
 _TFDS = "tensorflow_datasets.core.features"
+_OBJECTS = f"{OBJECTS}/"
 
 
 def make_manifest(
@@ -19,8 +21,8 @@ def make_manifest(
     return Manifest(
         name=config.name,
         seed=config.seed,
-        schema=config.schema,
-        label_names=listing.label_names,
+        schema=listing.schema,
+        targets=listing.targets,
         splits={split: tuple(shard.info for shard in shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
@@ -42,32 +44,83 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
             }
             for split, shards in manifest.splits.items()
         ],
-        "supervisedKeys": {"tuple": {"items": [{"featureKey": "image"}, {"featureKey": "label"}]}},
+        **_supervised_keys(manifest),
     }
 
 
-def features(manifest: Manifest) -> dict[str, Any]:
-    """`features.json` of TensorFlow Datasets."""
+def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
+    """It knows pairs alone: none where there are several targets, or none."""
+    if len(manifest.targets) != 1:
+        return {}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": "image"}, {"featureKey": manifest.targets[0]}]}}}
+
+
+def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:
+    """`features.json` of TensorFlow Datasets, where the features of objects are a sequence.
+
+    Args:
+        manifest: Of the data set.
+        mask_bits: Of a pixel of its masks: 8 or 16.
+    """
+    plain = {feature.name: _tfds_feature(feature, mask_bits) for feature in manifest.schema if not _is_of_objects(feature)}
+    of_objects = {
+        feature.name.removeprefix(_OBJECTS): _tfds_value(dataclasses.replace(feature, shape=feature.shape[1:]), mask_bits)
+        for feature in manifest.schema
+        if _is_of_objects(feature)
+    }
+    if of_objects:
+        plain[OBJECTS] = _tfds_sequence(_tfds_dict(of_objects))
+    return _tfds_dict(dict(sorted(plain.items())))
+
+
+def label_files(manifest: Manifest) -> dict[str, str]:
+    """Name -> contents of the files with class names, one a line."""
     return {
-        "pythonClassName": f"{_TFDS}.features_dict.FeaturesDict",
-        "featuresDict": {
-            "features": {feature.name: _tfds_feature(feature, manifest) for feature in manifest.schema},
-        },
+        label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
+        for feature in manifest.schema
+        if feature.kind == "class_label"
     }
 
 
-def _tfds_feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
+def _is_of_objects(feature: Feature) -> bool:
+    return feature.name.startswith(_OBJECTS)
+
+
+def _tfds_dict(features: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+
+
+def _tfds_sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": {"feature": feature, "length": "-1"}}
+
+
+def _tfds_feature(feature: Feature, mask_bits: int) -> dict[str, Any]:
+    if feature.kind == "class_label" and feature.is_ragged:
+        return _tfds_sequence(_tfds_value(dataclasses.replace(feature, shape=()), mask_bits))
+    return _tfds_value(feature, mask_bits)
+
+
+def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
     match feature.kind:
-        case "image":
-            image = {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8"}
+        case "image" | "mask":
+            channels, dtype = ("3", "uint8") if feature.kind == "image" else ("1", f"uint{mask_bits}")
+            image = {"shape": {"dimensions": ["-1", "-1", channels]}, "dtype": dtype}
+            if feature.kind == "mask":
+                image["encodingFormat"] = "png"
             return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
         case "class_label":
-            label = {"numClasses": str(len(manifest.label_names))}
+            label = {"numClasses": str(len(feature.label_names))}
             return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": label}
         case "text":
             return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
-        case "integer":
-            tensor = {"shape": {}, "dtype": "int64", "encoding": "none"}
+        case "bbox":
+            box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "", "encoding": "none"}
+            return {"pythonClassName": f"{_TFDS}.bbox_feature.BBoxFeature", "boundingBox": box}
+        case "integer" | "float" | "pixels":
+            dtype = {"integer": "int64", "float": "float32", "pixels": "uint8"}[feature.kind]
+            shape = {"dimensions": [str(side) for side in feature.shape]} if feature.shape else {}
+            encoding = "bytes" if feature.kind == "pixels" else "none"
+            tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
             return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
     raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets has no word for")
 
@@ -80,16 +133,21 @@ def schema_pbtxt(manifest: Manifest) -> str:
     schema = schema_pb2.Schema()
     for feature in manifest.schema:
         column = schema.feature.add(name=feature.name)
-        column.presence.min_fraction = 1.0
-        column.presence.min_count = 1
-        column.shape.SetInParent()  # a scalar
-        is_bytes = feature.kind in ("image", "text")
-        column.type = schema_pb2.BYTES if is_bytes else schema_pb2.INT
-        if feature.kind == "image":
+        stored = FEATURE_KINDS[feature.kind]
+        if feature.is_ragged:
+            column.value_count.min = 0
+        else:
+            column.presence.min_fraction = 1.0
+            column.presence.min_count = 1
+            column.shape.SetInParent()
+            for side in () if stored == "bytes" else feature.shape:
+                column.shape.dim.add(size=side)
+        column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[stored]
+        if feature.kind in ("image", "mask"):
             column.image_domain.SetInParent()
         if feature.kind == "class_label":
             column.int_domain.min = 0
-            column.int_domain.max = len(manifest.label_names) - 1
+            column.int_domain.max = len(feature.label_names) - 1
             column.int_domain.is_categorical = True
     return text_format.MessageToString(schema)
 
@@ -98,21 +156,31 @@ def statistics(
     images: ImageStatistics, listing: Listing, shards: Mapping[str, Sequence[WrittenShard]]
 ) -> dict[str, Any]:
     """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
-    return {
-        "images": images.to_json(),
-        "num_ignored_files": listing.num_ignored,
-        "splits": {
-            split: _split_statistics(images.splits[position], listing, shards[split])
-            for position, split in enumerate(listing.splits)
-        },
+    facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
+    names = {feature.name for feature in listing.schema}
+    if MASK in names:
+        facts["mask"] = images.mask_values_to_json()
+    if f"{OBJECTS}/bbox" in names:
+        facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
+    facts["splits"] = {
+        split: _split_statistics(images.splits[position], listing, shards[split])
+        for position, split in enumerate(listing.splits)
     }
+    return facts
 
 
 def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence[WrittenShard]) -> dict[str, Any]:
-    return {
-        "num_examples": split.num_examples,
-        "image_bytes": split.num_bytes,
-        "label_counts": {name: split.labels[position] for position, name in enumerate(listing.label_names)},
-        "pixels": split.pixels.to_json(),
-        "shuffle": shuffle_quality([shard.labels for shard in shards], split.labels),
-    }
+    facts: dict[str, Any] = {"num_examples": split.num_examples, "image_bytes": split.num_bytes}
+    facts["label_counts"] = _counts(split.labels, listing.label_names)
+    names = {feature.name: feature.label_names for feature in listing.schema}
+    others = {name: _counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
+    if others:
+        facts["other_label_counts"] = others
+    facts["pixels"] = split.pixels.to_json()
+    sequences = [shard.labels for shard in shards if shard.labels is not None]
+    facts["shuffle"] = shuffle_quality(sequences, split.labels) if sequences else None
+    return facts
+
+
+def _counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+    return {name: counts.get(position, 0) for position, name in enumerate(names)}

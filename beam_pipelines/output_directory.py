@@ -19,7 +19,7 @@ _MARKER_TEXT = b"A run of recordmill is writing here, or failed. manifest.json c
 
 
 def check_paths(config: PrepareConfig, overwrite: bool) -> None:
-    """Fails where the input is no folder of files or the output must not be written."""
+    """Fails where there is no input or the output must not be written."""
     check_input(config.input)
     if is_remote(config.output):
         _check_access("--output", config.output)
@@ -52,17 +52,24 @@ def _check_access(option: str, path: str) -> None:
 
 
 def check_input(path: str) -> None:
-    """Fails where the input is no folder of files."""
+    """Fails where there is nothing at the input: neither a file, nor a folder with something in it, nor what a pattern means."""
+    folder, _, name = path.rstrip("/").rpartition("/")
+    is_pattern = any(character in name for character in "*?[{")
     if is_remote(path):
-        _check_access("--input", path)
-        if not any(files_at(path).top_level(path)):
-            raise UserError(f"--input={path}: nothing lies below it; expected a folder of class folders")
+        _check_access("--input", folder if is_pattern else path)
+        store = files_at(path)
+        if not (any(store.top_level(folder if is_pattern else path)) or store.exists(path)):
+            raise UserError(f"--input={path}: nothing lies there; expected a folder of images, or another source's file")
         return
-    if not os.path.isdir(path):
-        found = "is not a folder" if os.path.exists(path) else "does not exist"
-        raise UserError(f"--input={path}: {found}; expected a folder of class folders")
-    if not os.listdir(path):
-        raise UserError(f"--input={path}: the folder is empty; expected class folders with images")
+    if os.path.isdir(path):
+        if not os.listdir(path):
+            raise UserError(f"--input={path}: the folder is empty; expected class folders with images, or another source's files")
+    elif is_pattern:
+        if not os.path.isdir(folder or "."):
+            raise UserError(f"--input={path}: its folder does not exist")
+    elif not os.path.isfile(path):
+        found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
+        raise UserError(f"--input={path}: {found}; expected a folder of images, or another source's file")
 
 
 def _resolve(path: str) -> str:

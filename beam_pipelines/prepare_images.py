@@ -10,7 +10,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.read_images import ReadBatch, ReadContext, read_batch
+from beam_pipelines.input_reader import ReadContext
+from beam_pipelines.read_images import ReadBatch, read_batch
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import merge_statistics
 
@@ -66,8 +67,10 @@ class _Read(beam.DoFn):
             seed=self._config.seed,
             splits=listing.splits,
             fractions=listing.fractions,
-            label_names=listing.label_names,
+            schema=listing.schema,
             num_inputs=listing.num_inputs,
             spool_directory=self._config.spool_directory,
             spools_all=self._config.is_inline,
+            images=self._config.images,
+            bad_boxes=self._config.source.bad_boxes,
         )

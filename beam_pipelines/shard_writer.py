@@ -8,13 +8,13 @@ from typing import BinaryIO, NamedTuple
 import google_crc32c
 
 from beam_pipelines.errors import RunError
-from beam_pipelines.examples import ExampleEncoder
+from beam_pipelines.examples import ExampleEncoder, is_core
 from beam_pipelines.files import files_at, make_folder, write_file
 from beam_pipelines.image_reader import ImageReader
 from beam_pipelines.light_processes import shared
 from beam_pipelines.quality import LabelSequence
 from beam_pipelines.references import References
-from tf_input.dataset_format import Feature, ShardInfo, encode_index, index_name, shard_name
+from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
 
 _WRITE_BYTES = 1 << 20
 _LENGTH = struct.Struct("<Q")
@@ -41,6 +41,11 @@ class WriteContext:
     schema: tuple[Feature, ...]
     has_checksums: bool
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether an example has one class, which the index and the shuffle quality then speak of."""
+        return any(feature.name == LABEL and is_core(feature) for feature in self.schema)
+
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:
         return ExampleEncoder(self.schema)
@@ -55,11 +60,11 @@ class ShardAddress(NamedTuple):
 
 
 class WrittenShard(NamedTuple):
-    """A shard that is in place."""
+    """A shard that is in place; `labels` is None where an example has no class."""
 
     address: ShardAddress
     info: ShardInfo
-    labels: LabelSequence
+    labels: LabelSequence | None
 
 
 def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> WrittenShard:
@@ -83,7 +88,8 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
     make_folder(index_path.rpartition("/")[0])
     write_file(index_path, encode_index(index_rows))
     info = ShardInfo(shard, len(references), writer.num_bytes, writer.crc32c, index)
-    return WrittenShard(address, info, LabelSequence.of(references.rows["label"]))
+    labels = LabelSequence.of(references.rows["label"]) if context.has_labels else None
+    return WrittenShard(address, info, labels)
 
 
 def _write_examples(
@@ -92,12 +98,13 @@ def _write_examples(
     """Writes the records and returns their index rows."""
     encode_around = context.encoder.encode_around
     index_rows = []
+    has_labels = context.has_labels
     columns = references.rows[["label", "num_bytes", "height", "width"]].tolist()
-    for position, (image, (label, num_bytes, height, width)) in enumerate(zip(reader.read_all(references), columns)):
+    for position, ((extras, image), (label, num_bytes, height, width)) in enumerate(zip(reader.read_all(references), columns)):
         values = {"height": height, "key": references.keys[position], "label": label, "width": width}
-        before, after = encode_around(num_bytes, values)
+        before, after = encode_around(num_bytes, values, extras)
         record_offset = writer.write(before, image, after)
-        index_rows.append((record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
+        index_rows.append((record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label if has_labels else NO_LABEL))
     writer.flush()
     return index_rows
 

@@ -17,15 +17,15 @@ SPLIT_FOLDERS = {
 
 
 def split_positions(
-    keys: Sequence[bytes], given: Sequence[str | None], splits: Sequence[str], fractions: Mapping[str, Fraction] | None
+    groups: Sequence[bytes], given: Sequence[str | None], splits: Sequence[str], fractions: Mapping[str, Fraction] | None
 ) -> list[int]:
-    """Each example's split, as a position in `splits`: by its key where there are fractions, else the given one."""
+    """Each example's split, as a position in `splits`: by its group where there are fractions, else the given one."""
     if fractions is not None:
-        return list(map(SplitByKey(fractions), keys))
+        return list(map(SplitByGroup(fractions), groups))
     return list(map(splits.index, given))
 
 
-class SplitByKey:
+class SplitByGroup:
     """Assigns splits by a uniform hash of the group key.
 
     The hash is not the shuffle's, and does not depend on the seed: with the shuffle's own, a split would be a range of ranks.

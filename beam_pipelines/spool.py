@@ -17,7 +17,7 @@ class SpoolWriter:
     """Appends image bytes to one file, which no other process and no other attempt writes to.
 
     Attributes:
-        spool: The file's id, never 0. It does not reach the output, so it need not be the same in every run.
+        spool: The file's id, never 0 or 1. It does not reach the output, so it need not be the same in every run.
     """
 
     def __init__(self, directory: str) -> None:
@@ -58,7 +58,7 @@ class ObjectSpoolWriter:
     """The same in an object store, where nothing can be appended to: the object is there once the writer is closed.
 
     Attributes:
-        spool: The object's id, never 0.
+        spool: The object's id, never 0 or 1.
     """
 
     def __init__(self, directory: str) -> None:
@@ -159,7 +159,8 @@ class SpoolReader:
 
 
 def _new_id() -> int:
-    return int.from_bytes(os.urandom(8), "little") | 1
+    """Never one of the small numbers that mean the source (see `references`)."""
+    return int.from_bytes(os.urandom(8), "little") | 2
 
 
 def _spool_path(directory: str, spool: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Iterable, Sequence
 import numpy as np
 
 from beam_pipelines.dead_letters import DeadLetterCount
+from beam_pipelines.extras import Extras
 
 # Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
 NUM_PIXEL_SAMPLES = 512
@@ -84,23 +85,26 @@ class SplitStatistics:
     """One split's share.
 
     Attributes:
+        num_examples: All of them.
         num_bytes: Of the images, as they will be stored.
-        labels: Label -> examples.
+        labels: Label -> examples; empty where there is no feature `label` of that kind.
         pixels: Of a uniform sample of the images.
+        other_labels: Another feature with class names -> label -> how often it occurs.
     """
 
+    num_examples: int = 0
     num_bytes: int = 0
     labels: Counter[int] = dataclasses.field(default_factory=Counter)
     pixels: PixelSums = dataclasses.field(default_factory=PixelSums)
-
-    @property
-    def num_examples(self) -> int:
-        return self.labels.total()
+    other_labels: dict[str, Counter[int]] = dataclasses.field(default_factory=dict)
 
     def merge(self, other: "SplitStatistics") -> None:
+        self.num_examples += other.num_examples
         self.num_bytes += other.num_bytes
         self.labels.update(other.labels)
         self.pixels.merge(other.pixels)
+        for name, labels in other.other_labels.items():
+            self.other_labels.setdefault(name, Counter()).update(labels)
 
 
 @dataclasses.dataclass
@@ -115,6 +119,10 @@ class ImageStatistics:
         widths: In pixels, as stored.
         image_bytes: Sizes, as stored.
         dead_letters: How many there are, and the first few.
+        mask_values: Of the pixels of masks.
+        mask_bits: Of a pixel of a mask.
+        num_dropped_boxes: Boxes that were left out.
+        num_clipped_boxes: Boxes that were made smaller.
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
@@ -124,10 +132,25 @@ class ImageStatistics:
     widths: Range = dataclasses.field(default_factory=Range)
     image_bytes: Range = dataclasses.field(default_factory=Range)
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    mask_values: Range = dataclasses.field(default_factory=Range)
+    mask_bits: Range = dataclasses.field(default_factory=Range)
+    num_dropped_boxes: int = 0
+    num_clipped_boxes: int = 0
 
     @property
     def num_examples(self) -> int:
         return sum(split.num_examples for split in self.splits.values())
+
+    def add_extras(self, position: int, extras: Extras) -> None:
+        """Those of one example, in the split at a position."""
+        counts = self.splits[position].other_labels
+        for name, labels in extras.labels.items():
+            counts.setdefault(name, Counter()).update(labels)
+        if extras.mask_values:
+            self.mask_values.add(extras.mask_values)
+            self.mask_bits.add([extras.mask_bits])
+        self.num_dropped_boxes += extras.num_dropped_boxes
+        self.num_clipped_boxes += extras.num_clipped_boxes
 
     def merge(self, other: "ImageStatistics") -> None:
         for position, split in other.splits.items():
@@ -138,6 +161,10 @@ class ImageStatistics:
         self.widths.merge(other.widths)
         self.image_bytes.merge(other.image_bytes)
         self.dead_letters.merge(other.dead_letters)
+        self.mask_values.merge(other.mask_values)
+        self.mask_bits.merge(other.mask_bits)
+        self.num_dropped_boxes += other.num_dropped_boxes
+        self.num_clipped_boxes += other.num_clipped_boxes
 
     def to_json(self) -> dict[str, Any]:
         """The part of `statistics.json` about all images."""
@@ -150,6 +177,11 @@ class ImageStatistics:
             "width": self.widths.to_json(num),
             "bytes": self.image_bytes.to_json(num),
         }
+
+    def mask_values_to_json(self) -> dict[str, int] | None:
+        """Of all pixels of all masks."""
+        values = self.mask_values
+        return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
 
 
 def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:

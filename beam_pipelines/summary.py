@@ -21,23 +21,25 @@ def describe(directory: str) -> str:
 
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
     splits = list(manifest.splits)
-    yield from _table(
-        ["", *splits],
-        [
-            ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
-            ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
-            ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
+    rows = [
+        ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
+        ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
+        ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
+    ]
+    if all(_shuffle(statistics, split) for split in splits):
+        rows += [
             ["mean same-label run", *(f"{_shuffle(statistics, split)['mean_run_length']:.2f}" for split in splits)],
             ["  of a perfect shuffle", *(f"{_shuffle(statistics, split)['expected_mean_run_length']:.2f}" for split in splits)],
-        ],
-    )
+        ]
+    yield from _table(["", *splits], rows)
     yield ""
-    counts = {split: statistics["splits"][split]["label_counts"] for split in splits}
-    names = manifest.label_names[:_MAX_CLASSES]
-    yield from _table(["class", *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
-    if len(manifest.label_names) > len(names):
-        yield f"  and {len(manifest.label_names) - len(names):,} more classes"
-    yield ""
+    for feature in manifest.schema:
+        if feature.kind == "class_label":
+            yield from _class_table(feature, statistics, splits)
+            yield ""
+    if "boxes" in statistics and any(statistics["boxes"].values()):
+        boxes = statistics["boxes"]
+        yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
@@ -47,6 +49,18 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield "  import tf_input"
     size = "" if _have_one_size(statistics) else ", image_size=224"
     yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
+
+
+def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:
+    counts = {}
+    for split in splits:
+        facts = statistics["splits"][split]
+        counts[split] = facts.get("other_label_counts", {}).get(feature.name) or facts["label_counts"]
+    names = feature.label_names[:_MAX_CLASSES]
+    header = "class" if feature.name == dataset_format.LABEL else feature.name
+    yield from _table([header, *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
+    if len(feature.label_names) > len(names):
+        yield f"  and {len(feature.label_names) - len(names):,} more classes"
 
 
 def _have_one_size(statistics: dict[str, Any]) -> bool:

@@ -59,8 +59,8 @@ def write_metadata(
     manifest = metadata.make_manifest(config, listing, by_split, len(dead_letters))
     files = {
         dataset_format.DATASET_INFO: to_json(metadata.dataset_info(manifest)),
-        dataset_format.FEATURES: to_json(metadata.features(manifest)),
-        dataset_format.label_file_name(dataset_format.LABEL): "".join(f"{name}\n" for name in listing.label_names),
+        dataset_format.FEATURES: to_json(metadata.features(manifest, images.mask_bits.largest or 8)),
+        **metadata.label_files(manifest),
         dataset_format.SCHEMA: metadata.schema_pbtxt(manifest),
         dataset_format.STATISTICS: to_json(metadata.statistics(images, listing, by_split)),
         dataset_format.DEAD_LETTERS: to_json_lines(dead_letters),

@@ -54,6 +54,6 @@ class _Write(beam.DoFn):
             directory=self._config.working_directory,
             spool_directory=self._config.spool_directory,
             name=self._config.name,
-            schema=self._config.schema,
+            schema=listing.schema,
             has_checksums=self._config.check != "none",
         )

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from beam_pipelines import buckets
 from beam_pipelines.buckets import BUCKET_BYTES, choose_num_buckets, join_bucket, route_to_buckets
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetterCount
 from beam_pipelines.light_processes import share
 from beam_pipelines.ranks import shuffle_key
-from beam_pipelines.read_images import ReadContext, read_batch
+from beam_pipelines.input_reader import ReadContext
+from beam_pipelines.read_images import read_batch
 from beam_pipelines.references import LabeledImage, References, pack_images, unpack_images
 from beam_pipelines.sources import Listing
-from beam_pipelines.splits import SplitByKey
+from beam_pipelines.splits import SplitByGroup
+from listings import make_listing, make_schema
 from made_images import encode, jpeg, noise, write_files
 
 SHARES = {"train": Fraction(3, 4), "test": Fraction(1, 4)}
@@ -24,7 +25,7 @@ CONFIG = PrepareConfig("in", "out", "made", seed=3)
 
 
 def listing(num_bytes: int = 0, fractions: dict | None = SHARES) -> Listing:
-    return Listing("in", ("cat",), tuple(SHARES), fractions, 0, num_bytes, 0, DeadLetterCount())
+    return make_listing("cat", splits=tuple(SHARES), fractions=fractions, num_bytes=num_bytes)
 
 
 def listed(num_images: int, split: str | None = None) -> list[LabeledImage]:
@@ -44,7 +45,7 @@ def test_every_image_is_in_one_bucket_of_its_split(num_images, num_buckets):
     assert sorted(image for those in routed.values() for image in those) == sorted(images)
     for (split, number), those in routed.items():
         assert 0 <= number < num_buckets
-        assert {SplitByKey(SHARES)(image.key.encode()) for image in those} == {split}
+        assert {SplitByGroup(SHARES)(image.key.encode()) for image in those} == {split}
 
 
 def test_where_the_source_decides_the_split_it_is_that():
@@ -62,7 +63,7 @@ def test_a_bucket_is_a_range_of_shuffle_keys():
 
 def test_there_are_as_many_buckets_as_bytes_ask_for():
     for num_bytes, expected in ((0, 1), (1, 1), (BUCKET_BYTES, 1), (BUCKET_BYTES + 1, 2), (33 << 40, (33 << 40) // BUCKET_BYTES)):
-        assert choose_num_buckets(num_bytes) == expected, num_bytes
+        assert choose_num_buckets(listing(num_bytes)) == expected, num_bytes
 
 
 @settings(deadline=None, max_examples=20)
@@ -82,7 +83,7 @@ def test_a_bucket_is_read_once_into_one_stretch_of_a_spool_of_its_own(tmp_path, 
     files = {f"cat/{index}.jpg": jpeg(index, 20 + 20 * index, 200) for index in range(12)}
     files |= {"cat/flat.bmp": encode(noise(), "BMP")}
     root = write_files(tmp_path / "in", files)
-    context = ReadContext(str(root), check, 3, ("train",), {"train": Fraction(1)}, ("cat",), 13, str(tmp_path / "spool"), True)
+    context = ReadContext(str(root), check, 3, ("train",), {"train": Fraction(1)}, make_schema("cat"), 13, str(tmp_path / "spool"), True)
     images = pack_images([LabeledImage(path, path, "cat", None) for path in files])
     for attempt in (1, 2):
         rows = References.unpack(read_batch(share(context), join_bucket([images], seed=3)).references).rows

@@ -89,13 +89,6 @@ def test_the_default_splits_are_a_config_too():
     assert make_config(splits=DEFAULT_SPLITS).splits == splits(train="0.9", validation="0.1")
 
 
-def test_the_schema_is_in_ascending_order_and_has_no_size_where_nothing_is_checked():
-    for check in CHECKS:
-        names = [feature.name for feature in make_config(check=check).schema]
-        sizes = [] if check == "none" else ["height", "width"]
-        assert names == sorted(["image", "key", "label", *sizes]), check
-
-
 def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
     config = make_config(output="data/out")
     assert config.working_directory == "data/out.incomplete"

@@ -13,8 +13,7 @@ from tf_input.dataset_format import Feature, IndexRow, Manifest, ShardInfo, deco
 MANIFEST = Manifest(
     name="flowers",
     seed=2**64 - 1,
-    schema=(Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label")),
-    label_names=("daisy", "röse", 'with "quotes"'),
+    schema=(Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), ("daisy", "röse", 'with "quotes"'))),
     splits={
         "train": (
             ShardInfo("flowers-train.tfrecord-00000-of-00002", 3, 2**40, 2**32 - 1, "index/flowers-train-00000-of-00002.idx"),
@@ -90,7 +89,7 @@ def test_a_damaged_manifest_is_refused_by_name(tmp_path):
 
 
 def test_an_unknown_kind_of_feature_is_refused_with_those_that_are_known():
-    with pytest.raises(ValueError, match="feature 'film' has kind 'video'; known are image, text, class_label, integer"):
+    with pytest.raises(ValueError, match="feature 'film' has kind 'video'; known are image, pixels, mask, text, class_label, "):
         Feature("film", "video")
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.examples import ExampleEncoder, varint
+from beam_pipelines.examples import ExampleEncoder, encode_extras, extra_features, varint
+from listings import make_schema
 from tf_input.dataset_format import Feature
 
 SCHEMA = (
@@ -70,7 +70,7 @@ def test_tensorflow_parses_it_by_the_spec_that_a_reader_uses():
 @given(examples())
 def test_what_stands_around_the_image_joins_to_the_whole(example):
     schema, image, values = example
-    before, after = ExampleEncoder(schema).encode_around(len(image), values)
+    before, after = ExampleEncoder(schema).encode_around(len(image), values, encode_extras(extra_features(schema), values))
     assert before + image + after == ExampleEncoder(schema).encode(image, values)
 
 
@@ -123,8 +123,8 @@ def test_a_value_that_is_missing_is_named():
 
 def test_the_schemas_of_a_run_can_be_encoded():
     for check in ("strict", "none"):
-        config = PrepareConfig(input="in", output="out", name="flowers", check=check)
-        encoded = ExampleEncoder(config.schema).encode(b"pixels", make_values())
+        schema = make_schema("a", "b", has_sizes=check == "strict")
+        encoded = ExampleEncoder(schema).encode(b"pixels", make_values())
         expected = ["height", "image", "key", "label", "width"] if check == "strict" else ["image", "key", "label"]
         assert list(feature_names(encoded)) == expected, check
 

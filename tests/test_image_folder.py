@@ -27,7 +27,7 @@ class Listed:
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareConfig(input=os.fspath(root), output="out", name="flowers", **options))
-        found = list(self.source)
+        found = list(self.source.list(*self.source.parts()))
         self.images = sorted(image for image in found if isinstance(image, LabeledImage))
         self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(found)

@@ -14,7 +14,7 @@ from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.object_stores.retries import split_path
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.image_folder import ImageFolder
-from beam_pipelines.sources.image_objects import ImageObjects, open_folder
+from beam_pipelines.sources.image_objects import ImageObjects
 from made_images import write_files
 from object_stores import StoreServer, store_server
 
@@ -39,7 +39,7 @@ def config(root: object, **options: object) -> PrepareConfig:
 
 
 def listed(source: ImageFolder) -> tuple[list, set[str], int]:
-    found = sorted((item._replace(num_bytes=0) if isinstance(item, LabeledImage) else item for item in source), key=str)
+    found = sorted((item._replace(num_bytes=0) if isinstance(item, LabeledImage) else item for item in source.list("")), key=str)
     return found, source.labels, source.num_ignored
 
 
@@ -55,14 +55,14 @@ LAYOUTS = {
 def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, layout):
     files = dict.fromkeys(LAYOUTS[layout], b"not looked at")
     options = {"ignore": ("*.txt", "README")}
-    on_disk = listed(open_folder(config(write_files(tmp_path, files), **options), with_sizes=False))
-    in_store = listed(open_folder(config(put(server, files), **options), with_sizes=False))
+    on_disk = listed(ImageFolder(config(write_files(tmp_path, files), **options)))
+    in_store = listed(ImageObjects(config(put(server, files), **options)))
     assert in_store == on_disk
 
 
 def test_sizes_come_with_the_listing(server):
     root = put(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
-    assert [(image.path, image.num_bytes) for image in ImageObjects(config(root))] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
+    assert [(image.path, image.num_bytes) for image in ImageObjects(config(root)).list("")] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
 
 
 def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
@@ -72,7 +72,7 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     bucket, prefix = split_path(root)
     for name in ["rose/1.jpg", *odd]:  # as the store's own library writes them
         store._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
-    found = list(ImageObjects(config(root)))
+    found = list(ImageObjects(config(root)).list(""))
     refused = [item for item in found if isinstance(item, DeadLetter)]
     assert [item.key for item in found if isinstance(item, LabeledImage)] == ["rose/1.jpg"]
     assert sorted(letter.path for letter in refused) == sorted(odd)
@@ -93,7 +93,7 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
 def test_what_is_no_folder_of_class_folders_is_refused(server, names, message):
     root = put(server, dict.fromkeys(names, b"x"))
     with pytest.raises(UserError, match=message.replace("(", r"\(")):
-        list(ImageObjects(config(root)))
+        list(ImageObjects(config(root)).list(""))
 
 
 def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
     store, pages = type(open_object_store(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
-    images = iter(ImageObjects(config(root)))
+    images = iter(ImageObjects(config(root)).list(""))
     for _ in range(12):
         next(images)
     assert len(pages) <= 4, "the folders at the top, and as many pages as were needed"

@@ -14,9 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from beam_pipelines import images
+from beam_pipelines import image_codecs, images
+from beam_pipelines.config import ImageConfig
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
-from beam_pipelines.images import BadImageError, check_image, identify
+from beam_pipelines.images import BadImageError, Geometry, check_image, check_pixels, identify
+from beam_pipelines.references import RawImage
+from beam_pipelines.resize import stored_size
 
 # A bad file must not warn: it would once for each, in every worker's log.
 pytestmark = pytest.mark.filterwarnings("error")
@@ -94,6 +97,10 @@ def difference(actual: Image.Image | np.ndarray, expected: Image.Image | np.ndar
     return float(np.abs(actual - expected).mean())
 
 
+def unchanged(height: int, width: int) -> Geometry:
+    return Geometry((height, width), 1, (height, width))
+
+
 GREY16 = Image.fromarray((np.arange(45 * 61).reshape(45, 61) * 23).astype(np.uint16))
 TRANSPARENT = Image.merge("RGBA", [*smooth().split(), smooth().split()[0]])
 
@@ -133,7 +140,7 @@ FIT = {
 def test_passes_fit_images_through(case, check):
     checked = check_image(FIT[case], check)
     width, height = decode(FIT[case]).size
-    assert checked == (case.split(",")[0].lower(), height, width, None, "", None), case
+    assert checked == (case.split(",")[0].lower(), height, width, None, "", None, unchanged(height, width)), case
 
 
 @pytest.mark.parametrize("check", ["strict", "decode"])
@@ -446,7 +453,7 @@ def test_turns_cmyk_jpegs_with_an_orientation():
 def test_of_several_pictures_in_a_jpeg_the_first_counts(check):
     data = encode(smooth(), "MPO", save_all=True, append_images=[noisy(90, 80)])
     assert data.count(b"\xff\xd8\xff") == 2
-    assert check_image(data, check) == ("jpeg", 45, 61, None, "", None)
+    assert check_image(data, check) == ("jpeg", 45, 61, None, "", None, unchanged(45, 61))
 
 
 def test_reencodes_to_the_same_bytes_each_time():
@@ -460,14 +467,14 @@ def test_stores_the_same_bytes_whatever_the_check():
 
 
 def test_decodes_a_jpeg_only_once(monkeypatch):
-    calls, decode_jpeg = [], images.simplejpeg.decode_jpeg
+    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
 
     def count(*args, **options):
         calls.append(args)
         return decode_jpeg(*args, **options)
 
-    monkeypatch.setattr(images, "_decode_with_pillow", None)
-    monkeypatch.setattr(images.simplejpeg, "decode_jpeg", count)
+    monkeypatch.setattr(image_codecs, "decode_with_pillow", None)
+    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
     for case, data in {"clean": PHOTOGRAPH, "turned": TURNED_PHOTOGRAPH}.items():
         for full_scale in (False, True):
             calls.clear()
@@ -493,6 +500,279 @@ def test_clean_jpegs_need_no_pillow():
     assert run.stdout.decode().strip() == "[]"
 
 
+SMALL = ImageConfig(("short", 20))
+PIXELS = ImageConfig(encoding="raw")
+FORMATS = {"jpeg": ImageConfig(format="jpeg"), "png": ImageConfig(format="png"), "webp": ImageConfig(format="webp")}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", [*FIT, "WebP"])
+def test_passes_through_what_is_as_it_is_wanted(case, check):
+    data = FIT[case] if case in FIT else REENCODED[case][0]
+    width, height = decode(data).size
+    short, long = sorted((height, width))
+    images_format = identify(data)
+    for size in (None, ("short", short), ("long", long), ("short", 10**6), ("exact", height, width)):
+        checked = check_image(data, check, images=ImageConfig(size, images_format, 50))
+        assert checked == (images_format, height, width, None, "", None, unchanged(height, width)), (case, size)
+
+
+def test_what_passes_through_is_checked_all_the_same():
+    webp = encode(noisy(), "WEBP")
+    for case, data in {"JPEG": PHOTOGRAPH, "PNG": encode(noisy(), "PNG"), "WebP": webp}.items():
+        images = ImageConfig(("short", 10**6), identify(data))
+        if case != "WebP":  # libwebp looks at the end first
+            assert check_image(data[:-200], "header", images=images).encoded is None, case
+        for check in ("strict", "decode"):
+            with pytest.raises(BadImageError):
+                check_image(data[:-200], check, images=images)
+
+
+WANTED = {
+    # (source, what is wanted) -> stored as, its mode, why
+    "JPEG, smaller": ("JPEG", SMALL, "JPEG", "RGB", "resized"),
+    "JPEG grey, smaller": ("JPEG, grey", SMALL, "JPEG", "L", "resized"),
+    "JPEG of rare chroma, smaller": ("JPEG, 4:1:0", ImageConfig(("short", 5)), "JPEG", "RGB", "resized"),
+    "JPEG to PNG": ("JPEG", FORMATS["png"], "PNG", "RGB", "format"),
+    "JPEG to PNG, smaller": ("JPEG", ImageConfig(("long", 9), "png"), "PNG", "RGB", "resized"),
+    "JPEG to WebP": ("JPEG, grey", FORMATS["webp"], "WEBP", "RGB", "format"),
+    "CMYK, smaller": ("CMYK", SMALL, "JPEG", "RGB", "resized"),
+    "CMYK to JPEG": ("CMYK", FORMATS["jpeg"], "JPEG", "RGB", "cmyk"),
+    "CMYK to PNG": ("CMYK", FORMATS["png"], "PNG", "RGB", "format"),
+    "turned JPEG to JPEG": ("turned JPEG", FORMATS["jpeg"], "JPEG", "RGB", "exif_orientation"),
+    "turned JPEG to PNG": ("turned JPEG", FORMATS["png"], "PNG", "RGB", "format"),
+    "turned JPEG, smaller": ("turned JPEG", SMALL, "JPEG", "RGB", "resized"),
+    "PNG, smaller": ("PNG", SMALL, "PNG", "RGB", "resized"),
+    "PNG palette, smaller": ("PNG, palette", SMALL, "PNG", "RGB", "resized"),
+    "PNG palette and alpha, smaller": ("PNG, palette, alphas", SMALL, "PNG", "RGBA", "resized"),
+    "PNG 16 bit grey, smaller": ("PNG, 16 bit grey", SMALL, "PNG", "L", "resized"),
+    "PNG 16 bit colour, smaller": ("PNG, 16 bit colour", ImageConfig(("short", 2)), "PNG", "RGB", "resized"),
+    "PNG bits, smaller": ("PNG, bits", SMALL, "PNG", "L", "resized"),
+    "PNG grey and alpha, smaller": ("PNG, grey and alpha", SMALL, "PNG", "LA", "resized"),
+    "PNG alpha to JPEG": ("PNG, alpha", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "PNG palette and alpha to JPEG": ("PNG, palette, alphas", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "PNG grey and alpha to JPEG": ("PNG, grey and alpha", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG 16 bit to JPEG": ("PNG, 16 bit grey", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG bits to JPEG": ("PNG, bits", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG alpha to WebP": ("PNG, alpha", FORMATS["webp"], "WEBP", "RGBA", "format"),
+    "turned PNG to PNG": ("turned PNG", FORMATS["png"], "PNG", "RGB", "exif_orientation"),
+    "GIF, smaller": ("GIF", SMALL, "PNG", "RGB", "resized"),
+    "GIF to PNG": ("GIF", FORMATS["png"], "PNG", "RGB", "gif"),
+    "GIF to JPEG": ("GIF", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "GIF, transparent, smaller": ("GIF, transparent", SMALL, "PNG", "RGBA", "resized"),
+    "BMP, bits, to JPEG": ("BMP, bits", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "WebP to PNG": ("WebP", FORMATS["png"], "PNG", "RGB", "webp"),
+    "WebP to JPEG, smaller": ("WebP", ImageConfig(("short", 20), "jpeg"), "JPEG", "RGB", "resized"),
+    "WebP, smaller": ("WebP", ImageConfig(("short", 20), "webp"), "WEBP", "RGB", "resized"),
+    "turned WebP to WebP": ("turned WebP", FORMATS["webp"], "WEBP", "RGB", "exif_orientation"),
+    "JPEG, larger": ("JPEG", ImageConfig(("exact", 100, 70)), "JPEG", "RGB", "resized"),
+}
+SOURCES = {
+    **FIT,
+    **{case: data for case, (data, _) in REENCODED.items()},
+    "CMYK": encode(smooth().convert("CMYK"), "JPEG", quality=95),
+    "turned JPEG": encode(smooth(), "JPEG", quality=95, exif=exif(6)),
+    "turned PNG": encode(smooth(), "PNG", exif=exif(6)),
+    "turned WebP": encode(smooth(), "WEBP", lossless=True, exif=exif(6)),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", WANTED)
+def test_stores_images_as_they_are_wanted(case, check):
+    source, wanted, stored_format, mode, reason = WANTED[case]
+    data = SOURCES[source]
+    checked = check_image(data, check, full_scale=True, images=wanted)
+    stored = decode(checked.encoded)
+    assert (stored.format, stored.mode, checked.reencoded) == (stored_format, mode, reason), case
+    assert checked.format == identify(data), case
+    found, orientation = decode(data), 6 if "turned" in source else 1
+    assert checked.geometry == ((found.height, found.width), orientation, (checked.height, checked.width)), case
+    assert (checked.height, checked.width) == stored.size[::-1], case
+    assert checked.geometry.stored == stored_size(wanted.size, *checked.geometry.upright), case
+    assert (checked.pixels is None) == (check == "header"), case
+    # Against Pillow, all at full scale; what can't be seen aside, and 16 bits, which Pillow does not convert.
+    upright = ImageOps.exif_transpose(found)
+    if mode[-1] != "A" and "16 bit" not in source and not decode(data).has_transparency_data:
+        if upright.mode == "P":
+            upright = upright.convert("RGB")
+        expected = upright.convert("RGB" if upright.mode != "1" else "L").resize(stored.size, Image.Resampling.LANCZOS)
+        assert difference(stored.convert("RGB"), expected.convert("RGB")) < 5, case
+        if check != "header":
+            assert difference(checked.pixels, expected.convert("RGB")) < 4, case
+    assert check_image(data, check, images=wanted).encoded == checked.encoded, case
+
+
+def test_alpha_is_dropped_and_the_colours_stay():
+    pixels = np.full((16, 16, 4), (200, 100, 50, 0), np.uint8)
+    data = encode(Image.fromarray(pixels), "PNG")
+    cases = {"JPEG": FORMATS["jpeg"], "pixels": PIXELS, "smaller": ImageConfig(("short", 8), "jpeg")}
+    for case, wanted in cases.items():
+        checked = check_image(data, "strict", full_scale=True, images=wanted)
+        assert (checked.pixels == (200, 100, 50)).all(), case
+
+
+def test_no_metadata_survives():
+    icc, secret = bytes(200), b"secret"
+    for source, options in {
+        "JPEG": {"comment": secret, "icc_profile": icc, "exif": exif(1), "xmp": secret},
+        "PNG": {"icc_profile": icc, "exif": exif(1)},
+        "GIF": {"comment": secret},
+        "WEBP": {"icc_profile": icc, "exif": exif(1), "xmp": secret},
+    }.items():
+        data = encode(smooth(), source, **options)
+        for wanted in ("jpeg", "png", "webp"):
+            stored = decode(check_image(data, "strict", images=ImageConfig(("short", 20), wanted)).encoded)
+            assert not {"icc_profile", "exif", "xmp", "comment"} & set(stored.info), (source, wanted)
+
+
+def test_quality_decides_size_and_chroma():
+    sizes = {}
+    for image_format in ("jpeg", "webp"):
+        for quality in (50, 80, 94, 95):
+            checked = check_image(PHOTOGRAPH, "strict", images=ImageConfig(("short", 200), image_format, quality))
+            sizes[image_format, quality] = len(checked.encoded)
+            if image_format == "jpeg":
+                luma, chroma = ((1, 1), (1, 1)) if quality == 95 else ((2, 2), (1, 1))
+                assert [layer[1:3] for layer in decode(checked.encoded).layer] == [luma, chroma, chroma], quality
+        assert len({sizes[image_format, quality] for quality in (50, 80, 94, 95)}) == 4
+    assert list(sizes) == sorted(sizes, key=lambda case: (case[0], sizes[case]))
+
+
+def test_check_decides_nothing_about_what_is_stored():
+    for source in ("JPEG", "CMYK", "turned JPEG", "GIF", "PNG, alpha", "WebP"):
+        for wanted in (SMALL, FORMATS["webp"], PIXELS):
+            stored = [check_image(SOURCES[source], check, images=wanted).encoded for check in CHECKS]
+            assert len(set(stored)) == 1, (source, wanted)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", SOURCES)
+def test_pixels_are_those_that_a_reader_sees(case, check):
+    data = SOURCES[case]
+    checked = check_image(data, check, full_scale=True, images=PIXELS)
+    assert (checked.reencoded, len(checked.encoded)) == ("format", 3 * checked.height * checked.width), case
+    pixels = np.frombuffer(checked.encoded, np.uint8).reshape(checked.height, checked.width, 3)
+    wanted = check_image(data, "strict", full_scale=True).pixels
+    # A rare chroma, and a JPEG unchecked, are decoded by two libraries.
+    assert difference(pixels, wanted) <= (1 if identify(data) == "jpeg" else 0), case
+    if check != "header":
+        np.testing.assert_array_equal(pixels, checked.pixels, err_msg=case)
+
+
+def test_pixels_of_one_size():
+    for case, data in SOURCES.items():
+        checked = check_image(data, "strict", images=ImageConfig(("exact", 10, 12), encoding="raw"))
+        assert (checked.reencoded, len(checked.encoded)) == ("resized", 360), case
+        assert checked.geometry.stored == (10, 12), case
+
+
+@pytest.mark.parametrize("case", damaged(b""))
+def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH):
+        for side in (200, 100, 30, 9):  # at each of the scales
+            images = ImageConfig(("short", side))
+            assert check_image(data, "strict", images=images).reencoded == "resized"
+            with pytest.raises(BadImageError, match="^JPEG: "):
+                check_image(damaged(data)[case], "strict", images=images)
+
+
+def test_a_jpeg_that_is_resized_is_decoded_only_once(monkeypatch):
+    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
+
+    def count(*args, **options):
+        calls.append(decode_jpeg(*args, **options).shape)
+        return decode_jpeg(*args, **options)
+
+    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
+    for side, shape in {200: (300, 400, 3), 70: (150, 200, 3), 30: (75, 100, 3), 10: (38, 50, 3)}.items():
+        for wanted in (ImageConfig(("short", side)), ImageConfig(("short", side), encoding="raw")):
+            calls.clear()
+            assert check_image(PHOTOGRAPH, "strict", full_scale=True, images=wanted).pixels.shape[0] == side
+            assert calls == [shape], side
+
+
+def test_refuses_what_would_become_too_large():
+    wide = make_png(
+        struct.pack(">IIBBBBB", 70_000, 1, 1, 0, 0, 0, 0), (b"IDAT", zlib.compress(bytes(8751))), (b"IEND", b"")
+    )
+    assert check_image(wide, "strict").width == 70_000
+    cases = {
+        "a JPEG": (wide, FORMATS["jpeg"], "JPEG: 70000 x 1 pixels to store; expected at most 65500 a side"),
+        "a WebP": (wide, FORMATS["webp"], "WEBP: 70000 x 1 pixels to store; expected at most 16383 a side"),
+        "a bomb": (FIT["PNG"], ImageConfig(("exact", 100_000, 100_000)), "PNG: 100000 x 100000 pixels"),
+    }
+    for case, (data, wanted, message) in cases.items():
+        for check in CHECKS:
+            with pytest.raises(BadImageError) as error:
+                check_image(data, check, images=wanted)
+            assert message in str(error.value), case
+    assert check_image(wide, "strict", images=ImageConfig(("long", 60_000), "jpeg")).width == 60_000
+
+
+RGB_PIXELS = np.asarray(noisy(30, 41))
+RAWS = {
+    "RGB": (RGB_PIXELS.tobytes(), RawImage(30, 41, 3), RGB_PIXELS),
+    "grey": (RGB_PIXELS[..., 1].tobytes(), RawImage(30, 41, 1), RGB_PIXELS[..., 1]),
+    "planar RGB": (RGB_PIXELS.transpose(2, 0, 1).tobytes(), RawImage(30, 41, 3, True), RGB_PIXELS),
+    "planar grey": (RGB_PIXELS[..., 1].tobytes(), RawImage(30, 41, 1, True), RGB_PIXELS[..., 1]),
+}
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_become_lossless_pngs(case):
+    data, raw, pixels = RAWS[case]
+    checked = check_pixels(data, raw, full_scale=True)
+    stored = decode(checked.encoded)
+    assert (checked[:3], checked.reencoded, checked.geometry) == (("raw", 30, 41), "raw", unchanged(30, 41)), case
+    assert stored.format == "PNG" and difference(stored, pixels) == 0, case
+    assert difference(checked.pixels, np.asarray(Image.fromarray(pixels).convert("RGB"))) == 0, case
+    assert check_pixels(data, raw).pixels is None, case
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_become_what_is_wanted(case):
+    data, raw, pixels = RAWS[case]
+    for wanted, (stored_format, reason) in {
+        ImageConfig(("short", 10)): ("PNG", "resized"),
+        ImageConfig(format="png"): ("PNG", "raw"),
+        ImageConfig(format="jpeg"): ("JPEG", "format"),
+        ImageConfig(("exact", 9, 9), "webp"): ("WEBP", "resized"),
+    }.items():
+        checked = check_pixels(data, raw, wanted)
+        stored = decode(checked.encoded)
+        assert (stored.format, checked.reencoded) == (stored_format, reason), (case, wanted)
+        expected = Image.fromarray(pixels).resize(stored.size, Image.Resampling.LANCZOS)
+        assert difference(stored.convert("RGB"), expected.convert("RGB")) < 12, (case, wanted)
+        assert stored.size[::-1] == (checked.height, checked.width) == checked.geometry.stored
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_stay_pixels(case):
+    data, raw, pixels = RAWS[case]
+    checked = check_pixels(data, raw, PIXELS, full_scale=True)
+    if raw.is_planar:
+        assert (checked.encoded, checked.reencoded) == (pixels.tobytes(), "format"), case
+    else:
+        assert (checked.encoded, checked.reencoded) == (None, ""), case
+    assert checked.pixels.shape == (30, 41, 3), case
+    smaller = check_pixels(data, raw, ImageConfig(("short", 15), encoding="raw"), full_scale=True)
+    assert (len(smaller.encoded), smaller.reencoded) == (15 * 21 * raw.num_channels, "resized"), case
+
+
+def test_refuses_raw_pixels_of_another_length():
+    cases = {
+        "too few": (bytes(11), RawImage(2, 2, 3), "raw pixels: 11 bytes; expected 2 x 2 x 3 = 12"),
+        "too many": (bytes(13), RawImage(2, 2, 3), "raw pixels: 13 bytes"),
+        "none": (b"", RawImage(0, 2, 3), "RAW: 2 x 0 pixels"),
+        "absurd": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
+    }
+    for case, (data, raw, message) in cases.items():
+        with pytest.raises(BadImageError) as error:
+            check_pixels(data, raw)
+        assert message in str(error.value), case
+
+
 SEEDS = {
     **{case: data for case, data in FIT.items() if len(data) < 5000},
     **{case: data for case, (data, _) in REENCODED.items()},
@@ -511,14 +791,15 @@ SEEDS = {
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6),
     near_start=st.booleans(),
     kept=st.floats(0.01, 1) | st.just(1.0),
+    wanted=st.sampled_from([ImageConfig(), SMALL, *FORMATS.values(), PIXELS]),
 )
-def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_start, kept):
+def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_start, kept, wanted):
     data = bytearray(SEEDS[case])
     for place, value in changes:
         data[int(place * (min(64, len(data)) if near_start else len(data)))] = value
     data = bytes(data[: int(len(data) * kept)])
     try:
-        checked = check_image(data, check, full_scale=full_scale)
+        checked = check_image(data, check, full_scale=full_scale, images=wanted)
     except BadImageError as error:
         assert str(error) and "\n" not in str(error)
         return

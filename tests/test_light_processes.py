@@ -17,9 +17,11 @@ from beam_pipelines import light_processes
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.light_processes import LightProcesses, TaskWindow, share, shared
-from beam_pipelines.read_images import ReadContext, read_batch
+from beam_pipelines.input_reader import ReadContext
+from beam_pipelines.read_images import read_batch
 from beam_pipelines.references import LabeledImage, pack_images
 from beam_pipelines.shard_writer import ShardAddress, WriteContext, write_shard
+from listings import make_schema
 from made_images import jpeg, write_files
 
 TIMEOUT = 30  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
@@ -246,7 +248,7 @@ def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
     (tmp_path / "out").mkdir()
     pool = start(1)
     config = PrepareConfig(input=str(root), output="out", name="cats")
-    read_context = ReadContext(str(root), "strict", 0, ("train",), {"train": 1}, ("cat",), 2, str(tmp_path / "spool"))
+    read_context = ReadContext(str(root), "strict", 0, ("train",), {"train": 1}, make_schema("cat"), 2, str(tmp_path / "spool"))
     images = [LabeledImage(key, key, "cat", None) for key in ("cat/1.jpg", "cat/bad.jpg")]
     batch = ask(pool, read_batch, share(read_context), pack_images(images))
     assert batch.statistics.num_examples == len(batch.dead_letters) == 1

@@ -14,8 +14,9 @@ from tf_input.dataset_format import Feature, Manifest, ShardInfo
 def manifest() -> Manifest:
     kinds = {"height": "integer", "image": "image", "key": "text", "label": "class_label"}
     shards = (ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a"), ShardInfo("b", 2, 20, 2, "b"))
-    schema = tuple(Feature(name, kind) for name, kind in kinds.items())
-    return Manifest("x", 0, schema, ("ant", "<b>bee</b>"), {"train": shards}, 6, 1)
+    names = {"label": ("ant", "<b>bee</b>")}
+    schema = tuple(Feature(name, kind, (), names.get(name, ())) for name, kind in kinds.items())
+    return Manifest("x", 0, schema, {"train": shards}, 6, 1)
 
 
 def test_schema_pbtxt_is_a_schema_of_tensorflow_metadata(manifest):
@@ -43,7 +44,7 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
     from tf_input.dataset_format import FEATURE_KINDS
 
     for kind in FEATURE_KINDS:
-        one = Manifest("x", 0, (Feature("f", kind),), ("a",), {}, 0, 0)
+        one = Manifest("x", 0, (Feature("f", kind),), {}, 0, 0)
         assert "pythonClassName" in metadata.features(one)["featuresDict"]["features"]["f"], kind
 
 

@@ -109,8 +109,8 @@ def test_promise_1_another_seed_gives_another_permutation_of_the_same_examples(s
 
 
 def test_promise_2_the_same_bytes_whatever_the_listing_order(source, prepared, tmp_path, monkeypatch):
-    listed = ImageFolder.__iter__
-    monkeypatch.setattr(ImageFolder, "__iter__", lambda self: iter(list(listed(self))[::-1]))
+    listed = ImageFolder.list
+    monkeypatch.setattr(ImageFolder, "list", lambda self, part: iter(list(listed(self, part))[::-1]))
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
@@ -292,7 +292,7 @@ def test_promise_4_a_file_that_changes_between_its_check_and_its_write_fails_the
 
     monkeypatch.setattr(pipeline, "plan_num_shards", change_then_plan)
     monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
-    monkeypatch.setattr("beam_pipelines.read_images.SPOOL_BELOW_BYTES", 0)
+    monkeypatch.setattr("beam_pipelines.input_reader.SPOOL_BELOW_BYTES", 0)
     assert prepare(tmp_path / "in", tmp_path / "out") == 1
     message = capsys.readouterr().err
     assert "bee/007.jpg changed between its check and its write" in message and "Traceback" not in message

@@ -12,15 +12,17 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from beam_pipelines import files, read_images
+from beam_pipelines import files, input_reader
 from beam_pipelines.files import MAX_FILE_BYTES
 from beam_pipelines.images import check_image
 from beam_pipelines.light_processes import share
 from beam_pipelines.ranks import shuffle_orders
-from beam_pipelines.read_images import SPOOL_BELOW_BYTES, ReadBatch, ReadContext, read_batch
+from beam_pipelines.input_reader import SPOOL_BELOW_BYTES, ReadContext
+from beam_pipelines.read_images import ReadBatch, read_batch
 from beam_pipelines.references import LabeledImage, References, pack_images
 from beam_pipelines.spool import SpoolReader
 from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, PixelSums, merge_statistics
+from listings import make_schema
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 
 LABELS = ("bird", "cat", "dog")
@@ -38,7 +40,7 @@ class Folder:
             "seed": 7,
             "splits": ("train",),
             "fractions": {"train": Fraction(1)},
-            "label_names": LABELS,
+            "schema": make_schema(*LABELS),
             "num_inputs": len(contents),
             "spool_directory": str(self.spool),
         }
@@ -228,7 +230,7 @@ def test_a_bug_is_not_taken_for_a_bad_input(tmp_path, monkeypatch):
     def fail(*args: Any, **options: Any) -> None:
         raise TypeError("a bug")
 
-    monkeypatch.setattr(read_images, "check_image", fail)
+    monkeypatch.setattr(input_reader, "check_image", fail)
     with pytest.raises(TypeError, match="a bug"):
         Folder(tmp_path, GOOD).read()
 

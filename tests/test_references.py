@@ -93,7 +93,7 @@ def test_the_same_references_pack_to_the_same_bytes():
     assert make_references(500).pack() == make_references(500).pack()
 
 
-LISTED = st.builds(LabeledImage, NAMES, NAMES, NAMES, st.one_of(st.none(), NAMES))
+LISTED = st.builds(LabeledImage, NAMES, NAMES, NAMES, st.one_of(st.none(), NAMES), raw=st.none(), values=st.none())
 
 
 @given(st.lists(LISTED, min_size=1, max_size=30))

@@ -16,7 +16,10 @@ from made_images import noise
 COUNTS = st.integers(0, 2**40)
 THREE = st.tuples(COUNTS, COUNTS, COUNTS)
 PIXEL_SUMS = st.builds(PixelSums, COUNTS, COUNTS, THREE, THREE)
-SPLITS = st.builds(SplitStatistics, COUNTS, st.dictionaries(st.integers(0, 3), st.integers(1, 9)).map(Counter), PIXEL_SUMS)
+LABEL_COUNTS = st.dictionaries(st.sampled_from(["weather", "ground"]), st.dictionaries(st.integers(0, 3), st.integers(1, 9)).map(Counter))
+SPLITS = st.builds(
+    SplitStatistics, COUNTS, COUNTS, st.dictionaries(st.integers(0, 3), st.integers(1, 9)).map(Counter), PIXEL_SUMS, LABEL_COUNTS
+)
 LETTERS = st.builds(DeadLetter, st.text("abc", max_size=2), st.just("read"), st.just("unreadable"), st.text("xy", max_size=1))
 
 
@@ -43,6 +46,10 @@ STATISTICS = st.builds(
     RANGES,
     RANGES,
     st.lists(LETTERS, max_size=7).map(count_letters),
+    RANGES,
+    RANGES,
+    COUNTS,
+    COUNTS,
 )
 
 
@@ -69,8 +76,8 @@ def test_merging_leaves_its_parts_as_they_were(parts):
 
 
 def test_merging_adds_up():
-    first = ImageStatistics({0: SplitStatistics(10, Counter({1: 2})), 1: SplitStatistics(1, Counter({0: 1}))}, Counter(png=3))
-    second = ImageStatistics({0: SplitStatistics(5, Counter({1: 1, 2: 1}))}, Counter(jpeg=2), Counter(cmyk=1))
+    first = ImageStatistics({0: SplitStatistics(2, 10, Counter({1: 2})), 1: SplitStatistics(1, 1, Counter({0: 1}))}, Counter(png=3))
+    second = ImageStatistics({0: SplitStatistics(2, 5, Counter({1: 1, 2: 1}))}, Counter(jpeg=2), Counter(cmyk=1))
     merged = merge_statistics([first, second])
     assert merged.num_examples == 5
     assert merged.splits[0].num_bytes == 15

@@ -28,12 +28,21 @@ DEAD_LETTERS = "dead_letters.jsonl"
 IMAGE = "image"
 LABEL = "label"
 
+NO_LABEL = -1
+WEIGHT = "weight"
+MASK = "mask"
+OBJECTS = "objects"  # what stands before the "/" in the names of features that have one value for each object in an image
+
 # kind of a feature -> how it is stored in a tf.train.Example
 FEATURE_KINDS: Mapping[str, str] = {
-    "image": "bytes",  # an encoded JPEG or PNG
+    "image": "bytes",  # an encoded JPEG or PNG (or WebP, where it was asked for)
+    "pixels": "bytes",  # an image without a format: uint8 of the feature's shape, row by row
+    "mask": "bytes",  # a PNG with one channel of 8 or 16 bits: the class of each pixel of the image
     "text": "bytes",  # UTF-8
-    "class_label": "int64",  # a position in the manifest's label names
+    "class_label": "int64",  # a position in the feature's label names
     "integer": "int64",
+    "float": "float",
+    "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
 }
 
 
@@ -48,7 +57,7 @@ def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
 
 def label_file_name(feature: str) -> str:
     """The file with one class name a line, under the name that TensorFlow Datasets looks for."""
-    return f"{feature}.labels.txt"
+    return f"{feature.replace('/', '-')}.labels.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,14 +67,42 @@ class Feature:
     Attributes:
         name: The key in a `tf.train.Example`.
         kind: One of `FEATURE_KINDS`.
+        shape: Of one example's values; empty: one value. None for a first dimension that differs from example to example.
+        label_names: Of a class label: its class names; a label is a position in them.
     """
 
     name: str
     kind: str
+    shape: tuple[int | None, ...] = ()
+    label_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
             raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; known are {', '.join(FEATURE_KINDS)}")
+        if None in self.shape[1:]:
+            raise ValueError(f"feature {self.name!r} has shape {self.shape}; only the first dimension may be unknown")
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether examples differ in how many values they have."""
+        return self.shape[:1] == (None,)
+
+    def to_json(self) -> dict[str, Any]:
+        """Without what is empty, and without the names of `label`, which the manifest has at its top."""
+        fields: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.shape:
+            fields["shape"] = list(self.shape)
+        if self.label_names and self.name != LABEL:
+            fields["label_names"] = list(self.label_names)
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any], label_names: tuple[str, ...]) -> "Feature":
+        """Args:
+        label_names: Those of the feature `label`.
+        """
+        names = label_names if fields["name"] == LABEL else fields.get("label_names", ())
+        return cls(**{**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +132,7 @@ class Manifest:
         name: Name of the data set; shards begin with it.
         seed: The key of the global shuffle.
         schema: The features of an example, by name in ascending order.
-        label_names: Class names; a label is a position in it.
+        targets: What a model is to predict: names of features, and `objects` for all that begin with `objects/`.
         splits: Split name -> its shards, in order.
         num_inputs: Inputs that the source listed.
         num_dead_letters: Inputs that were refused; the rest are the examples.
@@ -104,20 +141,36 @@ class Manifest:
     name: str
     seed: int
     schema: tuple[Feature, ...]
-    label_names: tuple[str, ...]
     splits: Mapping[str, tuple[ShardInfo, ...]]
     num_inputs: int
     num_dead_letters: int
+    targets: tuple[str, ...] = (LABEL,)
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The schema, by name."""
+        return {feature.name: feature for feature in self.schema}
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects' labels; empty where there are none."""
+        features = self.features
+        found = features.get(LABEL) or features.get(f"{OBJECTS}/{LABEL}")
+        return found.label_names if found else ()
 
     def num_examples(self, split: str) -> int:
         return sum(shard.num_examples for shard in self.splits[split])
 
     def to_json(self) -> str:
-        fields = dataclasses.asdict(self)
+        fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [one.to_json() for one in self.schema]}
+        if self.targets != (LABEL,):
+            fields["targets"] = list(self.targets)
+        fields["label_names"] = list(self.features[LABEL].label_names) if LABEL in self.features else []
         fields["splits"] = {
             split: {"num_examples": self.num_examples(split), "shards": [dataclasses.asdict(s) for s in shards]}
             for split, shards in self.splits.items()
         }
+        fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields})
 
     @classmethod
@@ -133,8 +186,9 @@ class Manifest:
         version = fields.pop("format_version")
         if version != FORMAT_VERSION:
             raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
-        fields["schema"] = tuple(Feature(**feature) for feature in fields["schema"])
-        fields["label_names"] = tuple(fields["label_names"])
+        label_names = tuple(fields.pop("label_names"))
+        fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
+        fields["targets"] = tuple(fields.get("targets", (LABEL,)))
         fields["splits"] = {
             split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
@@ -187,7 +241,7 @@ class IndexRow(NamedTuple):
         record_offset: Position of the record's length field in the shard.
         image_offset: Position of the encoded image's first byte in the shard.
         image_length: Its length in bytes.
-        label: The example's label.
+        label: The example's label; `NO_LABEL` where it has not one class.
     """
 
     record_offset: int

@@ -10,6 +10,7 @@
 | a folder whose name is not UTF-8, or not on one line | the run is refused |
 | a link to a file in the folder | like the file; it keeps its own key |
 | a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
+| with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
 | any other extension, an image beside the class folders | the run is refused |
 """
@@ -18,7 +19,7 @@ import fnmatch
 import glob
 import os
 import unicodedata
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
@@ -26,6 +27,7 @@ from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import LABEL, Feature
 
 _SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
 
@@ -43,24 +45,35 @@ class ImageFolder:
     Args:
         config: Where it lies, and what is in it.
         with_sizes: Each file's size is wanted too, at the cost of a look at it.
-
-    Attributes:
-        root: The folder, links resolved.
-        labels: Class names, collected while iterating.
-        num_ignored: Files that are no inputs, counted while iterating.
+        spool_directory: Not needed: files are read where they lie.
     """
 
-    def __init__(self, config: PrepareConfig, with_sizes: bool = False) -> None:
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        self.has_labels = config.source.labels is None
+        self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
+        self.targets = (LABEL,) if self.has_labels else ()
         self.labels: set[str] = set()
         self.num_ignored = 0
-        self.root = os.path.realpath(config.input)
+        self.root = self._find_root(config.input)
         self._ignore = config.ignore
         self._split_folders = config.split_folders
         self._has_splits = config.splits is not None
         self._with_sizes = with_sizes
         self._empty: dict[str, str] = {}
 
-    def __iter__(self) -> Iterator[LabeledImage | DeadLetter]:
+    def _find_root(self, path: str) -> str:
+        if not os.path.isdir(path):
+            raise UserError(f"--input={path}: is not a folder; expected class folders with images")
+        return os.path.realpath(path)
+
+    def parts(self) -> Sequence[str]:
+        return [""]
+
+    def label_names(self) -> dict[str, set[str]]:
+        """Those of classes too of which no image can be listed."""
+        return {LABEL: self.labels} if self.has_labels else {}
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         """Lists the inputs, in whatever order the file system has them.
 
         Raises:
@@ -70,8 +83,9 @@ class ImageFolder:
         without_images = sorted(label for label in self._empty if label not in self.labels)
         if not self.labels:
             extensions = ", ".join(IMAGE_EXTENSIONS)
-            raise UserError(f"--input={self.root}: no image in it; expected files named {extensions} in class folders")
-        if without_images:
+            where = " in class folders" if self.has_labels else ""
+            raise UserError(f"--input={self.root}: no image in it; expected files named {extensions}{where}")
+        if without_images and self.has_labels:
             label = without_images[0]
             raise UserError(f"class {label!r} has no readable image: its folder {self._empty[label]!r} has none")
 
@@ -79,9 +93,12 @@ class ImageFolder:
         for folder in self._top_folders():
             yield from self._list(folder)
 
-    def _top_folders(self) -> list[_Folder]:
+    def _top_folders(self) -> Sequence[_Folder]:
         """The class folders, or those within the split folders."""
-        names = self._folders_only(_Folder(self.root, "", None, ""))
+        top = _Folder(self.root, "", None, "")
+        if not self.has_labels:
+            return self._folders_without_labels(top)
+        names = self._folders_only(top)
         if not self._uses_split_folders(names):
             return [self._below(_Folder(self.root, "", None, ""), name) for name in names]
         folders = []
@@ -92,6 +109,14 @@ class ImageFolder:
             folders += [self._below(parent, child) for child in self._folders_only(parent)]
         return folders
 
+    def _folders_without_labels(self, top: _Folder) -> Sequence[_Folder]:
+        with self._scan(top) as entries:
+            kept = [entry for entry in entries if not self._is_ignored(entry.name, entry.name)]
+        names = sorted(entry.name for entry in kept if entry.is_dir())
+        if len(names) < len(kept) or not self._uses_split_folders(names):
+            return [top]
+        return [_Folder(os.path.join(self.root, name), f"{name}/", self._split_name(name), "") for name in names]
+
     def _split_name(self, folder: str) -> str:
         split = SPLIT_FOLDERS.get(folder.lower(), folder)
         if not NAME_PATTERN.fullmatch(split):
@@ -100,7 +125,7 @@ class ImageFolder:
             )
         return split
 
-    def _uses_split_folders(self, names: list[str]) -> bool:
+    def _uses_split_folders(self, names: Sequence[str]) -> bool:
         if self._split_folders is not None:
             return self._split_folders
         splits = [name for name in names if name.lower() in SPLIT_FOLDERS]
@@ -117,7 +142,7 @@ class ImageFolder:
             )
         return bool(splits)
 
-    def _folders_only(self, parent: _Folder) -> list[str]:
+    def _folders_only(self, parent: _Folder) -> Sequence[str]:
         """Names of the folders in a folder that must hold nothing else."""
         names = []
         with self._scan(parent) as entries:
@@ -143,8 +168,9 @@ class ImageFolder:
         if os.path.islink(folder.path):
             yield DeadLetter(printable(folder.relative), "list", "symlink", "a link to a folder, which is not followed")
             return
-        check_label(folder.label, folder.relative)
-        label = nfc(folder.label)
+        if self.has_labels:
+            check_label(folder.label, folder.relative)
+        label = nfc(folder.label) if self.has_labels else ""
         num_files, has_folders = 0, False
         with self._scan(folder) as entries:
             for entry in entries:

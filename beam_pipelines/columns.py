@@ -1,0 +1,226 @@
+"""Columns of a table, or fields of a record, and the features that they become. Plain.
+
+A column is named on the command line as `NAMES[:KIND]`, such as `weather`, `age:float` or `cat,dog,bird:multi_label`:
+
+    kind          a cell                                                      the feature
+    class         a class name, or an integer                                 class_label
+    multi_label   a list, or names with "|" between them; of several columns:  class_label, any number of them
+                  0 or 1 in each, and the columns' names are the classes
+    float         a number; of several columns: one in each                   float
+    float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
+    integer       an integer                                                  integer
+    text          anything                                                    text
+    mask          the path of a mask                                          mask
+    array         the path of a `.npy` file                                   float, of the first file's shape
+    array[H,W,C]  likewise                                                    float, of that shape
+"""
+
+import dataclasses
+import re
+from typing import Any, Callable, Collection, Mapping, Sequence
+
+from beam_pipelines.annotations import BadAnnotationError, array_shape
+from beam_pipelines.cells import (
+    BadCellError,
+    class_name,
+    in_column,
+    known,
+    read_class,
+    read_classes,
+    read_flag,
+    read_float,
+    read_floats,
+    read_integer,
+    read_path,
+    read_text,
+)
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at
+from beam_pipelines.references import FilePart
+from beam_pipelines.sources.roots import Root
+from tf_input.dataset_format import LABEL, MASK, Feature
+
+KINDS = ("class", "multi_label", "float", "integer", "text", "mask", "array")
+
+_COLUMN = re.compile(r"(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One feature and where a source has it.
+
+    Attributes:
+        name: Of the feature.
+        names: Of the columns that it is made of.
+        kind: One of `KINDS`.
+        shape: Of a value; empty: one value, or, of an array, what the first has.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    kind: str = "class"
+    shape: tuple[int, ...] = ()
+
+    def feature(self) -> Feature:
+        """Its class names are not known yet."""
+        match self.kind:
+            case "class":
+                return Feature(self.name, "class_label")
+            case "multi_label":
+                return Feature(self.name, "class_label", (None,))
+            case "float":
+                return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
+            case "array":
+                return Feature(self.name, "float", self.shape)
+        return Feature(self.name, self.kind)
+
+
+def parse_column(option: str, text: str, default_kind: str) -> Column:
+    """`NAMES[:KIND]`; the feature has the column's name.
+
+    Raises:
+        UserError: It is not of that form.
+    """
+    match = _COLUMN.fullmatch(text.strip())
+    names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
+    kind = match and (match["kind"] or default_kind)
+    if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
+        raise UserError(f"{option}={text}: expected COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
+    if len(names) > 1 and kind not in ("multi_label", "float"):
+        raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns")
+    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
+    if shape and (kind not in ("float", "array") or 0 in shape or (kind == "float" and len(shape + names) > 2)):
+        raise UserError(f"{option}={text}: expected a shape of one dimension for a float, or of any for an array")
+    return Column(names[0] if len(names) == 1 else "_".join(names)[:64], names, kind, shape)
+
+
+def parse_labels(texts: list[str]) -> tuple[Column, ...]:
+    """The values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names."""
+    if "none" in texts:
+        if len(texts) > 1:
+            raise UserError("--label=none goes with no other label")
+        return ()
+    columns = tuple(parse_column("--label", text, "class") for text in texts)
+    if len(columns) == 1:
+        name = MASK if columns[0].kind == "mask" else LABEL
+        return (dataclasses.replace(columns[0], name=name),)
+    return columns
+
+
+class ColumnReader:
+    """Reads the values of an example from the cells of a row.
+
+    What may be in a cell: see `cells`.
+
+    Args:
+        labels: What a model is to predict.
+        features: What else is kept.
+        root: Where the files lie that cells name.
+        label_names: The class names that a label may have; empty: any. Where they are a tuple, and none of them is a
+            number, a label n means the n-th of them, from 0.
+
+    Attributes:
+        features: What the columns become; class names are not known yet.
+        targets: Names of those that are labels.
+        column_names: All columns that are needed, each once.
+
+    Raises:
+        UserError: Two features have one name, or a column of a multi_label is no class name.
+    """
+
+    def __init__(
+        self, labels: Sequence[Column], features: Sequence[Column], root: Root, label_names: Collection[str] = ()
+    ) -> None:
+        columns = (*labels, *features)
+        names = [column.name for column in columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"--feature={name}: another label or feature has that name already")
+        self.features = tuple(column.feature() for column in columns)
+        self.targets = tuple(column.name for column in labels)
+        self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))
+        readers = {
+            column.name: _make_reader(column, root, label_names if column in labels else ()) for column in columns
+        }
+        is_single_class = any(column.name == LABEL and column.kind == "class" for column in columns)
+        self._read_label = readers.pop(LABEL) if is_single_class else None
+        self._readers = tuple(readers.items())
+
+    def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them.
+
+        Raises:
+            BadCellError: A cell is not what its column's kind expects.
+        """
+        label = self._read_label(row) if self._read_label else ""
+        return label, {name: read(row) for name, read in self._readers} if self._readers else None
+
+
+def _make_reader(column: Column, root: Root, label_names: Collection[str]) -> Callable[[Mapping[str, Any]], Any]:
+    if len(column.names) == 1:
+        return _reader_of_one(column.names[0], _converter(column, root, label_names))
+    if column.kind == "float":
+        numbers = [_reader_of_one(name, read_float) for name in column.names]
+        return lambda row: tuple([read(row) for read in numbers])
+    for name in column.names:
+        _check_class_column(name, label_names)
+    flags = [(name, _reader_of_one(name, read_flag)) for name in sorted(column.names)]
+    return lambda row: tuple([name for name, read in flags if read(row)])
+
+
+def _check_class_column(name: str, label_names: Collection[str]) -> None:
+    try:
+        known(class_name(name), label_names)
+    except BadCellError as error:
+        raise UserError(f"--label={name}:multi_label: as a class name it {error}") from None
+
+
+def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: in_column(name, convert, row.get(name))
+
+
+def _converter(column: Column, root: Root, label_names: Collection[str]) -> Callable[[Any], Any]:
+    match column.kind:
+        case "class":
+            return (lambda cell: known(read_class(cell), label_names)) if label_names else read_class
+        case "multi_label":
+            return lambda cell: read_classes(cell, label_names)
+        case "float":
+            return (lambda cell: read_floats(cell, column.shape[0])) if column.shape else read_float
+        case "integer":
+            return read_integer
+        case "text":
+            return read_text
+    return lambda cell: FilePart(read_path(cell, root))
+
+
+# As much as the header of a `.npy` file ever takes.
+_HEADER_BYTES = 1 << 16
+
+
+def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
+    """The columns, with the shape of the first row's file where an array's shape is not stated.
+
+    Raises:
+        UserError: There is no such file, or it is no array.
+    """
+    return tuple(
+        dataclasses.replace(column, shape=_probe_shape(column, first_row, root))
+        if column.kind == "array" and not column.shape
+        else column
+        for column in columns
+    )
+
+
+def _probe_shape(column: Column, row: Mapping[str, Any], root: Root) -> tuple[int, ...]:
+    try:
+        path = f"{root.path}/{read_path(row.get(column.names[0]), root)}"
+        return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
+    except BadCellError as error:
+        problem = str(error)
+    except (OSError, BadAnnotationError) as error:
+        problem = f"names {printable(path)}: {getattr(error, 'strerror', None) or error}"
+    name = printable(column.names[0])
+    raise UserError(
+        f"column {name!r} of the first row {problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]"
+    )

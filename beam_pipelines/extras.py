@@ -1,0 +1,123 @@
+"""The features of an example for which its reference has no column, encoded once its image is known. Plain.
+
+They wait in the spool: boxes, masks, arrays and texts of any size then cost the shuffle as little as an example without them.
+"""
+
+import functools
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.annotations import BadAnnotationError, Objects, Regions, place_objects, read_array
+from beam_pipelines.examples import encode_extras, extra_features
+from beam_pipelines.files import Files
+from beam_pipelines.class_masks import draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.references import WHOLE_FILE, FilePart
+from beam_pipelines.resize import Geometry
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+
+
+# Only an array of one dimension then comes here, and follows nothing.
+_NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
+
+
+class Extras(NamedTuple):
+    """What becomes of one example's values.
+
+    Attributes:
+        entries: As `examples.encode_extras` gives them.
+        labels: Feature with class names -> the example's labels.
+        mask_values: The smallest and the largest value of the mask, if there is one.
+        mask_bits: Of a pixel of the mask, 8 or 16; 0 where there is none.
+        num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
+        num_clipped_boxes: Boxes of which a part was outside.
+    """
+
+    entries: bytes
+    labels: dict[str, list[int]]
+    mask_values: tuple[int, int] | None = None
+    mask_bits: int = 0
+    num_dropped_boxes: int = 0
+    num_clipped_boxes: int = 0
+
+
+class ExtrasEncoder:
+    """Encodes the extra features of a schema.
+
+    Args:
+        schema: Of the data set.
+        root: The source's root.
+        bad_boxes: One of `config.BAD_BOXES`.
+    """
+
+    def __init__(self, schema: Sequence[Feature], root: str, bad_boxes: str) -> None:
+        self.features = extra_features(schema)
+        self._root = root
+        self._bad_boxes = bad_boxes
+        self._by_name = {feature.name: feature for feature in self.features}
+        self._positions = {
+            feature.name: {name: position for position, name in enumerate(feature.label_names)}
+            for feature in self.features
+            if feature.kind == "class_label"
+        }
+
+    def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files) -> Extras:
+        """Encodes one example's values.
+
+        Args:
+            values: As `sources` describes them.
+            geometry: Of the image, for what follows it; None where it was not looked into.
+            files: Where masks and arrays lie.
+
+        Raises:
+            BadAnnotationError: One of them does not fit.
+            OSError: A file could not be read.
+        """
+        encoded: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
+        for name, value in values.items():
+            if name == OBJECTS:
+                self._place_objects(value, geometry, encoded, facts)
+            elif name == MASK and self._by_name[name].kind == "mask":
+                mask = self._make_mask(value, geometry, files)
+                encoded[name] = encode_mask(mask)
+                facts |= {"mask_values": (int(mask.min()), int(mask.max())), "mask_bits": 8 * mask.itemsize}
+            else:
+                encoded[name] = self._convert(self._by_name[name], value, geometry, files)
+        labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
+        return Extras(encode_extras(self.features, encoded), labels, **facts)
+
+    def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files) -> Any:
+        if feature.kind == "class_label":
+            positions = self._positions[feature.name]
+            return sorted(positions[name] for name in value) if feature.shape else positions[value]
+        if feature.kind == "text":
+            return value.encode()
+        if isinstance(value, FilePart):
+            return read_array(self._read(value, files), feature.shape, geometry or _NOT_LOOKED_INTO)
+        return value
+
+    def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
+        placed = place_objects(value, geometry, self._bad_boxes)
+        label = f"{OBJECTS}/{LABEL}"
+        encoded[f"{OBJECTS}/bbox"] = placed.boxes
+        encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
+        for flag, numbers in value.flags.items():
+            encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
+        facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+
+    def _make_mask(self, value: FilePart | Regions, geometry: Geometry, files: Files) -> np.ndarray:
+        if isinstance(value, Regions):
+            mask = draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+        else:
+            mask = read_mask(self._read(value, files))
+        return place_mask(mask, geometry)
+
+    def _read(self, part: FilePart, files: Files) -> bytes:
+        path = f"{self._root}/{part.path}"
+        if part.offset == WHOLE_FILE:
+            return files.read(path)
+        data = files.read_range(path, part.offset, part.num_bytes)
+        if len(data) != part.num_bytes:
+            raise BadAnnotationError("truncated", f"{part.path}: {len(data)} bytes at {part.offset}; expected {part.num_bytes}")
+        return data

@@ -1,0 +1,191 @@
+"""What becomes known while inputs are listed, part by part, and the data set's schema that follows from it. Plain."""
+
+import dataclasses
+import re
+from typing import Collection, Iterator
+
+from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.errors import UserError
+from beam_pipelines.references import LabeledImage, RawImage
+from beam_pipelines.sources import Listing, Source
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+
+OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
+_INTEGER = re.compile("0|[1-9][0-9]{0,4}")
+
+
+@dataclasses.dataclass
+class ListedPart:
+    """What was found in one part of a source, or in several.
+
+    Attributes:
+        num_images: Inputs that were listed.
+        num_bytes: Of them, as far as it is known.
+        num_ignored: Files that are no inputs.
+        dead_letters: Inputs that were refused.
+        splits: Splits that the source puts images in; None for those that it leaves open.
+        labels: Feature -> class names that an image has.
+        known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
+        raws: Layouts of images without a format; None for those with one.
+    """
+
+    num_images: int = 0
+    num_bytes: int = 0
+    num_ignored: int = 0
+    dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    splits: set[str | None] = dataclasses.field(default_factory=set)
+    labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    raws: set[RawImage | None] = dataclasses.field(default_factory=set)
+
+    def merge(self, other: "ListedPart") -> None:
+        self.num_images += other.num_images
+        self.num_bytes += other.num_bytes
+        self.num_ignored += other.num_ignored
+        self.dead_letters.merge(other.dead_letters)
+        self.splits |= other.splits
+        self.raws |= other.raws
+        for feature, names in other.labels.items():
+            self.labels.setdefault(feature, set()).update(names)
+        for feature, names in other.known_labels.items():
+            mine = self.known_labels.get(feature, names)
+            self.known_labels[feature] = mine if mine == names else {*mine, *names}
+
+    @property
+    def num_inputs(self) -> int:
+        return self.num_images + self.dead_letters.num
+
+
+def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledImage | DeadLetter]:
+    """The inputs of one part, while `found` learns of them."""
+    collect = _label_collectors(source)
+    for feature, _ in collect:
+        found.labels.setdefault(feature, set())
+    for listed in source.list(part):
+        if isinstance(listed, DeadLetter):
+            found.dead_letters.add([listed])
+        else:
+            found.num_images += 1
+            found.num_bytes += listed.num_bytes
+            found.splits.add(listed.split)
+            found.raws.add(listed.raw)
+            for feature, names in collect:
+                found.labels[feature].update(names(listed))
+        yield listed
+    found.num_ignored += source.num_ignored
+    found.known_labels = dict(source.label_names())
+
+
+def _label_collectors(source: Source) -> list:
+    """(feature, function from an image to its class names of it) for each feature that has any."""
+    collectors = []
+    for feature in source.features:
+        if feature.kind != "class_label":
+            continue
+        if feature.name == LABEL and not feature.shape:
+            collectors.append((LABEL, lambda image: (image.label,)))
+        elif feature.name == OBJECT_LABEL:
+            collectors.append((OBJECT_LABEL, lambda image: image.values[OBJECTS].labels))
+        elif feature.shape:
+            collectors.append((feature.name, lambda image, name=feature.name: image.values[name]))
+        else:
+            collectors.append((feature.name, lambda image, name=feature.name: (image.values[name],)))
+    return collectors
+
+
+def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Listing:
+    """Once all parts are listed.
+
+    Raises:
+        UserError: What was found makes no data set.
+    """
+    if not found.num_images:
+        refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
+        raise UserError(f"--input={config.input}: no readable image in it{refused}")
+    is_given = found.splits != {None}
+    if is_given and None in found.splits:
+        raise UserError(f"--input={config.input}: some inputs name their split and others do not; expected all, or none")
+    if is_given and config.splits is not None:
+        names = ", ".join(sorted(found.splits))
+        raise UserError(f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits")
+    fractions = None if is_given else config.splits or DEFAULT_SPLITS
+    return Listing(
+        source=config.source.kind,
+        root=source.root,
+        schema=_make_schema(config, source, found),
+        targets=source.targets,
+        listed_labels=frozenset(found.labels.get(LABEL, ())).union(found.known_labels.get(LABEL, ()) if _is_folder(config) else ()),
+        splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
+        fractions=fractions,
+        num_inputs=found.num_inputs,
+        num_bytes=found.num_bytes,
+        num_ignored=found.num_ignored,
+        dead_letters=found.dead_letters,
+    )
+
+
+def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tuple[Feature, ...]:
+    features = [_image_feature(config, found), Feature("key", "text")]
+    if config.check != "none":  # else nothing is known of an image's size
+        features += [Feature("height", "integer"), Feature("width", "integer")]
+    _check_follows(config, source, found)
+    for feature in source.features:
+        if feature.kind == "class_label":
+            feature = dataclasses.replace(feature, label_names=_label_names(config, feature.name, found))
+        features.append(feature)
+    return tuple(sorted(features, key=lambda feature: feature.name))
+
+
+def _check_follows(config: PrepareConfig, source: Source, found: ListedPart) -> None:
+    """Without a look at an image nothing can follow it, and nothing can be made of it."""
+    if config.check != "none":
+        return
+    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind == "float" and len(f.shape) > 1)]
+    if following:
+        raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
+    if not config.images.is_kept or found.raws != {None}:
+        raise UserError("--check=none: images that are to be encoded anew have to be looked into; expected header, or more")
+
+
+def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
+    if config.images.encoding == "file":
+        return Feature(IMAGE, "image")
+    sizes = {raw and (raw.height, raw.width) for raw in found.raws}
+    exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
+    if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
+        raise UserError("--image_encoding=raw: expected images of one size: give it, as in --image_size=exact=32x32")
+    height, width = exact[1:] if exact else next(iter(sizes))
+    channels = {raw.num_channels if raw else 3 for raw in found.raws}
+    if len(channels) > 1:
+        raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
+    return Feature(IMAGE, "pixels", (height, width, channels.pop()))
+
+
+def _label_names(config: PrepareConfig, name: str, found: ListedPart) -> tuple[str, ...]:
+    """A feature's class names, in order.
+
+    Names that are all integers mean themselves: label 7 stays 7, whether the classes between have an example or not. (A class folder's
+    name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
+    """
+    known, names = found.known_labels.get(name, ()), found.labels[name]
+    if config.source.label_names and name in (LABEL, OBJECT_LABEL):
+        known = config.source.label_names
+    if isinstance(known, tuple) and known and not names <= set(known):
+        other = min(names - set(known))
+        raise UserError(f"{name}: class {other!r} is none of those that were given: {', '.join(known[:5])}, …")
+    if isinstance(known, tuple) and known:
+        return known
+    names = {*names, *known}
+    if names and not _is_folder(config) and all(map(_INTEGER.fullmatch, names)):
+        return tuple(map(str, range(max(map(int, names)) + 1)))
+    return tuple(sorted(names))
+
+
+def _is_folder(config: PrepareConfig) -> bool:
+    return config.source.kind == "image_folder"
+
+
+def _split_order(split: str) -> tuple[int, str]:
+    known = ("train", "validation", "test")
+    return (known.index(split) if split in known else len(known), split)

@@ -1,0 +1,240 @@
+"""Source `coco`: boxes, and masks where they are asked for, as the JSON of COCO's instances has them.
+
+| what is found | what becomes of it |
+| --- | --- |
+| one JSON file | a data set; of `instances_NAME.json` images lie in `NAME/` or `images/NAME/`, else in `images/` or beside |
+| the same in a folder `annotations` | likewise, from the folder around it |
+| `--image_root` | the folder that file names are relative to, of one JSON file |
+| `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
+| `train/_annotations.coco.json` and others | splits; images lie beside |
+| an entry of `images` | an example; its key is the file's path; its boxes are in the order of the file, and may be none |
+| two entries with one id, one that has no id or file name, or a size that is no number of pixels | dead letter |
+| an annotation of an unknown category, or without a box of four numbers | dead letter: its image |
+| annotations of an image that there is not | dead letter, one for that image: `FILE#/annotations/POSITION` |
+| two categories of one name or one id, JSON that is none | the run is refused |
+| an image that no entry names | nothing: folders are not listed |
+
+With `--masks` the outlines become a mask: a class's value is its position among the class names plus 1, and small regions lie
+over large ones.
+
+Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. An image takes about 300 bytes
+besides. Half of COCO's `train2017` (59,000 images, 430,000 annotations) takes 70 MB; outlines take what they take in the file.
+"""
+
+import itertools
+import json
+import os
+import posixpath
+import re
+from typing import Any, Iterator, NamedTuple
+
+from beam_pipelines.annotations import Objects, Regions
+from beam_pipelines.cells import BadCellError, known, read_path
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.annotated.coco_annotations import BadEntryError, ImageObjects
+from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
+from beam_pipelines.sources.file_listing import FileListing, join, matches
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import name_splits, refuse_options
+from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import MASK, OBJECTS, Feature
+
+_ROBOFLOW = "_annotations.coco.json"
+_INSTANCES = re.compile(r"instances_(?P<name>(?P<split>.+?)_?[0-9]*)\.json")
+_ANNOTATIONS = "annotations"
+_NUM_PROBED = 5
+
+
+class _Part(NamedTuple):
+    path: str  # of the JSON file, whole
+    split: str | None
+
+
+class Coco:
+    """The images of one or several JSON files, with their objects.
+
+    Args:
+        config: Where they lie, and what is in them.
+        with_sizes: Each image's size is wanted too, at the cost of a look at it.
+        spool_directory: Not needed: files are read where they lie.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        refuse_options(source, ("labels", "label_names", "bad_boxes", "has_masks", "image_root"))
+        if source.labels:
+            raise UserError(
+                "--label: a source of kind coco has boxes, and no columns; expected --label=none, or no --label"
+            )
+        if source.has_masks and source.labels is not None:
+            raise UserError("--masks and --label=none exclude each other")
+        self._is_file = config.input.lower().endswith(".json")
+        if source.image_root and not self._is_file:
+            raise UserError(
+                f"--image_root={source.image_root} goes with one JSON file; --input={config.input} is a folder"
+            )
+        has_objects = source.labels is None
+        masks = (Feature(MASK, "mask"),) if source.has_masks else ()
+        self.features = (*_FEATURES, *masks) if has_objects else ()
+        self.targets = (OBJECTS, *(feature.name for feature in masks)) if has_objects else ()
+        self.num_ignored = 0
+        self._root = Root(source.image_root or (_folder_of(config.input) if self._is_file else config.input))
+        self.root = self._root.path
+        self._config = config
+        self._with_sizes = with_sizes
+        self._category_names: tuple[str, ...] = ()
+
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """The categories of the part that was listed, in the order of their ids."""
+        return {_LABEL: self._config.source.label_names or self._category_names} if self.features else {}
+
+    def parts(self) -> list[str]:
+        """JSON: a file each, and its split.
+
+        Raises:
+            UserError: There is none, or some of them are splits and others are not.
+        """
+        if self._is_file:
+            return [json.dumps(_Part(_absolute(self._config.input), None))]
+        names = self._find_files()
+        splits = name_splits(self.root, sorted(set(names.values())), self._config.split_folders)
+        try:
+            return [
+                json.dumps(_Part(f"{self.root}/{self._root.relative(path)}", splits[name]))
+                for path, name in names.items()
+            ]
+        except OutsideError as error:
+            raise UserError(f"--input={self.root}: {error}") from None
+
+    def _find_files(self) -> dict[str, str]:
+        """Path of a JSON file below the root -> what may be a split's name."""
+        files = FileListing(self._root, self._config.ignore)
+        folders, names = files.top_level()
+        below = {name: files.top_level(name)[1] for name in folders}
+        for folder, inside in (("", names), (_ANNOTATIONS, below.get(_ANNOTATIONS, ()))):
+            found = {
+                join(folder, name): _name_of(name)[1]
+                for name in inside
+                if name == _ROBOFLOW or _INSTANCES.fullmatch(name)
+            }
+            if found:
+                return found
+        found = {join(folder, _ROBOFLOW): folder for folder in folders if _ROBOFLOW in below[folder]}
+        if not found:
+            expected = (
+                f"expected annotations/instances_*.json, or {_ROBOFLOW} in folders of images, or --input=FILE.json"
+            )
+            raise UserError(f"--input={self.root}: no annotations in it; {expected}")
+        return found
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The inputs of one file.
+
+        Raises:
+            UserError: It is none of COCO's.
+        """
+        path, split = _Part(*json.loads(part))
+        below = f"{self._root.path}/"
+        relative = path[len(below) :] if path.startswith(below) else posixpath.basename(path)
+        file = CocoFile(path, relative, self._config.source.has_masks)
+        self._category_names = file.category_names()
+        yield from file.dead_letters
+        folder = "" if self._config.source.image_root else self._image_folder(relative, file)
+        for found in file.inputs():
+            if isinstance(found, DeadLetter):
+                yield found
+                continue
+            image, objects = found
+            listed = self._list_image(image, objects, folder, split)
+            if listed is None:
+                self.num_ignored += 1
+            else:
+                yield listed
+
+    def _image_folder(self, path: str, file: CocoFile) -> str:
+        """The one of the usual folders that has one of the first images."""
+        own, name = posixpath.split(path)
+        around = posixpath.dirname(own) if posixpath.basename(own) == _ANNOTATIONS else own
+        stem = _name_of(name)[0]
+        candidates = [join(around, folder) for folder in (stem, f"images/{stem}", "images", "")] + [own]
+        first = [image.file_name for image in itertools.islice(file.images(), _NUM_PROBED)]
+        for folder in candidates:
+            for file_name in first:
+                try:
+                    path = read_path(join(folder, file_name), self._root)
+                except BadCellError:
+                    continue
+                if files_at(self.root).exists(f"{self.root}/{path}"):
+                    return folder
+        return around
+
+    def _list_image(
+        self, image: CocoImage, objects: ImageObjects, folder: str, split: str | None
+    ) -> LabeledImage | DeadLetter | None:
+        """None if it is to be ignored."""
+        is_whole = is_remote(image.file_name) or image.file_name.startswith("/")
+        try:
+            path = read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
+            if matches(path, self._config.ignore):
+                return None
+            values = self._values(image, objects) if self.features else None
+        except BadCellError as error:
+            return image.refuse(error.reason, f"entry {image.position} of 'images' {error}")
+        except BadEntryError as error:
+            return image.refuse(error.reason, str(error))
+        return LabeledImage(nfc(path), path, "", split, self._size(path), values=values)
+
+    def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
+        labels = tuple([known(label, self._config.source.label_names) for label in objects.labels])
+        values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
+        if self._config.source.has_masks:
+            if image.size is None:
+                raise BadEntryError("bad_mask", "its entry has no height and width, which outlines need")
+            order = sorted(range(len(labels)), key=lambda index: (-objects.areas[index], index))
+            regions = tuple(objects.outlines[index] for index in order)
+            values[MASK] = Regions(tuple(labels[index] for index in order), regions, image.size)
+        return values
+
+    def _size(self, path: str) -> int:
+        if not self._with_sizes:
+            return 0
+        try:
+            return files_at(self.root).size(f"{self.root}/{path}")
+        except OSError:  # whoever reads it will say so
+            return 0
+
+
+def _name_of(file: str) -> tuple[str, str]:
+    """The name of a data set in that of its file, and the split that it means, if it means one: train2017, train."""
+    match = _INSTANCES.fullmatch(file)
+    if not match:
+        return file.removesuffix(".json"), file.removesuffix(".json")
+    split = match["split"].rstrip("_")
+    return match["name"], split if split.lower() in SPLIT_FOLDERS else match["name"]
+
+
+def _absolute(path: str) -> str:
+    """With the links of its folder resolved; what the file itself may be a link to has another name."""
+    if is_remote(path):
+        return path
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def _folder_of(path: str) -> str:
+    """The folder with a file, or the one around that if it is for annotations only."""
+    folder = posixpath.dirname(_absolute(path))
+    return posixpath.dirname(folder) if posixpath.basename(folder) == _ANNOTATIONS else folder
+
+
+_LABEL = f"{OBJECTS}/label"
+_FEATURES = (
+    Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+    Feature(f"{OBJECTS}/is_crowd", "integer", (None,)),
+    Feature(_LABEL, "class_label", (None,)),
+)

@@ -1,0 +1,176 @@
+"""The annotations of a COCO file, kept as columns and grouped by image. Plain.
+
+They lie in any order, before or after the images that they belong to, and there may be more of them than memory would bear as
+objects of Python. In columns one takes about 60 bytes, and its outlines, where they are wanted, what they take in the file.
+"""
+
+import array
+import json
+import math
+from typing import Any, Container, Iterator, Mapping, NamedTuple
+
+import numpy as np
+
+_NUMBERS = 5  # a box and an area
+
+
+class ImageObjects(NamedTuple):
+    """The annotations of one image, in the order of the file.
+
+    Attributes:
+        boxes: (ymin, xmin, ymax, xmax) of each, in pixels.
+        labels: Name of the category of each.
+        is_crowd: 0 or 1 of each.
+        areas: Of each, in pixels.
+        outlines: Of each: a list of polygons, or a run-length encoding. Empty where they were not asked for.
+    """
+
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
+    labels: tuple[str, ...] = ()
+    is_crowd: tuple[int, ...] = ()
+    areas: tuple[float, ...] = ()
+    outlines: tuple[Any, ...] = ()
+
+
+class BadEntryError(ValueError):
+    """An entry that is not what its section expects: one line, what was found against what was expected.
+
+    Attributes:
+        reason: A short code: `bad_annotation`, `bad_label`, …
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Annotations:
+    """The annotations of one file.
+
+    Args:
+        has_outlines: Whether they are wanted.
+    """
+
+    def __init__(self, has_outlines: bool) -> None:
+        self.fields = (
+            "image_id",
+            "category_id",
+            "bbox",
+            "iscrowd",
+            *(("segmentation", "area") if has_outlines else ()),
+        )
+        self._has_outlines = has_outlines
+        self._images: dict[int | str, int] = {}  # id -> index, as they are met
+        self._first_positions = array.array("q")  # of an annotation, by image index
+        self._categories: dict[int | str, int] = {}  # likewise
+        self._bad: dict[int, BadEntryError] = {}  # by image index
+        # Columns:
+        self._image = array.array("q")
+        self._category = array.array("q")
+        self._numbers = array.array("d")
+        self._is_crowd = array.array("b")
+        self._outlines = bytearray()
+        self._outline_ends = array.array("q")
+
+    def add(self, position: int, entry: Mapping[str, Any]) -> None:
+        """Adds an entry of `annotations`; what is wrong with it is held against its image.
+
+        Raises:
+            BadEntryError: It names no image.
+        """
+        image_id = entry.get("image_id")
+        if not is_id(image_id):
+            raise BadEntryError("bad_annotation", f"'image_id' is {shown(image_id)}; expected an object that has one")
+        index = self._images.setdefault(image_id, len(self._images))
+        if index == len(self._first_positions):
+            self._first_positions.append(position)
+        try:
+            category_id, numbers, is_crowd, outline = self._check(entry)
+        except BadEntryError as error:
+            self._bad.setdefault(index, BadEntryError(error.reason, f"annotation {position}: {error}"))
+            return
+        self._image.append(index)
+        self._category.append(self._categories.setdefault(category_id, len(self._categories)))
+        self._numbers.extend(numbers)
+        self._is_crowd.append(is_crowd)
+        self._outlines += outline
+        self._outline_ends.append(len(self._outlines))
+
+    def _check(self, entry: Mapping[str, Any]) -> tuple[int | str, tuple[float, ...], int, bytes]:
+        box, is_crowd, category_id = entry.get("bbox"), entry.get("iscrowd", 0), entry.get("category_id")
+        if not is_id(category_id):
+            raise BadEntryError("bad_label", f"'category_id' is {shown(category_id)}; expected an id")
+        if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+            raise BadEntryError("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
+        if is_crowd not in (0, 1):
+            raise BadEntryError("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; expected 0 or 1")
+        x, y, width, height = map(float, box)
+        sides = (y, x, y + height, x + width)
+        if not all(map(math.isfinite, sides)):
+            raise BadEntryError("bad_annotation", f"'bbox' is {shown(box)}; expected finite numbers")
+        if not self._has_outlines:
+            return category_id, (*sides, 0.0), int(is_crowd), b""
+        outline, area = entry.get("segmentation"), entry.get("area", width * height)
+        if not isinstance(outline, (list, dict)) or not outline:
+            raise BadEntryError("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
+        if not is_number(area):
+            raise BadEntryError("bad_annotation", f"'area' is {shown(area)}; expected a number")
+        return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
+
+    def group(self) -> None:
+        """Once all are added: an image's annotations are to lie together."""
+        images = np.frombuffer(self._image, np.int64)
+        self._order = np.argsort(images, kind="stable")
+        self._starts = np.searchsorted(images[self._order], np.arange(len(self._images) + 1))
+        self._category_ids = list(self._categories)
+
+    def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
+        """Those of one image.
+
+        Raises:
+            BadEntryError: One of them is not what is expected.
+        """
+        index = self._images.get(image_id)
+        if index is None:
+            return ImageObjects()
+        if index in self._bad:
+            raise self._bad[index]
+        rows = self._order[self._starts[index] : self._starts[index + 1]].tolist()
+        numbers = [self._numbers[row * _NUMBERS : (row + 1) * _NUMBERS] for row in rows]
+        return ImageObjects(
+            tuple(tuple(row[:4]) for row in numbers),
+            tuple(self._label(row, category_names) for row in rows),
+            tuple(self._is_crowd[row] for row in rows),
+            tuple(row[4] for row in numbers),
+            tuple(map(self._outline, rows)) if self._has_outlines else (),
+        )
+
+    def _label(self, row: int, category_names: Mapping[int | str, str]) -> str:
+        category_id = self._category_ids[self._category[row]]
+        if category_id not in category_names:
+            raise BadEntryError("bad_label", f"category {shown(category_id)} is not in 'categories'")
+        return category_names[category_id]
+
+    def _outline(self, row: int) -> Any:
+        start = self._outline_ends[row - 1] if row else 0
+        return json.loads(self._outlines[start : self._outline_ends[row]])
+
+    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, BadEntryError]]:
+        """(position of the first, what is wrong) for each image that annotations name and that there is not."""
+        for image_id, index in self._images.items():
+            if image_id not in image_ids:
+                message = f"'image_id' is {shown(image_id)}; expected one that is in 'images'"
+                yield self._first_positions[index], BadEntryError("no_image", message)
+
+
+def is_id(value: Any) -> bool:
+    return isinstance(value, (int, str)) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def shown(value: Any) -> str:
+    """A value in a message: on one line, and not all of it where that is long."""
+    return json.dumps(value)[:80]

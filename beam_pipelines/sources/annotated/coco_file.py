@@ -1,0 +1,135 @@
+"""A JSON file of COCO's instances (https://cocodataset.org/#format-data), read in one pass. Plain."""
+
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.cells import BadCellError, class_name
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import open_file
+from beam_pipelines.sources.annotated.coco_annotations import Annotations, BadEntryError, ImageObjects, is_id, shown
+from beam_pipelines.sources.annotated.json_sections import read_sections
+
+_IMAGE_FIELDS = ("id", "file_name", "width", "height")
+_CATEGORY_FIELDS = ("id", "name")
+_SHOWN_CHARACTERS = 4096  # as many as a path may have
+
+
+class CocoImage(NamedTuple):
+    """An entry of `images`.
+
+    Attributes:
+        position: Of the entry among them.
+        file_name: As it is written.
+        size: (height, width); None where it is not stated, or as 0.
+    """
+
+    position: int
+    file_name: str
+    size: tuple[int, int] | None
+
+    def refuse(self, reason: str, message: str) -> DeadLetter:
+        return DeadLetter(printable(self.file_name[:_SHOWN_CHARACTERS]), "list", reason, message)
+
+
+class CocoFile:
+    """What one file says.
+
+    Args:
+        path: Of the file.
+        name: What messages and dead letters call it.
+        has_outlines: Whether those of the objects are wanted.
+
+    Attributes:
+        dead_letters: Entries that are none, and annotations of images that there are not.
+
+    Raises:
+        UserError: It is not such a file.
+    """
+
+    def __init__(self, path: str, name: str, has_outlines: bool) -> None:
+        self.dead_letters: list[DeadLetter] = []
+        self._name = printable(name)
+        self._images: dict[int | str, CocoImage | None] = {}  # None: refused
+        self._categories: dict[int | str, str] = {}
+        self._category_names: set[str] = set()
+        self._annotations = Annotations(has_outlines)
+        self._read(path)
+
+    def category_names(self) -> tuple[str, ...]:
+        """In the order of their ids."""
+        ids = sorted(self._categories, key=lambda category_id: (isinstance(category_id, str), category_id))
+        return tuple(self._categories[category_id] for category_id in ids)
+
+    def images(self) -> Iterator[CocoImage]:
+        """Those that were not refused, in the order of the file."""
+        return (image for image in self._images.values() if image)
+
+    def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects] | DeadLetter]:
+        """Each image with its objects."""
+        for image_id, image in self._images.items():
+            if image is None:
+                continue
+            try:
+                yield image, self._annotations.of(image_id, self._categories)
+            except BadEntryError as error:
+                yield image.refuse(error.reason, str(error))
+
+    def _read(self, path: str) -> None:
+        add = {"images": self._add_image, "categories": self._add_category, "annotations": self._annotations.add}
+        fields = {"images": _IMAGE_FIELDS, "categories": _CATEGORY_FIELDS, "annotations": self._annotations.fields}
+        try:
+            file = open_file(path)
+        except OSError as error:
+            raise UserError(f"{self._name} cannot be read: {error.strerror or error}") from error
+        with file:
+            for section, position, entry in read_sections(self._name, file, fields):
+                try:
+                    add[section](position, entry or {})
+                except BadEntryError as error:
+                    self._refuse(section, position, error)
+        self._annotations.group()
+        for position, error in self._annotations.of_unknown_images(self._images):
+            self._refuse("annotations", position, error)
+
+    def _refuse(self, section: str, position: int, error: BadEntryError) -> None:
+        self.dead_letters.append(DeadLetter(f"{self._name}#/{section}/{position}", "list", error.reason, str(error)))
+
+    def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
+        image_id, file_name = entry.get("id"), entry.get("file_name")
+        if not is_id(image_id):
+            raise BadEntryError("bad_image_entry", f"'id' is {shown(image_id)}; expected an object that has one")
+        first = self._images.get(image_id)
+        is_known = image_id in self._images
+        self._images[image_id] = None
+        if is_known:  # whose annotations are these?
+            error = BadEntryError("duplicate", f"another image has the id {shown(image_id)} too; expected each id once")
+            if first:
+                self._refuse("images", first.position, error)
+            raise error
+        if not isinstance(file_name, str) or not file_name:
+            raise BadEntryError("bad_image_entry", f"'file_name' is {shown(file_name)}; expected the name of an image")
+        self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
+
+    def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
+        category_id, name = entry.get("id"), entry.get("name")
+        if not is_id(category_id) or not isinstance(name, str):
+            found = f"the id {shown(category_id)} and the name {shown(name)}"
+            raise UserError(f"{self._name}: category {position} has {found}; expected both")
+        try:
+            name = class_name(name)
+        except BadCellError as error:
+            raise UserError(f"{self._name}: the name of category {position} {error}") from None
+        if category_id in self._categories or name in self._category_names:
+            found = f"category {position} ({shown(category_id)}, {name!r})"
+            raise UserError(f"{self._name}: {found} has the id or the name of another; expected each once")
+        self._categories[category_id] = name
+        self._category_names.add(name)
+
+
+def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
+    height, width = (entry.get(side) or 0 for side in ("height", "width"))
+    for side in (height, width):
+        if not isinstance(side, int) or isinstance(side, bool) or side < 0:
+            found = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
+            raise BadEntryError("bad_image_entry", f"'height' and 'width' are {found}; expected numbers of pixels")
+    return (height, width) if height and width else None

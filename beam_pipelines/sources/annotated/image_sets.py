@@ -1,0 +1,91 @@
+"""The lists in Pascal VOC's `ImageSets`: which images a data set has, and in which split. Plain.
+
+A list has one image a line, by its name without an extension. `train.txt`, `val.txt` and `test.txt` are splits; `trainval.txt`
+stands for `train` where that is missing. What is in none of them is not of the data set: VOC 2012 has lists for several tasks over
+one heap of images.
+"""
+
+from typing import Container, Iterator, NamedTuple
+
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at
+from beam_pipelines.sources.file_listing import FileListing, join
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.roots import Root
+
+_LISTS = {"train.txt": "train", "trainval.txt": "train", "val.txt": "validation", "test.txt": "test"}
+FOLDER = "ImageSets"
+
+
+class Member(NamedTuple):
+    """Where an image is listed.
+
+    Attributes:
+        split: What the list means.
+        line: The list and the number of the line, such as `ImageSets/Main/train.txt:17`.
+    """
+
+    split: str
+    line: str
+
+
+class ImageSets(NamedTuple):
+    """What the lists of one task say.
+
+    Attributes:
+        members: Name of an image without its extension -> where it is listed.
+        dead_letters: Images that are listed twice.
+    """
+
+    members: dict[str, Member]
+    dead_letters: list[DeadLetter]
+
+    def missing(self, found: Container[str], expected: str) -> Iterator[DeadLetter]:
+        """A dead letter for each image that is listed and not found."""
+        for name, member in self.members.items():
+            if name not in found:
+                yield DeadLetter(
+                    member.line, "list", "missing", f"no {expected} has the name {printable(name[:200])!r}"
+                )
+
+
+def read_image_sets(root: Root, files: FileListing, folder: str, task: str) -> ImageSets | None:
+    """The lists of a task, in memory; None where there are none.
+
+    Args:
+        root: Of the source.
+        files: Of the source.
+        folder: That has `ImageSets` in it.
+        task: The name of the folder with the lists, such as `Main`.
+
+    Raises:
+        UserError: A list cannot be read.
+    """
+    if FOLDER not in files.top_level(folder)[0] or task not in files.top_level(join(folder, FOLDER))[0]:
+        return None
+    lists = join(folder, f"{FOLDER}/{task}")
+    names = files.top_level(lists)[1]
+    sets = ImageSets({}, [])
+    for name, split in _LISTS.items():
+        if name in names and not (name == "trainval.txt" and "train.txt" in names):
+            _read_list(root, f"{lists}/{name}", split, sets)
+    return sets if sets.members else None
+
+
+def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
+    try:
+        text = files_at(root.path).read(f"{root.path}/{root.relative(path)}").decode()
+    except (OSError, ValueError) as error:
+        message = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{printable(path)} cannot be read: {message}; expected an image's name on each line"
+        ) from error
+    for number, row in enumerate(text.splitlines(), 1):
+        name = nfc(row.strip())
+        line = f"{printable(path)}:{number}"
+        if name and name in sets.members:
+            message = f"{printable(name)!r} is in {sets.members[name].line} already; expected each image once"
+            sets.dead_letters.append(DeadLetter(line, "list", "duplicate", message))
+        elif name:
+            sets.members[name] = Member(split, line)

@@ -1,0 +1,129 @@
+"""A large JSON object whose members are lists of objects, read as a stream: one entry is in memory at a time. Plain."""
+
+from typing import Any, BinaryIO, Iterator, Mapping, Sequence
+
+import ijson
+
+from beam_pipelines.errors import UserError, printable
+
+_BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory at once
+_MAX_DEPTH = 4  # of lists and objects within an entry's field; the outlines of an object have three
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+Events = Iterator[tuple[str, Any]]
+
+
+def read_sections(
+    path: str, file: BinaryIO, fields: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, int, dict[str, Any] | None]]:
+    """The entries of some sections, in the order of the file.
+
+    Args:
+        path: Of the file, for messages.
+        file: At its beginning.
+        fields: Section -> the fields that are wanted of each entry.
+
+    Yields:
+        (section, position in it, entry); None in the place of an entry that is no object, and of a value that is nested too deeply.
+
+    Raises:
+        UserError: The file is not JSON, or not of that form; or one of the sections is missing.
+    """
+    if file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        file.seek(0)
+    missing = dict.fromkeys(fields)
+    try:
+        for section, position, entry in _read(
+            path, ijson.basic_parse(file, use_float=True, buf_size=_BUFFER_BYTES), fields
+        ):
+            missing.pop(section, None)
+            if position is not None:
+                yield section, position, entry
+    except ijson.JSONError as error:
+        text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
+        raise UserError(f"{printable(path)}: not JSON that can be read: {' '.join(text.split())[:200]}") from None
+    except OSError as error:
+        raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+    for section in missing:
+        raise UserError(
+            f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}"
+        )
+
+
+def _read(path: str, events: Events, fields: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int | None, Any]]:
+    """As above; once more with None for a position at the beginning of each section, which may be empty."""
+    if next(events)[0] != "start_map":
+        raise UserError(f"{printable(path)}: not a JSON object; expected one with the lists {', '.join(fields)}")
+    for event, section in events:
+        if event == "end_map":
+            continue  # to the end of the file, where nothing else may stand
+        event, _ = next(events)
+        if section not in fields:
+            _skip(events, event)
+            continue
+        if event != "start_array":
+            raise UserError(f"{printable(path)}: {section!r} is not a list; expected one of objects")
+        yield section, None, None
+        for position, entry in enumerate(_read_entries(events, fields[section])):
+            yield section, position, entry
+
+
+def _read_entries(events: Events, wanted: Sequence[str]) -> Iterator[dict[str, Any] | None]:
+    for event, _ in events:
+        if event == "end_array":
+            return
+        if event == "start_map":
+            yield _read_entry(events, wanted)
+        else:
+            _skip(events, event)
+            yield None
+
+
+def _read_entry(events: Events, wanted: Sequence[str]) -> dict[str, Any]:
+    entry = {}
+    for event, field in events:
+        if event == "end_map":
+            return entry
+        event, value = next(events)
+        if field in wanted:
+            entry[field] = _read_value(events, event, value, _MAX_DEPTH)
+        else:
+            _skip(events, event)
+    raise AssertionError("the parser ended inside an object")
+
+
+def _read_value(events: Events, event: str, value: Any, depth: int) -> Any:
+    """What begins with an event. A file may nest as deeply as it likes: below some depth nothing is built."""
+    if event not in ("start_array", "start_map"):
+        return value
+    if depth == 0:
+        _skip(events, event)
+        return None
+    if event == "start_map":
+        members = {}
+        for event, name in events:
+            if event == "end_map":
+                return members
+            members[name] = _read_value(events, *next(events), depth - 1)
+    items = []
+    for event, value in events:
+        if event == "number":
+            items.append(value)
+        elif event == "end_array":
+            return items
+        else:
+            items.append(_read_value(events, event, value, depth - 1))
+    raise AssertionError("the parser ended inside a list")
+
+
+def _skip(events: Events, event: str) -> None:
+    if event not in ("start_array", "start_map"):
+        return
+    depth = 1
+    for event, _ in events:
+        if event == "start_array" or event == "start_map":
+            depth += 1
+        elif event == "end_array" or event == "end_map":
+            depth -= 1
+            if not depth:
+                return

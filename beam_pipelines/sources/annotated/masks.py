@@ -1,0 +1,181 @@
+"""Source `masks`: a folder of images, and one of masks that have the same names.
+
+| what is found | what becomes of it |
+| --- | --- |
+| `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and a mask of one name are an example |
+| `JPEGImages/` and `SegmentationClass/` | likewise; of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
+| `train/images/` and `train/masks/`, or `images/train/` and `masks/train/` | splits |
+| `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key `images/a/1.jpg` |
+| an image without a mask, or with two | dead letter |
+| a mask without an image | dead letter |
+| a file that is no image | ignored, and counted |
+
+A mask's pixels are its classes; whether a file can be one is seen when it is read. A part is a pair of folders; while it is listed
+the masks' names are in memory, and of the images one folder's.
+"""
+
+import json
+import posixpath
+from typing import Iterator, Mapping, NamedTuple, Sequence
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images import IMAGE_EXTENSIONS
+from beam_pipelines.references import FilePart, LabeledImage
+from beam_pipelines.sources.file_listing import FileListing, FoundFile, join
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
+from beam_pipelines.sources.layouts import IMAGE_FOLDERS, find_folder, name_splits, refuse_options
+from beam_pipelines.sources.roots import Root
+from tf_input.dataset_format import MASK, Feature
+
+_MASK_FOLDERS = ("segmentationclass", "masks", "mask", "labels", "label", "annotations")
+_INNER_MASK_FOLDERS = ("trimaps",)
+_SUFFIX = "_mask"
+
+
+class _Pair(NamedTuple):
+    images: str  # folders, relative to the root
+    masks: str | None
+    split: str | None
+    lists: str | None  # the folder that has lists of splits
+
+
+class Masks:
+    """The images below one folder, and their masks.
+
+    Args:
+        config: Where it lies, and what is in it.
+        with_sizes: Each image's size is wanted too, at the cost of a look at it.
+        spool_directory: Not needed: files are read where they lie.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, ("labels",))
+        if config.source.labels:
+            raise UserError(
+                "--label: a source of kind masks has masks, and no columns; expected --label=none, or no --label"
+            )
+        self._has_masks = config.source.labels is None
+        self.features = (Feature(MASK, "mask"),) if self._has_masks else ()
+        self.targets = (MASK,) if self._has_masks else ()
+        self.num_ignored = 0
+        self._root = Root(config.input)
+        self.root = self._root.path
+        self._files = FileListing(self._root, config.ignore, with_sizes)
+        self._split_folders = config.split_folders
+
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def parts(self) -> list[str]:
+        """JSON: a pair of folders each.
+
+        Raises:
+            UserError: There is none.
+        """
+        folders, _ = self._files.top_level()
+        pairs = self._pairs_in("", folders)
+        if not pairs:
+            below = {folder: self._pairs_in(folder, self._files.top_level(folder)[0]) for folder in folders}
+            splits = name_splits(self.root, [folder for folder in folders if below[folder]], self._split_folders)
+            pairs = [
+                pair._replace(split=split or pair.split) for folder, split in splits.items() for pair in below[folder]
+            ]
+        if not pairs:
+            raise UserError(f"--input={self.root}: no folders of images and masks in it; expected images/ and masks/")
+        return [json.dumps(pair) for pair in pairs]
+
+    def _pairs_in(self, parent: str, folders: list[str]) -> list[_Pair]:
+        """A folder's pair, or those of the splits within it."""
+        images, masks = find_folder(folders, IMAGE_FOLDERS), find_folder(folders, _MASK_FOLDERS)
+        if images is None or masks is None:
+            return []
+        images, masks = join(parent, images), join(parent, masks)
+        mask_folders, _ = self._files.top_level(masks)
+        inner = find_folder(mask_folders, _INNER_MASK_FOLDERS)
+        if inner:
+            masks = join(masks, inner)
+            mask_folders, _ = self._files.top_level(masks)
+        image_folders, image_names = self._files.top_level(images)
+        splits = name_splits(self.root, image_folders, self._split_folders) if image_folders and not image_names else {}
+        if not any(splits.values()):
+            return [_Pair(images, masks, None, None if self._split_folders is False else parent)]
+        return [
+            _Pair(join(images, name), join(masks, name) if name in mask_folders else None, split, None)
+            for name, split in splits.items()
+        ]
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The inputs of one pair of folders.
+
+        Raises:
+            UserError: A folder or a list cannot be read.
+        """
+        pair = _Pair(*json.loads(part))
+        sets = read_image_sets(self._root, self._files, pair.lists, "Segmentation") if pair.lists is not None else None
+        num_ignored = self._files.num_ignored
+        masks: dict[str, Sequence[str]] = {}
+        for found in self._walk(pair.masks, sets) if pair.masks else ():
+            if isinstance(found, FoundFile):
+                name = _stem(found.path, pair.masks)
+                masks[name] = (*masks.get(name, ()), found.path)
+            else:
+                yield found
+        yield from self._list_images(pair, sets, masks)
+        self.num_ignored += self._files.num_ignored - num_ignored
+
+    def _list_images(
+        self, pair: _Pair, sets: ImageSets | None, masks: Mapping[str, Sequence[str]]
+    ) -> Iterator[LabeledImage | DeadLetter]:
+        used: set[str] = set()
+        listed: set[str] = set()
+        for found in self._walk(pair.images, sets):
+            if isinstance(found, DeadLetter):
+                yield found
+                continue
+            name = _stem(found.path, pair.images)
+            names = [mask for mask in (name, name + _SUFFIX) if mask in masks]
+            used.update(names)
+            if sets:
+                listed.add(name)
+            split = sets.members[name].split if sets else pair.split
+            yield self._make_image(found, [path for mask in names for path in masks[mask]], split, pair)
+        for name, paths in masks.items():
+            if name not in used:
+                message = f"no image in {printable(pair.images)} has its name"
+                yield from (DeadLetter(path, "list", "missing", message) for path in paths)
+        if sets:
+            yield from sets.dead_letters
+            yield from sets.missing(listed, "image")
+
+    def _walk(self, folder: str, sets: ImageSets | None) -> Iterator[FoundFile | DeadLetter]:
+        """The image files that are listed, if there are lists."""
+        for found in self._files.walk(folder):
+            if isinstance(found, FoundFile):
+                name = _stem(found.path, folder)
+                is_listed = sets is None or name in sets.members
+                if not is_listed or posixpath.splitext(found.path)[1].lower() not in IMAGE_EXTENSIONS:
+                    self.num_ignored += 1
+                    continue
+            yield found
+
+    def _make_image(
+        self, found: FoundFile, masks: Sequence[str], split: str | None, pair: _Pair
+    ) -> LabeledImage | DeadLetter:
+        if not masks:
+            message = (
+                f"no mask of its name in {printable(pair.masks)}" if pair.masks else "there is no folder with its mask"
+            )
+            return DeadLetter(found.path, "list", "no_mask", message)
+        if len(masks) > 1:
+            names = ", ".join(map(printable, sorted(masks)[:3]))
+            return DeadLetter(found.path, "list", "ambiguous", f"several masks have its name: {names}; expected one")
+        values = {MASK: FilePart(masks[0])} if self._has_masks else None
+        return LabeledImage(nfc(found.path), found.path, "", split, found.num_bytes, values=values)
+
+
+def _stem(path: str, folder: str) -> str:
+    """Its name below a folder, without the extension, in NFC."""
+    return nfc(posixpath.splitext(path[len(folder) + 1 :])[0])

@@ -1,0 +1,198 @@
+"""Source `voc`: boxes, as Pascal VOC's XML files have them, one file an image.
+
+| what is found | what becomes of it |
+| --- | --- |
+| `Annotations/` and `JPEGImages/`, or `annotations/` and `images/`, or both kinds of file in one folder | a data set |
+| folders of these, such as `VOC2007/` and `VOC2012/` | one data set of all |
+| the same, with names of splits: `train/`, `valid/`, `test/` | splits |
+| lists in `ImageSets/Main/` | splits; images in none of them are ignored, and counted: see `image_sets` |
+| an XML file and an image with one name | an example; its key is the image's path |
+| an XML file whose `<filename>` is that of an image without an XML file of its own | likewise |
+| `<filename>` is that of another image than the one with the XML's name | dead letter: which one was meant? |
+| an XML file without an image, an image without an XML file | dead letter |
+| `<object>` | its `<name>`, its `<bndbox>` as it is written, `<difficult>` and `<truncated>`; parts of it are not objects |
+| no `<object>` | an example without boxes |
+| a DTD or an entity, more than 4 MiB, a box without four numbers | dead letter |
+
+What is compared are names without extensions; folders below those of images and annotations mirror each other. Parts are lists of up
+to 500 XML files, because each has to be opened: finding them is done once, and keeps their names in memory.
+"""
+
+import itertools
+import json
+import posixpath
+from typing import Any, Iterator, Mapping, Sequence
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.file_listing import FileListing
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.sources.annotated.voc_annotation import BadXmlError, VocAnnotation, parse_annotation
+from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
+from tf_input.dataset_format import OBJECTS, Feature
+
+PART_FILES = 500
+MAX_XML_BYTES = 4 << 20  # some ten thousand objects
+
+
+class Voc:
+    """The images below one folder, and their boxes.
+
+    Args:
+        config: Where it lies, and what is in it.
+        with_sizes: Each image's size is wanted too, at the cost of a look at it.
+        spool_directory: Not needed: files are read where they lie.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, ("labels", "label_names", "bad_boxes"))
+        if config.source.labels:
+            raise UserError(
+                "--label: a source of kind voc has boxes, and no columns; expected --label=none, or no --label"
+            )
+        self._has_boxes = config.source.labels is None
+        self.features = _FEATURES if self._has_boxes else ()
+        self.targets = (OBJECTS,) if self._has_boxes else ()
+        self.num_ignored = 0
+        self._root = Root(config.input)
+        self.root = self._root.path
+        self._files = files_at(self.root)
+        self._config = config
+        self._with_sizes = with_sizes
+
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        return {}
+
+    def parts(self) -> list[str]:
+        """JSON: an annotated image a row; or, once a group of folders, what is not so simple.
+
+        Raises:
+            UserError: There is no annotation at all.
+        """
+        files = FileListing(self._root, self._config.ignore, self._with_sizes)
+        groups = find_groups(self._root, files, self._config.split_folders)
+        parts: list[str] = []
+        num_annotations = 0
+        for group in groups:
+            matched = match_files(self._root, files, group)
+            num_annotations += len(matched.pairs) + len(matched.annotations)
+            rows = iter(matched.pairs)
+            parts += [json.dumps(batch) for batch in iter(lambda: list(itertools.islice(rows, PART_FILES)), [])]
+            parts.append(json.dumps(matched._replace(pairs=[])._asdict()))
+        if not num_annotations:
+            raise UserError(
+                f"--input={self.root}: no XML file in it; expected annotations beside images, or in Annotations/"
+            )
+        return parts
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The inputs of one part."""
+        content = json.loads(part)
+        if isinstance(content, list):
+            yield from (self._list_pair(Pair(*row)) for row in content)
+            return
+        self.num_ignored += content["num_ignored"]
+        yield from (DeadLetter(*letter) for letter in content["dead_letters"])
+        yield from self._list_rest(content)
+
+    def _list_pair(self, pair: Pair) -> LabeledImage | DeadLetter:
+        try:
+            annotation = self._read(pair.annotation)
+            self._check_file_name(annotation, pair)
+            return self._make_image(annotation, pair)
+        except BadXmlError as error:
+            return DeadLetter(pair.annotation, "list", error.reason, str(error))
+
+    def _list_rest(self, content: dict[str, Any]) -> Iterator[LabeledImage | DeadLetter]:
+        """Annotations that have no image of their name, or several, and the images without an annotation of theirs."""
+        group = Group(*content["group"])
+        images = {path: (num_bytes, split) for path, num_bytes, split in content["images"]}
+        by_stem: dict[str, list[str]] = {}
+        for path in images:
+            by_stem.setdefault(stem(path), []).append(path)
+        annotated = set()
+        for path, split in content["annotations"]:
+            try:
+                annotation = self._read(path)
+                image = self._find_image(annotation, path, group, by_stem)
+                num_bytes, own_split = images[image]
+                annotated.add(image)
+                yield self._make_image(annotation, Pair(path, image, num_bytes, split or own_split))
+            except BadXmlError as error:
+                yield DeadLetter(path, "list", error.reason, str(error))
+        for path in images:
+            if path not in annotated:
+                message = "no XML file has its name, or states it as <filename>; expected one"
+                yield DeadLetter(path, "list", "no_annotation", message)
+
+    def _find_image(
+        self, annotation: VocAnnotation, path: str, group: Group, by_stem: Mapping[str, Sequence[str]]
+    ) -> str:
+        """Which of some images an annotation means."""
+        inner = path[len(group.annotations) :].lstrip("/")
+        folders = [posixpath.join(group.images, posixpath.dirname(inner)), group.images]
+        stated = [name for folder in folders if (name := self._stated(annotation, folder))]
+        own = [posixpath.join(folder, posixpath.basename(inner)) for folder in folders]
+        for name in stated:
+            if name in by_stem.get(stem(name), ()):
+                return name
+        for found in filter(None, (by_stem.get(stem(name)) for name in (*stated, *own))):
+            if len(found) == 1:
+                return found[0]
+            names = ", ".join(map(printable, found[:3]))
+            raise BadXmlError("ambiguous", f"several images have its name, {names}; expected <filename> to say which")
+        name = printable(annotation.file_name[:200])
+        raise BadXmlError("missing", f"no image has its name, or the one that <filename> says, {name!r}")
+
+    def _check_file_name(self, annotation: VocAnnotation, pair: Pair) -> None:
+        """An image has the annotation's name; does the annotation state another one that is there too?"""
+        stated = self._stated(annotation, posixpath.dirname(pair.image))
+        if not stated or posixpath.basename(stem(stated)) == posixpath.basename(stem(pair.image)):
+            return
+        if self._files.exists(f"{self.root}/{stated}"):
+            both = f"<filename> says {printable(stated)!r}, and {printable(pair.image)!r} has the annotation's name"
+            raise BadXmlError("ambiguous", f"{both}; expected only one of them")
+
+    def _stated(self, annotation: VocAnnotation, folder: str) -> str | None:
+        """The path that `<filename>` means, seen from a folder."""
+        if not annotation.file_name:
+            return None
+        try:
+            return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
+        except OutsideError as error:
+            raise BadXmlError("outside", f"its <filename> cannot be: {error}") from None
+
+    def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
+        num_bytes = pair.num_bytes
+        if self._with_sizes and not num_bytes:
+            num_bytes = self._size(pair.image)
+        values = {OBJECTS: annotation.objects} if self._has_boxes else None
+        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
+
+    def _size(self, path: str) -> int:
+        try:
+            return self._files.size(f"{self.root}/{path}")
+        except OSError:  # whoever reads it will say so
+            return 0
+
+    def _read(self, path: str) -> VocAnnotation:
+        try:
+            data = self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
+        except OSError as error:
+            raise BadXmlError("unreadable", f"cannot be read: {error.strerror or error}") from None
+        if len(data) > MAX_XML_BYTES:
+            raise BadXmlError("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
+        return parse_annotation(data, self._config.source.label_names)
+
+
+_FEATURES = (
+    Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+    Feature(f"{OBJECTS}/is_difficult", "integer", (None,)),
+    Feature(f"{OBJECTS}/is_truncated", "integer", (None,)),
+    Feature(f"{OBJECTS}/label", "class_label", (None,)),
+)

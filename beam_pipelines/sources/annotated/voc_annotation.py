@@ -1,0 +1,120 @@
+"""One XML file of Pascal VOC, read without a DTD, an entity or anything else that leads out of it. Plain.
+
+The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are taken as they are written, as
+TensorFlow Datasets does, and need not be integers.
+"""
+
+import math
+import re
+from typing import Any, Collection, NamedTuple
+from xml.etree.ElementTree import ParseError
+
+from defusedxml import ElementTree
+from defusedxml.common import DefusedXmlException
+
+from beam_pipelines.annotations import Objects
+from beam_pipelines.cells import BadCellError, class_name, known
+from beam_pipelines.errors import printable
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_MAX_NUMBER_CHARACTERS = 64
+_FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
+_SIDES = ("ymin", "xmin", "ymax", "xmax")
+
+
+class BadXmlError(ValueError):
+    """What is no annotation of an image: one line, what was found against what was expected.
+
+    Attributes:
+        reason: A short code: `bad_xml`, `bad_label`, `missing`, …
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class VocAnnotation(NamedTuple):
+    """What one file says.
+
+    Attributes:
+        file_name: Of the image, as it is written; may be empty.
+        objects: In the order of the file.
+    """
+
+    file_name: str
+    objects: Objects
+
+
+def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
+    """Reads one file.
+
+    Args:
+        data: All of it.
+        label_names: The class names that an object may have; empty: any.
+
+    Raises:
+        BadXmlError: It is not one.
+    """
+    root = _parse(data)
+    if root.tag != "annotation":
+        raise BadXmlError("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; expected <annotation>")
+    found = [
+        _read_object(element, f"object {number}", label_names)
+        for number, element in enumerate(root.findall("object"), 1)
+    ]
+    boxes, labels, difficult, truncated = zip(*found) if found else ((), (), (), ())
+    flags = {"is_difficult": difficult, "is_truncated": truncated}
+    objects = Objects(boxes, labels, flags, _read_size(root.find("size")))
+    return VocAnnotation((root.findtext("filename") or "").strip(), objects)
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return ElementTree.fromstring(data, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    except DefusedXmlException as error:
+        raise BadXmlError(
+            "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not read"
+        ) from None
+    except (ParseError, ValueError, LookupError) as error:  # the latter two: an encoding that is unknown, or not of XML
+        raise BadXmlError("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
+
+
+def _read_object(element: Any, name: str, label_names: Collection[str]) -> tuple[tuple[float, ...], str, int, int]:
+    box = element.find("bndbox")
+    if box is None:
+        raise BadXmlError("bad_xml", f"{name} has no <bndbox>")
+    sides = tuple(_read_number(box, side, f"<{side}> of {name}") for side in _SIDES)
+    try:
+        label = known(class_name(element.findtext("name") or ""), label_names)
+    except BadCellError as error:
+        raise BadXmlError("bad_label", f"<name> of {name} {error}") from None
+    return sides, label, _read_flag(element, "difficult", name), _read_flag(element, "truncated", name)
+
+
+def _read_number(parent: Any, tag: str, name: str) -> float:
+    text = (parent.findtext(tag) or "").strip()
+    value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else math.nan
+    if not math.isfinite(value):
+        raise BadXmlError("bad_xml", f"{name} is {printable(text[:80])!r}; expected a finite number")
+    return value
+
+
+def _read_flag(element: Any, tag: str, name: str) -> int:
+    text = (element.findtext(tag) or "").strip()
+    flag = _FLAGS.get(text.lower())
+    if flag is None:
+        raise BadXmlError("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected 0 or 1")
+    return flag
+
+
+def _read_size(element: Any) -> tuple[int, int] | None:
+    """(height, width); None where a tool did not know it, and left it out or wrote 0."""
+    if element is None:
+        return None
+    height, width = (
+        _read_number(element, tag, f"<{tag}>") if element.findtext(tag) else 0.0 for tag in ("height", "width")
+    )
+    if height < 0 or width < 0 or height % 1 or width % 1:
+        raise BadXmlError("bad_xml", f"<size> is {width:g} x {height:g}; expected numbers of pixels")
+    return (int(height), int(width)) if height and width else None

@@ -1,0 +1,191 @@
+"""What the fields of records become: labels, features, keys, splits, groups and weights. Plain.
+
+A field's type says what it can be, never a value that was met:
+
+    kind          a field of
+    class         integers, or text; with class names known from elsewhere, an integer is a position in them
+    multi_label   k values of 0 or 1: the classes are `--label_names`, or 0 to k-1
+    float         numbers; of N values: float[N]
+    integer       integers
+    text          text
+"""
+
+import dataclasses
+import math
+from typing import Any, Callable, Collection, Mapping
+
+from beam_pipelines.cells import read_flag
+from beam_pipelines.columns import Column
+from beam_pipelines.config import SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.arrays.array_streams import Field
+from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from tf_input.dataset_format import LABEL, WEIGHT
+
+# What one row may have of one column, beside its image.
+_MAX_VALUE_BYTES = 1 << 20
+
+_FITTING = {"class": "iubUS", "multi_label": "iufb", "float": "iufb", "integer": "iub", "text": "US"}
+_SINGLE = ("class", "integer", "text")
+
+
+class ArrayColumns:
+    """Reads rows whose columns have types.
+
+    Args:
+        config: Which columns are wanted.
+        root: Where the records lie.
+        columns: Name -> what opens the field of that name.
+        default: The label's column where none is named; None: there is none.
+        default_features: Likewise what else is kept.
+        class_names: Column -> its class names, where the format has them.
+
+    Attributes:
+        features: What the columns become.
+        targets: Those that a model is to predict.
+        names: Of all columns that are needed.
+        label_names: Feature -> the class names that are known.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        root: Root,
+        columns: Mapping[str, Callable[[], Field]],
+        default: str | None,
+        default_features: tuple[Column, ...] = (),
+        class_names: Mapping[str, tuple[str, ...]] = {},
+    ) -> None:
+        self._columns = columns
+        labels, features = config.labels, config.features
+        if labels is None:
+            if default is None:
+                raise UserError(
+                    f"no labels: name them with --label, or say --label none; there is {describe_names(columns)}"
+                )
+            labels = (Column(LABEL, (default,)),)
+            taken = {column.name for column in features}
+            features += tuple(column for column in default_features if column.name not in taken)
+        labels, features = (tuple(map(self._typed, some)) for some in (labels, features))
+        self._flags: dict[str, tuple[str, ...]] = {}
+        for column in (*labels, *features):
+            if column.kind == "multi_label" and len(column.names) == 1:
+                self._note_classes(column.names[0], config.label_names if column in labels else (), class_names)
+        self._reader = RowReader(
+            _with_key(config, columns), labels, features, root, columns, {**class_names, **self._flags}, _refuse_array
+        )
+        self.features = self._reader.features
+        self.targets = self._reader.targets
+        self.names = self._reader.value_names
+        self.label_names = self._reader.label_names
+        taken = {name for column in (*labels, *features) for name in column.names}
+        for name in set(self.names) - taken:
+            _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
+
+    def open(self, name: str) -> Field:
+        """The first field of that name.
+
+        Raises:
+            UserError: There is none.
+        """
+        if name not in self._columns:
+            raise UserError(f"there is no {printable(name)!r}; there is {describe_names(self._columns)}")
+        return self._columns[name]()
+
+    def check(self, name: str, field: Field) -> None:
+        """That a later field of that name is like the first.
+
+        Raises:
+            UserError: It is not.
+        """
+        first = self.open(name)
+        if (_family(field), _num_values(field)) != (_family(first), _num_values(first)):
+            raise UserError(
+                f"{field.records.stream.name}: {printable(name)!r} is of {_describe(field)}; "
+                f"expected {_describe(first)} as in {first.records.stream.name}"
+            )
+
+    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+        """The image with what a row says of it.
+
+        Raises:
+            BadCellError: It has what cannot be a label, a value, a key, …
+        """
+        for column, names in self._flags.items():
+            flags = row[column] if isinstance(row[column], list) else [row[column]]
+            row = {**row, column: [name for name, flag in zip(names, flags) if read_flag(flag)]}
+        return self._reader.read(row, image)
+
+    def _typed(self, column: Column) -> Column:
+        """With the shape of its field; UserError where the kind does not go with the type."""
+        if column.kind in ("mask", "array"):
+            raise UserError(
+                f"--label={column.names[0]}:{column.kind}: that is a file for each image, which arrays and records have none of; "
+                "expected a table of such files (--source table)"
+            )
+        fields = [self.open(name) for name in column.names]
+        for name, field in zip(column.names, fields):
+            _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
+        if column.kind != "float" or len(fields) > 1:
+            return column
+        num_values = _num_values(fields[0])
+        if column.shape not in ((), (num_values,)):
+            raise UserError(
+                f"{printable(column.names[0])!r} is of {_describe(fields[0])}; expected float[{column.shape[0]}]"
+            )
+        return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
+
+    def _note_classes(self, name: str, given: tuple[str, ...], known: Mapping[str, tuple[str, ...]]) -> None:
+        num_values = _num_values(self.open(name))
+        self._flags[name] = given or known.get(name) or tuple(map(str, range(num_values)))
+        if len(self._flags[name]) != num_values:
+            raise UserError(
+                f"{printable(name)!r} has {num_values} values for each image; "
+                f"expected {len(self._flags[name])}, one for each class"
+            )
+
+
+def find_name(names: Collection[str], usual: tuple[str, ...]) -> str | None:
+    """The first of the usual names that there is, in whatever case."""
+    found = {name.lower(): name for name in sorted(names, reverse=True)}
+    return next((found[name] for name in usual if name in found), None)
+
+
+def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
+    """With the usual name of a key, if there is one."""
+    return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
+
+
+def _refuse_array(name: str) -> bytes:
+    raise AssertionError(f"{name}: columns that are files are refused before")
+
+
+def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = False) -> None:
+    num_values = _num_values(field)
+    if num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
+        raise UserError(
+            f"{printable(name)!r} is of {_describe(field)}; expected at most {_MAX_VALUE_BYTES} bytes for each image"
+        )
+    if field.dtype.kind not in _FITTING[kind] or (num_values != 1 and (kind in _SINGLE or is_one_of_several)):
+        other = {"f": "float", "U": "text", "S": "text"}.get(
+            field.dtype.kind, "multi_label" if num_values > 1 else "class"
+        )
+        raise UserError(
+            f"{printable(name)!r} is of {_describe(field)}, which can't be of kind {kind}; "
+            f"expected another kind, such as {printable(name)}:{other}"
+        )
+
+
+def _family(field: Field) -> str:
+    """Integers of any size are alike, and texts."""
+    return {"u": "i", "b": "i", "S": "U"}.get(field.dtype.kind, field.dtype.kind)
+
+
+def _num_values(field: Field) -> int:
+    return math.prod(field.shape)
+
+
+def _describe(field: Field) -> str:
+    return f"{field.dtype.name}{list(field.shape) if field.shape else ''}"

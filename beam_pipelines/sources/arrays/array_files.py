@@ -1,0 +1,157 @@
+"""Source `arrays`: images and labels as arrays of numbers, in one file or in a folder of such files.
+
+| what is found | what becomes of it |
+| --- | --- |
+| `mnist.npz` with `x_train`, `y_train`, `x_test`, `y_test` | images and labels, with the splits `train` and `test` |
+| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | likewise |
+| `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, `t10k-…`, each also as `.gz` | likewise |
+| CIFAR-10's `data_batch_1.bin`, …, `test_batch.bin`, `batches.meta.txt`; likewise CIFAR-100's | likewise, with class names |
+| images of `uint8`: `[N,H,W]`, `[N,H,W,C]`, `[N,C,H,W]`, C being 1 or 3 | pixels; keys `mnist.npz/x_train#000017` |
+| images of another type or shape, in Fortran's order | the run is refused |
+| uncompressed images | pointed at where they lie |
+| compressed ones | unpacked once, to spool files, without ever being in memory as a whole |
+| labels | read side by side with the images, some at a time |
+| an array of Python objects: a pickle, which could run any program | the run is refused; it is never loaded |
+| a file whose size is not what its header states | the run is refused |
+| any other file, an array that nobody asked for | ignored; files are counted |
+"""
+
+import os
+from typing import Iterator, Sequence
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.arrays import cifar
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
+from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, ranges, spool_images
+from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
+from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, no_images
+from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
+
+_EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
+
+
+class Arrays:
+    """The images in arrays.
+
+    Args:
+        config: Where they lie, and which columns are wanted.
+        with_sizes: Not needed: all images of an array have one size.
+        spool_directory: Where compressed images are unpacked to.
+
+    Attributes: see `Source`.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        self.num_ignored = 0
+        self._config = config
+        self._spool_directory = spool_directory
+        self._files = find_files(config.input, config.ignore)
+        self._root, self._only = self._files.root, self._files.only
+        self.root = self._root.path
+        self._containers = _find_containers(self._files.paths, self._only)
+        if not self._containers:
+            names = [self._only] if self._only else self._files.paths
+            raise UserError(f"--input={config.input}: no arrays in it; {_why_none(names)}")
+        first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
+        if cifar.is_cifar(first.name):
+            default_features = cifar.coarse_column(first)
+            names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
+        default = find_name(first.columns, LABEL_NAMES)
+        known = {column: found for column, found in names.items() if found}
+        self._columns = ArrayColumns(config.source, self._root, first.columns, default, default_features, known)
+        self.features = self._columns.features
+        self.targets = self._columns.targets
+
+    def parts(self) -> list[str]:
+        """`CONTAINER:SET:START:STOP`; images that have to be unpacked are one part."""
+        parts = []
+        for container, paths in enumerate(self._containers):
+            for position, images in enumerate(self._find_sets(paths)):
+                records = images.images.records
+                is_packed = bool(records.stream.packing)
+                bounds = [(0, records.num)] if is_packed else ranges(records.num, records.dtype.itemsize)
+                parts += [f"{container}:{position}:{start}:{stop}" for start, stop in bounds]
+        return parts
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The images of one part, as they are read.
+
+        Raises:
+            UserError: A file is damaged, or its arrays do not go together.
+        """
+        container, position, start, stop = map(int, part.split(":"))
+        images = self._find_sets(self._containers[container])[position]
+        if container == position == start == 0:
+            self.num_ignored = 0 if self._only else self._files.num_ignored + self._count_unused()
+            yield from self._files.dead_letters
+        spool = spool_images(self._root, images, self._spool_directory)
+        yield from list_images(self._root, images, self._columns, range(start, stop), spool)
+
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """Those that CIFAR's files name, or the positions in a multi_label."""
+        return self._columns.label_names
+
+    def _find_sets(self, paths: Sequence[str]) -> Sequence[ImageSet]:
+        paths = [check_inside(self._root, path) for path in paths]
+        sets = [cifar.cifar_set(self._root, path) for path in paths if cifar.is_cifar(path)]
+        arrays = self._find_arrays(paths)
+        image_column = self._config.source.image_column
+        if self._only.endswith(".npy"):
+            image_column = os.path.basename(self._only).removesuffix(".npy")
+        if image_column not in (None, "image") and any(map(cifar.is_cifar, paths)):
+            raise UserError(f"--image_column={image_column}: CIFAR's records have none of that name; expected image")
+        sets += make_sets(arrays, image_column)
+        if self._only:
+            sets = [images for images in sets if images.images.records.stream.path == self._only]
+        if not sets:
+            raise no_images(self._only or paths[0], arrays, image_column)
+        return [self._with_split(images) for images in sets]
+
+    def _find_arrays(self, paths: Sequence[str]) -> Sequence[NamedArray]:
+        arrays = idx_arrays(self._root, [path for path in paths if is_idx(path)])
+        if not self._only:
+            check_one_data_set(arrays)
+        for path in paths:
+            if path.endswith(".npy"):
+                arrays.append(npy_array(self._root, path))
+            elif path.endswith(".npz"):
+                arrays += npz_arrays(self._root, path)
+        return arrays
+
+    def _with_split(self, images: ImageSet) -> ImageSet:
+        if self._config.split_folders and images.split is None:
+            raise UserError(f"--split_folders=yes: {printable(images.name)} is not named like a split")
+        return images._replace(split=None) if self._config.split_folders is False else images
+
+    def _count_unused(self) -> int:
+        """Files of which nothing is used."""
+        unused = set(self._files.paths)
+        for paths in self._containers:
+            for images in self._find_sets(paths):
+                columns = [images.columns[name]() for name in self._columns.names if name in images.columns]
+                unused -= {field.records.stream.path for field in (images.images, *columns)}
+                if cifar.is_cifar(images.name):
+                    unused -= set(cifar.name_files(images).values())
+        return len(unused)
+
+
+def _find_containers(names: list[str], only: str) -> list[list[str]]:
+    """Files that are to be looked at together: an archive alone, all others of a folder."""
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        if name.endswith(".npz") and only in ("", name):
+            folders[name] = [name]
+        elif (name.endswith(".npy") or is_idx(name) or cifar.is_cifar(name)) and not only.endswith(".npz"):
+            folders.setdefault(os.path.dirname(name), []).append(name)
+    return [paths for _, paths in sorted(folders.items())]
+
+
+def _why_none(names: list[str]) -> str:
+    pickles = [name for name in names if cifar.PYTHON_VERSION.fullmatch(name)]
+    if pickles:
+        name = printable(pickles[0])
+        return f"{name} is a pickle, and pickles are never opened; take CIFAR's binary version, or save a .npz"
+    return f"{_EXPECTED}, found {printable(names[0])}"

@@ -1,0 +1,200 @@
+"""Images that are a field of records, and their listing. Plain."""
+
+import os
+import re
+from typing import Callable, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.image_headers import MAX_IMAGE_PIXELS, MAX_IMAGE_SIDE
+from beam_pipelines.references import LabeledImage, RawImage
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns
+from beam_pipelines.sources.arrays.array_streams import Field, read_rows, unpack
+from beam_pipelines.sources.file_listing import FileListing, is_utf8
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.splits import SPLIT_FOLDERS
+
+# What one worker lists at a time, of records that can be divided: so many, and so many bytes of them.
+_PART_RECORDS = 1 << 20
+_PART_BYTES = 1 << 30
+
+
+class ImageSet(NamedTuple):
+    """Images of one size, and what belongs to them.
+
+    Attributes:
+        name: Their keys begin with it.
+        split: The split that a name puts them in; None: none does.
+        images: Where their pixels are.
+        raw: Their layout.
+        columns: Name -> what opens that column.
+    """
+
+    name: str
+    split: str | None
+    images: Field
+    raw: RawImage
+    columns: Mapping[str, Callable[[], Field]]
+
+
+def raw_layout(field: Field) -> RawImage:
+    """The layout of images of a field's type and shape.
+
+    Raises:
+        UserError: They are no images.
+    """
+    name = field.records.stream.name
+    if field.dtype.str != "|u1":
+        raise UserError(
+            f'{name}: images of {field.dtype.name}; expected uint8, such as (x * 255).astype("uint8") for x in 0..1'
+        )
+    shape = field.shape
+    expected = "expected [N,HEIGHT,WIDTH], with 1 or 3 channels at the end, or before the height"
+    if len(shape) == 2:
+        raw = RawImage(*shape, 1)
+    elif len(shape) == 3 and shape[2] in (1, 3):
+        raw = RawImage(*shape)
+    elif len(shape) == 3 and shape[0] in (1, 3):
+        raw = RawImage(*shape[1:], shape[0], is_planar=True)
+    else:
+        raise UserError(f"{name}: images of shape {list(shape)}; {expected}")
+    if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
+        raise UserError(f"{name}: images of {raw.height}x{raw.width} pixels; expected 1 to {MAX_IMAGE_PIXELS}")
+    return raw
+
+
+def list_images(
+    root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spool: int
+) -> Iterator[LabeledImage | DeadLetter]:
+    """The images at some positions, as they are read: memory does not depend on their number.
+
+    Args:
+        spool: Where the whole stream of the images was unpacked to; 0: the file is not packed.
+
+    Raises:
+        UserError: A column has another length than the images have, or another type than in the first set.
+    """
+    fields = {name: _open_column(images, columns, name) for name in columns.names}
+    records, raw = images.images.records, images.raw
+    image = LabeledImage(
+        "", records.stream.path, "", images.split, raw.height * raw.width * raw.num_channels, raw=raw, spool=spool
+    )
+    first = records.offset + images.images.offset
+    for row, index in zip(
+        read_rows(root.path, fields, bounds.start, bounds.stop), bounds
+    ):  # the rows first: they end with a check
+        name = f"{images.name}#{index:06d}"
+        try:
+            yield columns.read(row, image._replace(key=nfc(name), offset=first + index * records.dtype.itemsize))
+        except BadCellError as error:
+            yield DeadLetter(printable(name), "list", error.reason, str(error))
+
+
+def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
+    if name not in images.columns:
+        raise UserError(f"{printable(images.name)}: there is no {printable(name)!r} for it")
+    field = images.columns[name]()
+    columns.check(name, field)
+    num, records = field.records.num, images.images.records
+    if num != records.num:
+        raise UserError(
+            f"{field.records.stream.name}: {num} of {printable(name)!r} for {records.num} images in {records.stream.name}"
+        )
+    return field
+
+
+def spool_images(root: Root, images: ImageSet, spool_directory: str | None) -> int:
+    """The spool to which compressed images were unpacked; 0: they are not, or nobody will read them."""
+    records = images.images.records
+    if not records.stream.packing or spool_directory is None:
+        return 0
+    return unpack(root.path, records.stream, spool_directory, records.num_bytes)[0]
+
+
+def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where the parts of uncompressed records begin and end."""
+    step = max(min(_PART_RECORDS, _PART_BYTES // record_bytes), 1)
+    yield from ((start, min(start + step, num)) for start in range(0, num, step))
+
+
+class InputFiles(NamedTuple):
+    """The files of an input.
+
+    Attributes:
+        root: The folder, or the one in which the input lies.
+        paths: Relative to it, in ascending order.
+        only: The input's own name, if it is a file; the others lie beside it.
+        dead_letters: What is no file below the root.
+        num_ignored: Files that were ignored.
+    """
+
+    root: Root
+    paths: list[str]
+    only: str
+    dead_letters: list[DeadLetter]
+    num_ignored: int
+
+
+def find_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
+    """The files of an input that is a folder with others below it, or a file.
+
+    Raises:
+        UserError: There is no such input.
+    """
+    place = path.rstrip("/") if is_remote(path) else os.path.realpath(path)
+    if files_at(place).exists(place):
+        folder, _, only = place.rpartition("/")
+        root = Root(folder or "/")
+        beside = FileListing(root, ignore).top_level()[1]
+        return InputFiles(root, sorted({only, *beside}), only, [], 0)
+    root = Root(place)
+    listing = FileListing(root, ignore)
+    paths, dead_letters = [], []
+    for found in listing.walk():
+        if isinstance(found, DeadLetter):
+            dead_letters.append(found)
+        else:
+            paths.append(found.path)
+    if not paths:
+        raise UserError(f"--input={path}: no file in it")
+    return InputFiles(root, sorted(paths), "", sorted(dead_letters), listing.num_ignored)
+
+
+def check_inside(root: Root, path: str) -> str:
+    """A file's path, if it is below the root and text.
+
+    Raises:
+        UserError: It is not.
+    """
+    try:
+        if not is_utf8(path):
+            raise OutsideError(f"{printable(path)}: the file's name is not UTF-8")
+        return root.relative(path)
+    except OutsideError as error:
+        raise UserError(str(error)) from None
+
+
+_SPLIT = "|".join(SPLIT_FOLDERS)
+_SPLIT_FIRST = re.compile(rf"({_SPLIT})(?![a-z])[-_. ]*(.*)", re.IGNORECASE)
+_SPLIT_LAST = re.compile(rf"(.+)[-_. ]({_SPLIT})", re.IGNORECASE)
+
+
+def take_split(name: str) -> tuple[str | None, str]:
+    """(the split that a name begins or ends with, what is left of the name): `x_train` is `x` of the split `train`."""
+    if match := _SPLIT_FIRST.fullmatch(name):
+        return SPLIT_FOLDERS[match[1].lower()], match[2]
+    if match := _SPLIT_LAST.fullmatch(name):
+        return SPLIT_FOLDERS[match[2].lower()], match[1]
+    return None, name
+
+
+def split_of_file(path: str) -> str | None:
+    """The split that a file is named after, or else the folder in which it lies."""
+    *folders, name = path.split("/")
+    named = take_split(name.partition(".")[0])[0]
+    return named or next(
+        (SPLIT_FOLDERS[folder.lower()] for folder in reversed(folders) if folder.lower() in SPLIT_FOLDERS), None
+    )

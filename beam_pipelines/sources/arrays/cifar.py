@@ -1,0 +1,90 @@
+"""CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html). Plain.
+
+A record is a label, in CIFAR-100 a coarse and a fine one, and 32x32 pixels: all red ones, all green, all blue. Their Python
+version is made of pickles, and is never opened.
+"""
+
+import os
+import re
+
+import numpy as np
+
+from beam_pipelines.columns import Column
+from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.files import files_at
+from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, raw_layout
+from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
+from beam_pipelines.sources.roots import Root
+
+COARSE = "coarse_label"
+
+_IMAGE = ("image", "u1", (3, 32, 32))
+_CIFAR10 = np.dtype([("label", "u1"), _IMAGE])
+_CIFAR100 = np.dtype([(COARSE, "u1"), ("label", "u1"), _IMAGE])
+_SPLITS = re.compile(r"(?P<ten>data_batch_\d{1,3}|test_batch)\.bin|(?P<hundred>train|test)\.bin")
+
+# Column -> the file with its class names, one a line.
+_NAMES_10 = {"label": "batches.meta.txt"}
+_NAMES_100 = {"label": "fine_label_names.txt", COARSE: "coarse_label_names.txt"}
+_MAX_NAMES_BYTES = 1 << 20
+
+PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\.(pkl|pickle)")
+
+
+def is_cifar(path: str) -> bool:
+    return bool(_SPLITS.fullmatch(os.path.basename(path)))
+
+
+def cifar_set(root: Root, path: str) -> ImageSet:
+    """The images of one file.
+
+    Raises:
+        UserError: Its size is none that such a file has.
+    """
+    match = _SPLITS.fullmatch(os.path.basename(path))
+    dtype = _CIFAR10 if match["ten"] else _CIFAR100
+    num_bytes = files_at(root.path).size(f"{root.path}/{path}")
+    if not num_bytes or num_bytes % dtype.itemsize:
+        raise UserError(
+            f"{printable(path)}: {num_bytes} bytes, wrong record length; expected a multiple of {dtype.itemsize}, as in "
+            f"CIFAR-{10 if match['ten'] else 100} (for records of another kind: --source fixed_length)"
+        )
+    records = Records(Stream(path), dtype, num_bytes // dtype.itemsize, 0, num_bytes)
+    images = Field(records, "image")
+    columns = {name: (lambda name=name: Field(records, name)) for name in dtype.names if name != "image"}
+    return ImageSet(path, "test" if match[0].startswith("test") else "train", images, raw_layout(images), columns)
+
+
+def coarse_column(images: ImageSet) -> tuple[Column, ...]:
+    """What is kept beside the label."""
+    return (Column(COARSE, (COARSE,)),) if COARSE in images.columns else ()
+
+
+def name_files(images: ImageSet) -> dict[str, str]:
+    """Column -> the path of the file with its class names, if it is there."""
+    names = _NAMES_100 if COARSE in images.columns else _NAMES_10
+    folder = os.path.dirname(images.name)
+    return {column: f"{folder}/{name}".lstrip("/") for column, name in names.items()}
+
+
+def read_names(root: Root, path: str) -> tuple[str, ...]:
+    """The class names in a file, in order; none where there is no such file.
+
+    Raises:
+        UserError: They are no class names.
+    """
+    whole = f"{root.path}/{check_inside(root, path)}"
+    if not files_at(whole).exists(whole):
+        return ()
+    if files_at(whole).size(whole) > _MAX_NAMES_BYTES:
+        raise UserError(f"{printable(path)}: expected class names, in at most {_MAX_NAMES_BYTES} bytes")
+    try:
+        names = tuple(line.strip() for line in files_at(whole).read(whole).decode().strip().split("\n"))
+    except UnicodeDecodeError:
+        raise UserError(f"{printable(path)}: expected class names in UTF-8") from None
+    for name in names:
+        if not 0 < len(name) <= 256 or CONTROL.search(name):
+            raise UserError(f"{printable(path)}: {printable(name[:80])!r} as a class name; expected one a line")
+    if len(set(names)) < len(names):
+        raise UserError(f"{printable(path)}: expected each class name once")
+    return names

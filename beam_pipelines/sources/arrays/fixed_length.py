@@ -1,0 +1,197 @@
+"""Source `fixed_length`: binary files of records that all have one length.
+
+`--record_layout` names a record's fields in their order: `label:uint8,image:uint8[3,32,32]` is CIFAR-10's.
+
+| in a layout | means |
+| --- | --- |
+| `age:float32` | a number: int, uint of 8, 16, 32, 64 bits; float of 16, 32, 64 bits; little-endian |
+| `label:>uint16` | the same, big-endian |
+| `flags:uint8[5]` | several numbers |
+| `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]`, C being 1 or 3; named so, or by `--image_column` |
+| `key:char[16]` | text in UTF-8, filled up with zeros |
+| `skip[3]` | bytes without a meaning |
+
+| what is found | what becomes of it |
+| --- | --- |
+| one file, or a folder of them | all their records; keys `train.bin#000017` |
+| `train.bin` and `test_1.bin`, or folders named like splits | splits |
+| the field `label`, or what `--label` names | the label; other fields are kept where `--feature` names them |
+| a file that is not header, whole records and footer | the run is refused |
+| `.gz` | unpacked once, to a spool file |
+"""
+
+import math
+import re
+from typing import Iterator
+
+import numpy as np
+
+from beam_pipelines.config import COLUMN_PATTERN, PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import MAX_FILE_BYTES, files_at
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns
+from beam_pipelines.sources.arrays.array_images import (
+    ImageSet,
+    check_inside,
+    find_files,
+    list_images,
+    ranges,
+    raw_layout,
+    split_of_file,
+)
+from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
+
+_TYPES = {
+    **{f"{prefix}int{8 * size}": f"{prefix[:1] or 'i'}{size}" for prefix in ("", "u") for size in (1, 2, 4, 8)},
+    **{f"float{8 * size}": f"f{size}" for size in (2, 4, 8)},
+}
+_FIELD = re.compile(
+    r"\s*(?:skip\[(?P<skip>\d{1,10})\]"
+    r"|(?P<name>[^:,\[\]]+):(?P<order>[<>]?)(?P<type>[a-z]+\d*)(?:\[(?P<shape>\d{1,10}(?:,\d{1,10})*)\])?)\s*"
+)
+_MAX_FIELDS = 1000
+
+
+class FixedLength:
+    """The images in records of fixed length.
+
+    Args:
+        config: Where they lie, and what a record is.
+        with_sizes: Not needed: all images have one size.
+        spool_directory: Where compressed files are unpacked to.
+
+    Attributes: see `Source`.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        self.num_ignored = 0
+        self._source = config.source
+        self._spool_directory = spool_directory
+        self._split_folders = config.split_folders
+        self._files = find_files(config.input, config.ignore)
+        self._paths = [self._files.only] if self._files.only else self._files.paths
+        self._root = self._files.root
+        self.root = self._root.path
+        self._dtype = parse_layout(config.source.layout)
+        self._image = config.source.image_column or "image"
+        if self._image not in self._dtype.names:
+            raise UserError(
+                f"--record_layout={config.source.layout}: no field {printable(self._image)!r}; expected one that is the image"
+            )
+        fields = {name: self._opener(name) for name in self._dtype.names if name != self._image}
+        self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), self._image))
+        self._columns = ArrayColumns(config.source, self._root, fields, "label" if "label" in fields else None)
+        self.features = self._columns.features
+        self.targets = self._columns.targets
+
+    def parts(self) -> list[str]:
+        """`FILE:START:STOP`, the file as its position; a compressed file is one part."""
+        parts = []
+        for position, path in enumerate(self._paths):
+            check_inside(self._root, path)
+            if _is_packed(path):
+                parts.append(f"{position}:0:0")
+            else:
+                num = self._count_records(path, files_at(self.root).size(f"{self.root}/{path}"))
+                parts += [f"{position}:{start}:{stop}" for start, stop in ranges(num, self._dtype.itemsize)]
+        return parts
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The images of one part, as they are read.
+
+        Raises:
+            UserError: A file is not of whole records.
+        """
+        position, start, stop = map(int, part.split(":"))
+        path, spool = check_inside(self._root, self._paths[position]), 0
+        if position == start == 0:
+            self.num_ignored = self._files.num_ignored
+            yield from self._files.dead_letters
+        stream = Stream(path, "gzip" if _is_packed(path) else "")
+        if stream.packing:
+            spool, num_bytes = unpack(self.root, stream, self._spool_directory)
+            stop = self._count_records(path, num_bytes)
+        else:
+            num_bytes = files_at(self.root).size(f"{self.root}/{path}")
+        records = self._records(stream, num_bytes)
+        columns = {name: (lambda name=name: Field(records, name)) for name in self._dtype.names}
+        images = ImageSet(path, self._split(path), Field(records, self._image), self._raw, columns)
+        yield from list_images(self._root, images, self._columns, range(start, stop), spool)
+
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """The positions in a multi_label."""
+        return self._columns.label_names
+
+    def _opener(self, name: str):
+        return lambda: Field(self._records(Stream("--record_layout"), 0), name)
+
+    def _records(self, stream: Stream, num_bytes: int) -> Records:
+        num = (num_bytes - self._source.header_bytes - self._source.footer_bytes) // self._dtype.itemsize
+        return Records(stream, self._dtype, num, self._source.header_bytes, num_bytes)
+
+    def _count_records(self, path: str, num_bytes: int) -> int:
+        header, footer, record = self._source.header_bytes, self._source.footer_bytes, self._dtype.itemsize
+        num, remainder = divmod(num_bytes - header - footer, record)
+        if num < 1 or remainder:
+            left = f", and {remainder} left over" if num > 0 else ""
+            raise UserError(
+                f"{printable(path)}: {num_bytes} bytes, wrong record length; expected a header of {header}, records of "
+                f"{record} each and a footer of {footer}{left} (--ignore leaves files out)"
+            )
+        return num
+
+    def _split(self, path: str) -> str | None:
+        split = split_of_file(path)
+        if self._split_folders and split is None:
+            raise UserError(f"--split_folders=yes: {printable(path)} is not named like a split")
+        return None if self._split_folders is False else split
+
+
+def _is_packed(path: str) -> bool:
+    return path.lower().endswith(".gz")
+
+
+def parse_layout(text: str | None) -> np.dtype:
+    """The type of a record.
+
+    Raises:
+        UserError: The text is no layout.
+    """
+    fields, offset = {}, 0
+    for part in re.split(r",(?![^\[]*\])", text or ""):
+        match = _FIELD.fullmatch(part)
+        if not match:
+            raise _bad_layout(text, part, "NAME:TYPE or NAME:TYPE[N,…], such as label:uint8,image:uint8[3,32,32]")
+        num_bytes = int(match["skip"] or 0)
+        if not match["skip"]:
+            name, dtype = match["name"].strip(), _field_type(match, text, part)
+            if name in fields or not COLUMN_PATTERN.fullmatch(name):
+                raise _bad_layout(text, part, "each name once, of letters, digits, '_', '.', '-'")
+            fields[name] = (dtype, offset)
+            num_bytes = dtype.itemsize
+        offset += num_bytes
+        if not num_bytes or offset > MAX_FILE_BYTES or len(fields) > _MAX_FIELDS:
+            raise _bad_layout(text, part, f"records of 1 to {MAX_FILE_BYTES} bytes, and at most {_MAX_FIELDS} fields")
+    formats, offsets = zip(*fields.values()) if fields else ((), ())
+    return np.dtype({"names": list(fields), "formats": list(formats), "offsets": list(offsets), "itemsize": offset})
+
+
+def _field_type(match: re.Match[str], text: str | None, part: str) -> np.dtype:
+    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
+    is_text = match["type"] == "char"
+    if not is_text and match["type"] not in _TYPES:
+        raise _bad_layout(text, part, f"one of {', '.join(_TYPES)}, char[N]")
+    if is_text and (len(shape) != 1 or match["order"]):
+        raise _bad_layout(text, part, "char[N]")
+    num_bytes = math.prod(shape) * (1 if is_text else int(_TYPES[match["type"]][1:]))
+    if not 0 < num_bytes <= MAX_FILE_BYTES:
+        raise _bad_layout(text, part, f"1 to {MAX_FILE_BYTES} bytes")
+    return np.dtype(f"S{shape[0]}") if is_text else np.dtype(((match["order"] or "<") + _TYPES[match["type"]], shape))
+
+
+def _bad_layout(text: str | None, part: str, expected: str) -> UserError:
+    if not text:
+        return UserError(f"--source=fixed_length takes --record_layout: expected {expected}")
+    return UserError(f"--record_layout={printable(text)}: {printable(part)!r}: expected {expected}")

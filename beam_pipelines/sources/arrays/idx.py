@@ -1,0 +1,91 @@
+"""IDX files, which MNIST and its family come in, plain or as gzip (yann.lecun.com/exdb/mnist). Plain.
+
+Two zero bytes, the type of a number, the number of dimensions, each dimension as a big-endian uint32, the numbers.
+"""
+
+import functools
+import math
+import os
+import re
+import struct
+from typing import Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import MAX_FILE_BYTES, files_at
+from beam_pipelines.sources.arrays.array_images import take_split
+from beam_pipelines.sources.arrays.array_streams import (
+    Field,
+    Records,
+    Stream,
+    check_inflation,
+    check_size,
+    open_stream,
+    read_exactly,
+)
+from beam_pipelines.sources.arrays.named_arrays import NamedArray
+from beam_pipelines.sources.roots import Root
+
+_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MAX_DIMENSIONS = 8
+
+_NAME = re.compile(r"(?P<of>.*?)[-_.]?(?P<name>images|labels)[-_.]idx\d[-_.][a-z]+(\.gz)?", re.IGNORECASE)
+
+
+def is_idx(path: str) -> bool:
+    """Whether a file is called like one: `train-images-idx3-ubyte`, `emnist-letters-test-labels-idx1-ubyte.gz`."""
+    return bool(_NAME.fullmatch(os.path.basename(path)))
+
+
+def idx_arrays(root: Root, paths: list[str]) -> list[NamedArray]:
+    """The arrays in such files, all in one folder: an uncompressed one before the same one compressed."""
+    arrays = []
+    for path in sorted(paths):
+        match = _NAME.fullmatch(os.path.basename(path))
+        split, data_set = ("test", match["of"][:-4]) if match["of"].endswith("t10k") else take_split(match["of"])
+        place = f"{os.path.dirname(path)}/{data_set.rstrip('-_.')}"
+        arrays.append(
+            NamedArray(place, split, match["name"].lower(), path, functools.partial(_open_idx, root.path, path))
+        )
+    return arrays
+
+
+def check_one_data_set(arrays: Sequence[NamedArray]) -> None:
+    """EMNIST, say, is several, whose classes differ.
+
+    Raises:
+        UserError: There are more than one in a folder.
+    """
+    places = {array.place: array.path for array in arrays}
+    if len(places) > 1:
+        first, second = (printable(path) for path in sorted(places.values())[:2])
+        raise UserError(
+            f"{first} and {second} are of two data sets; leave one out, such as --ignore='{os.path.basename(second)[:8]}*'"
+        )
+
+
+def _open_idx(root: str, path: str) -> Field:
+    stream = Stream(path, "gzip" if path.lower().endswith(".gz") else "")
+    with open_stream(root, stream) as file:
+        zeros, kind, num_dimensions = struct.unpack(">HBB", read_exactly(file, stream, 4))
+        if zeros or kind not in _TYPES or not 0 < num_dimensions <= _MAX_DIMENSIONS:
+            raise UserError(
+                f"{stream.name}: begins with {zeros:04x}{kind:02x}{num_dimensions:02x}; "
+                "expected an IDX file's 0000, type, dimensions"
+            )
+        shape = struct.unpack(f">{num_dimensions}I", read_exactly(file, stream, 4 * num_dimensions))
+    base = np.dtype(_TYPES[kind])
+    record_bytes = math.prod(shape[1:]) * base.itemsize
+    header_bytes = 4 + 4 * num_dimensions
+    num_bytes = header_bytes + shape[0] * record_bytes
+    num_found = files_at(root).size(f"{root}/{path}")
+    if stream.packing:
+        check_inflation(stream, num_bytes, num_found)
+    else:
+        check_size(stream, num_bytes, num_found)
+    if not shape[0] or not 0 < record_bytes <= MAX_FILE_BYTES:
+        raise UserError(
+            f"{stream.name}: an array of {base.name}{list(shape)}; expected one value or more for each image"
+        )
+    return Field(Records(stream, np.dtype([("value", base, shape[1:])]), shape[0], header_bytes, num_bytes), "value")

@@ -1,0 +1,161 @@
+"""NumPy's `.npy` files, and `.npz` archives of them (numpy.org/neps/nep-0001-npy-format.html). Plain.
+
+Only headers are read here. An array of Python objects is a pickle, which could run any program: it is refused, and never
+loaded.
+"""
+
+import contextlib
+import functools
+import io
+import math
+import os
+import struct
+import tokenize
+import zipfile
+from typing import BinaryIO, Iterator
+
+import numpy as np
+
+from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.files import MAX_FILE_BYTES, files_at, open_file
+from beam_pipelines.sources.arrays.array_images import split_of_file, take_split
+from beam_pipelines.sources.arrays.array_streams import (
+    Field,
+    Records,
+    Stream,
+    check_inflation,
+    check_size,
+    open_stream,
+    unpacking,
+)
+from beam_pipelines.sources.arrays.named_arrays import NamedArray
+from beam_pipelines.sources.roots import Root
+
+_HEADER_BYTES = 1 << 14
+# Of a member: how hard it was compressed, sizes behind the data, a name in UTF-8.
+_HARMLESS_FLAGS = 0x80E
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+
+
+def npy_array(root: Root, path: str) -> NamedArray:
+    split, name = take_split(os.path.basename(path).removesuffix(".npy"))
+    folder = os.path.dirname(path)
+    return NamedArray(folder, split or split_of_file(path), name, path, functools.partial(_open_npy, root.path, path))
+
+
+def npz_arrays(root: Root, path: str) -> list[NamedArray]:
+    """The arrays of an archive.
+
+    Raises:
+        UserError: It is none.
+    """
+    with open_file(f"{root.path}/{path}") as file, _opening(file, path) as archive:
+        names = [info.filename for info in archive.infolist()]
+    members = [name for name in names if name.endswith(".npy") and not CONTROL.search(name)]
+    if len(set(members)) < len(members):
+        raise UserError(f"{printable(path)}: two arrays in it have one name")
+    arrays = []
+    for member in members:
+        name = member.removesuffix(".npy")
+        split, base = take_split(name)
+        opened = functools.partial(_open_member, root.path, path, member)
+        arrays.append(NamedArray(path, split or split_of_file(path), base, f"{path}/{name}", opened))
+    return arrays
+
+
+@contextlib.contextmanager
+def _opening(file: BinaryIO, path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        archive = zipfile.ZipFile(file)
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
+        raise UserError(f"{printable(path)}: no .npz archive: {printable(str(error))}") from error
+    with archive:
+        yield archive
+
+
+def _open_npy(root: str, path: str) -> Field:
+    stream = Stream(path)
+    with open_stream(root, stream) as file:
+        dtype, num, header_bytes = read_header(file.read(_HEADER_BYTES), stream.name)
+    num_bytes = header_bytes + num * dtype.itemsize
+    check_size(stream, num_bytes, files_at(root).size(f"{root}/{path}"))
+    return Field(Records(stream, dtype, num, header_bytes, num_bytes), "value")
+
+
+def _open_member(root: str, path: str, member: str) -> Field:
+    name = printable(f"{path}/{member}")
+    with open_file(f"{root}/{path}") as file, _opening(file, path) as archive:
+        info = archive.getinfo(member)
+        num_file_bytes = file.seek(0, os.SEEK_END)
+        if info.flag_bits & ~_HARMLESS_FLAGS or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise UserError(
+                f"{name}: encrypted, or compressed in another way than NumPy does; expected numpy.savez's archive"
+            )
+        if not 0 <= info.header_offset < num_file_bytes:
+            raise UserError(f"{name}: damaged: it begins at {info.header_offset} of {num_file_bytes} bytes")
+        packed = Stream(path, "zip", member)
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            check_inflation(packed, info.file_size, min(info.compress_size, num_file_bytes))
+            stream, start = packed, 0
+            with unpacking(packed), archive.open(info) as opened:
+                header = opened.read(_HEADER_BYTES)
+        else:
+            stream, start = Stream(path), _start_of_data(file, info, name, num_file_bytes)
+            file.seek(start)
+            header = file.read(min(_HEADER_BYTES, info.file_size))
+    dtype, num, header_bytes = read_header(header, name)
+    check_size(packed, header_bytes + num * dtype.itemsize, info.file_size)
+    return Field(Records(stream, dtype, num, start + header_bytes, start + info.file_size), "value")
+
+
+def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_bytes: int) -> int:
+    """Where an uncompressed member's bytes begin: behind a header that repeats what the archive's end says."""
+    file.seek(info.header_offset)
+    header = file.read(_LOCAL_HEADER.size)
+    if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
+        raise UserError(
+            f"{name}: damaged: it does not begin at {info.header_offset}, where the archive says that it does"
+        )
+    _, num_name, num_extra = _LOCAL_HEADER.unpack(header)
+    start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
+    if info.compress_size != info.file_size or start + info.file_size > num_file_bytes:
+        left = max(num_file_bytes - start, 0)
+        raise UserError(f"{name}: states to have {info.file_size} bytes; the file has {left} from there on")
+    return start
+
+
+def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
+    """(the type of a record, with the one field `value`; the number of records; the header's size) of an array.
+
+    Args:
+        data: How the array's file begins.
+
+    Raises:
+        UserError: It is no array, or not one of records of one length.
+    """
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"format version {version}; expected (1, 0) or (2, 0)")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, is_fortran, base = read(file, max_header_size=_HEADER_BYTES)
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        raise UserError(f"{name}: no NumPy array: {printable(str(error)).splitlines()[0][:200]}") from error
+    if base.hasobject:
+        raise UserError(
+            f"{name}: an array of Python objects is a pickle, and is never opened; save numbers, or text: x.astype(str)"
+        )
+    if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
+        raise UserError(f"{name}: an array of {base.name}; expected numbers of at most 64 bits, or text")
+    if is_fortran and len(shape) > 1:
+        raise UserError(
+            f"{name}: in Fortran's order, one image is all over the file; expected numpy.ascontiguousarray(x)"
+        )
+    if not shape or any(type(size) is not int or size < 1 for size in shape) or not base.itemsize:
+        raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected one value or more for each image")
+    if math.prod(shape[1:]) * base.itemsize > MAX_FILE_BYTES:
+        raise UserError(
+            f"{name}: an array of {base.name}{list(shape)}; expected at most {MAX_FILE_BYTES} bytes for each image"
+        )
+    return np.dtype([("value", base, shape[1:])]), shape[0], file.tell()

@@ -1,0 +1,262 @@
+"""Data sets of TFRecords that describe themselves: those of TensorFlow Datasets, and our own. Plain.
+
+What is kept, where no label and no feature is named:
+
+    our own                everything that the manifest's schema has
+    TensorFlow Datasets    of `supervisedKeys` or else of the only candidates: the image, and as labels the objects
+                           (boxes with classes), a class or several; other features on request
+
+Nested features are named with "/" between the parts, as records have them (`objects/bbox`).
+"""
+
+import json
+import re
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.columns import Column
+from beam_pipelines.config import NAME_PATTERN
+from beam_pipelines.errors import UserError
+from beam_pipelines.files import files_at
+from beam_pipelines.references import RawImage
+from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
+from beam_pipelines.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import (
+    DATASET_INFO,
+    FEATURES,
+    LABEL,
+    MANIFEST,
+    OBJECTS,
+    WEIGHT,
+    Feature,
+    Manifest,
+    decode_manifest,
+    label_file_name,
+)
+
+_MAX_DEPTH = 20
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_BOXES, _OBJECT_LABEL = f"{OBJECTS}/bbox", f"{OBJECTS}/{LABEL}"
+
+
+class RecordDirectory(NamedTuple):
+    """What a directory says of itself.
+
+    Attributes:
+        layout: Of its records.
+        files: Names of its shards -> their split.
+    """
+
+    layout: Layout
+    files: Mapping[str, str]
+
+
+def read_directory(folder: str, layout: str | None) -> RecordDirectory | None:
+    """None where a folder does not describe itself, or where a layout is named that is not its own.
+
+    Raises:
+        UserError: It does so in a way that nobody understands; or the layout that is named needs what is not there.
+    """
+    files = files_at(folder)
+    if layout in (None, "recordmill") and files.exists(f"{folder}/{MANIFEST}"):
+        return _read_manifest(folder)
+    if layout in (None, "tfds") and files.exists(f"{folder}/{DATASET_INFO}"):
+        return _read_tfds(folder)
+    if layout in ("recordmill", "tfds"):
+        expected = MANIFEST if layout == "recordmill" else DATASET_INFO
+        raise UserError(f"--layout={layout}: {folder} has no {expected}")
+    return None
+
+
+def _read_manifest(folder: str) -> RecordDirectory:
+    try:
+        manifest = decode_manifest(files_at(folder).read(f"{folder}/{MANIFEST}"), f"{folder}/{MANIFEST}")
+        shards = {shard.name: split for split, shards in manifest.splits.items() for shard in shards}
+        return RecordDirectory(_layout_of_schema(manifest, folder), _check_files(folder, shards))
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{folder}: {MANIFEST} is damaged: {error!r:.200}") from error
+
+
+def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
+    features = {feature.name: feature for feature in manifest.schema}
+    image = features.pop("image")
+    raw = RawImage(*image.shape) if image.kind == "pixels" else None
+    for name in ("key", "height", "width"):
+        features.pop(name, None)
+    features.pop(WEIGHT, None)  # the reader of rows finds it by its name
+    objects = _pop_objects(features)
+    columns = {name: _column_of(feature, folder) for name, feature in features.items()}
+    targets = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in manifest.targets)
+    names = {feature.name: feature.label_names for feature in manifest.schema if feature.label_names}
+    kept = tuple(columns.values())
+    return Layout(
+        "recordmill", "image", key="key", raw=raw, objects=objects, labels=targets, features=kept, class_names=names
+    )
+
+
+def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
+    names = [name for name in features if name.startswith(f"{OBJECTS}/")]
+    for name in names:
+        features.pop(name)
+    if _BOXES not in names:
+        return None
+    flags = {name.removeprefix(f"{OBJECTS}/"): name for name in names if name not in (_BOXES, _OBJECT_LABEL)}
+    return ObjectsLayout((_BOXES,), (_OBJECT_LABEL,), flags)
+
+
+def _column_of(feature: Feature, folder: str) -> Column:
+    name, kind = feature.name, feature.kind
+    if kind == "class_label":
+        return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
+    if len(feature.shape) > 1 or kind not in ("float", "integer", "text", "mask"):
+        raise UserError(
+            f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again"
+        )
+    return Column(name, (name,), kind, feature.shape)
+
+
+def _read_tfds(folder: str) -> RecordDirectory:
+    info = _read_json(folder, DATASET_INFO)
+    fields = _read_json(folder, FEATURES)
+    try:
+        found = dict(_flatten(fields, "", 0))
+        shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
+    except UserError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"{folder}: {DATASET_INFO} and {FEATURES} are not those of TensorFlow Datasets ({error!r:.80})"
+        ) from error
+    return RecordDirectory(_layout_of_tfds(folder, info, found), _check_files(folder, shards))
+
+
+def _read_json(folder: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(files_at(folder).read(f"{folder}/{name}"))
+    except OSError as error:
+        raise UserError(f"{folder}: {name} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{folder}: {name} is no JSON: {error!r:.80}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{folder}: {name} has no JSON object")
+    return value
+
+
+def _flatten(feature: dict[str, Any], name: str, depth: int) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
+    """Name -> (kind, description) of each feature; the kind of a sequence has a "*" at its end."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"more than {_MAX_DEPTH} features in one another")
+    kind = feature["pythonClassName"].rpartition(".")[2]
+    if kind == "FeaturesDict":
+        for part, child in feature["featuresDict"]["features"].items():
+            yield from _flatten(child, f"{name}/{part}" if name else part, depth + 1)
+    elif kind in ("Sequence", "Dataset"):
+        for child, (child_kind, described) in _flatten(feature["sequence"]["feature"], name, depth + 1):
+            yield child, (f"{child_kind}*", described)
+    else:
+        yield name, (kind, feature)
+
+
+def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    file_format = info.get("fileFormat") or "tfrecord"
+    if file_format != "tfrecord":
+        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80}; expected tfrecord")
+    num_shards = len(split["shardLengths"])
+    for shard in range(num_shards):
+        known = {
+            "DATASET": info["name"],
+            "SPLIT": split["name"],
+            "FILEFORMAT": file_format,
+            "SHARD_INDEX": f"{shard:05d}",
+            "NUM_SHARDS": f"{num_shards:05d}",
+            "SHARD_X_OF_Y": f"{shard:05d}-of-{num_shards:05d}",
+        }
+        template = split.get("filepathTemplate") or _TEMPLATE
+        yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]
+
+
+def _layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
+    supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
+    image = _only(found, "Image", supervised)
+    if image is None:
+        raise UserError(
+            f"{folder}: {FEATURES} has no image, or several and none in supervisedKeys; say which: --layout=image=NAME"
+        )
+    objects = _objects_of(found)
+    columns = ()
+    if objects:
+        columns = (Column(OBJECTS, (OBJECTS,)),)
+    elif name := _only(found, "ClassLabel", supervised):
+        columns = (Column(LABEL, (name,)),)
+    elif name := _only(found, "ClassLabel*", supervised):
+        columns = (Column(LABEL, (name,), "multi_label"),)
+    names = {
+        name: names
+        for name, (kind, _) in found.items()
+        if kind.startswith("ClassLabel") and (names := _read_names(folder, name))
+    }
+    return Layout("tfds", image, objects=objects, labels=columns or None, class_names=names)
+
+
+def _supervised_items(info: dict[str, Any]) -> list[dict[str, Any]]:
+    items = info.get("supervisedKeys") or {}
+    items = items.get("tuple", {}).get("items", []) if isinstance(items, dict) else []
+    return [item for item in items if isinstance(item, dict)]
+
+
+def _only(found: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervised: set[str]) -> str | None:
+    names = [name for name, (kind, _) in found.items() if kind == wanted]
+    preferred = (
+        [name for name in names if name in supervised] or [name for name in names if name in ("image", LABEL)] or names
+    )
+    return preferred[0] if len(preferred) == 1 else None
+
+
+def _objects_of(found: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
+    """The first sequence of boxes that have classes."""
+    for boxes, (kind, described) in found.items():
+        parent = boxes.rpartition("/")[0]
+        if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":
+            continue
+        siblings = {name: kind for name, (kind, _) in found.items() if name.startswith(f"{parent}/")}
+        labels = [name for name, kind in siblings.items() if kind == "ClassLabel*"]
+        if labels:
+            label = f"{parent}/{LABEL}" if f"{parent}/{LABEL}" in labels else labels[0]
+            flags = {name.removeprefix(f"{parent}/"): name for name in siblings if _is_flag(name, found)}
+            return ObjectsLayout((boxes,), (label,), flags)
+    return None
+
+
+def _is_flag(name: str, found: Mapping[str, tuple[str, dict[str, Any]]]) -> bool:
+    kind, described = found[name]
+    dtype = (described.get("tensor") or {}).get("dtype")
+    return kind in ("Tensor*", "Scalar*") and dtype == "bool" and bool(NAME_PATTERN.fullmatch(name.rpartition("/")[2]))
+
+
+def _read_names(folder: str, feature: str) -> tuple[str, ...]:
+    path = f"{folder}/{label_file_name(feature.replace('/', '-'))}"
+    if not files_at(folder).exists(path):
+        return ()
+    try:
+        lines = files_at(folder).read(path).decode().split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: expected class names in UTF-8, one a line") from None
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: expected each class name once")
+    return names
+
+
+def _check_files(folder: str, files: Mapping[str, str]) -> dict[str, str]:
+    checked = {}
+    for name, split in files.items():
+        if not isinstance(name, str) or not isinstance(split, str):
+            raise UserError(f"{folder}: shard {name!r:.80} of split {split!r:.80}; expected two names")
+        split = SPLIT_FOLDERS.get(split.lower(), split)
+        if not NAME_PATTERN.fullmatch(split):
+            raise UserError(f"{folder}: split {split!r:.80}; expected letters, digits and '_', a letter first")
+        checked[name] = split
+    return checked

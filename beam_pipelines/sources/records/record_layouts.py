@@ -1,0 +1,148 @@
+"""Which feature of a foreign record means what: the layouts that are known, and how one is recognised. Plain.
+
+layout               features
+detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/{text,label}, …
+slim                 image/encoded, image/class/label
+raw                  image_raw (uint8, row by row), height, width, depth, label
+name_shape_data      name, shape, data (likewise); no label
+feature_shape_label  feature (likewise), shape, label
+image_label          image (encoded), label
+a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[,depth=NAME]][,shape=NAME]: with a
+                     height and a width, or a shape, the image is one of uint8 pixels
+"""
+
+from typing import Collection, Mapping, NamedTuple
+
+from beam_pipelines.columns import Column
+from beam_pipelines.errors import UserError
+from beam_pipelines.references import RawImage
+from beam_pipelines.sources.records.row_reader import describe_names
+from tf_input.dataset_format import LABEL, OBJECTS
+
+
+class ObjectsLayout(NamedTuple):
+    """Features with one value for each object.
+
+    Attributes:
+        boxes: Of ymin, xmin, ymax and xmax, relative; or one with these four, an object behind the other.
+        labels: Of a class; the first one that records have counts.
+        flags: Name of ours behind `objects/` -> name of theirs.
+    """
+
+    boxes: tuple[str, ...]
+    labels: tuple[str, ...]
+    flags: Mapping[str, str] = {}
+
+
+class Layout(NamedTuple):
+    """Names of features.
+
+    Attributes:
+        name: Of the layout.
+        image: An image's bytes.
+        label: A class; empty: none.
+        key: The example's key; empty: none.
+        height: Of pixels without a format, in one feature each; empty: see `shape`.
+        width: Likewise.
+        depth: Likewise; empty: what follows from the number of bytes.
+        shape: Likewise, in one feature; empty: the image has a format.
+        raw: Of pixels that all have the same shape; None: they have not.
+        objects: None: there are none.
+        labels: What a model is to predict; None: `label`, or the objects.
+        features: What else is kept in any case.
+        class_names: Feature -> names of its integers.
+    """
+
+    name: str
+    image: str
+    label: str = ""
+    key: str = ""
+    height: str = ""
+    width: str = ""
+    depth: str = ""
+    shape: str = ""
+    raw: RawImage | None = None
+    objects: ObjectsLayout | None = None
+    labels: tuple[Column, ...] | None = None
+    features: tuple[Column, ...] = ()
+    class_names: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """By what it is recognised."""
+        names = (
+            self.image,
+            self.label,
+            self.height,
+            self.width,
+            self.shape,
+            *(self.objects.boxes if self.objects else ()),
+        )
+        return tuple(name for name in names if name)
+
+    def default_labels(self) -> tuple[Column, ...]:
+        if self.labels is not None:
+            return self.labels
+        if self.objects:
+            return (Column(OBJECTS, (OBJECTS,)),)
+        return (Column(LABEL, (self.label,)),) if self.label else ()
+
+
+_BOXES = ObjectsLayout(
+    boxes=tuple(f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax")),
+    labels=("image/object/class/text", "image/object/class/label"),
+    flags={name: f"image/object/{name}" for name in ("difficult", "is_crowd", "truncated")},
+)
+# In the order in which they are tried: what asks for more comes first.
+LAYOUTS: Mapping[str, Layout] = {
+    layout.name: layout
+    for layout in (
+        Layout("detection", "image/encoded", objects=_BOXES),
+        Layout("slim", "image/encoded", "image/class/label"),
+        Layout("raw", "image_raw", "label", height="height", width="width", depth="depth"),
+        Layout("name_shape_data", "data", shape="shape"),
+        Layout("feature_shape_label", "feature", "label", shape="shape"),
+        Layout("image_label", "image", "label"),
+    )
+}
+# What `--layout` may say of a folder that describes itself.
+DIRECTORY_LAYOUTS = ("recordmill", "tfds")
+_MAPPED = ("image", "label", "key", "height", "width", "depth", "shape")
+
+
+def find_layout(names: Collection[str], path: str) -> Layout:
+    """The layout of a record that has features of these names.
+
+    Raises:
+        UserError: None is known.
+    """
+    for layout in LAYOUTS.values():
+        if set(layout.required) <= set(names):
+            return layout
+    raise UserError(
+        f"{path}: the first record has the features {describe_names(names)}, which is no known layout "
+        f"({', '.join(LAYOUTS)}); say what they mean: --layout=image=NAME,label=NAME"
+    )
+
+
+def parse_layout(text: str) -> Layout:
+    """`slim`, or `image=image_raw,label=cls,height=h,width=w`.
+
+    Raises:
+        UserError: It is neither a known name nor a mapping.
+    """
+    if text in LAYOUTS:
+        return LAYOUTS[text]
+    known = f"{', '.join((*LAYOUTS, *DIRECTORY_LAYOUTS))} or image=NAME[,…] with {', '.join(_MAPPED)}"
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        meaning, _, name = (word.strip() for word in part.partition("="))
+        if meaning not in _MAPPED or not name or meaning in fields:
+            raise UserError(f"--layout={text}: expected {known}")
+        fields[meaning] = name
+    if "image" not in fields:
+        raise UserError(f"--layout={text}: expected image=NAME in it")
+    has_size = "height" in fields, "width" in fields
+    if has_size[0] != has_size[1] or ("depth" in fields and not all(has_size)) or ("shape" in fields and any(has_size)):
+        raise UserError(f"--layout={text}: expected height and width, and with them depth; or shape alone")
+    return Layout("mapping", **fields)

@@ -1,0 +1,185 @@
+"""What the fields of a record or a sample say of its image: label, features, key, split, group and weight. Plain."""
+
+import dataclasses
+from typing import Any, Callable, Collection, Mapping
+
+from beam_pipelines.annotations import BadAnnotationError, array_shape
+from beam_pipelines.cells import BadCellError, read_text, read_weight
+from beam_pipelines.columns import Column, ColumnReader
+from beam_pipelines.config import NAME_PATTERN, SourceConfig
+from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.roots import Root
+from beam_pipelines.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import WEIGHT, Feature
+
+_PARTS = ("mask", "array")
+_OPTIONAL = ("multi_label", "text")  # where there is no field, there are no labels, and no text
+
+
+class RowReader:
+    """Reads the fields that belong to an image.
+
+    Args:
+        config: Which fields are a key, a split, a group, a weight.
+        labels: What a model is to predict.
+        features: What else is kept.
+        root: Of the source.
+        found: Names of the fields that the first record has.
+        class_names: Field -> names of its integers, where the data set knows them.
+        open_array: From a field's name to the beginning of the first array.
+
+    Attributes:
+        features: What the fields become.
+        targets: Those that are labels.
+        value_names: Fields that `read` needs as they are.
+        list_names: Those of them that are lists by their kind.
+        part_names: Fields that it needs as a `FilePart`: masks and arrays.
+
+    Raises:
+        UserError: A field that was named is not there.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        labels: tuple[Column, ...],
+        features: tuple[Column, ...],
+        root: Root,
+        found: Collection[str],
+        class_names: Mapping[str, tuple[str, ...]],
+        open_array: Callable[[str], bytes],
+    ) -> None:
+        self._found = found
+        for column in (*labels, *features):
+            for name in column.names if column.kind not in _OPTIONAL else ():
+                self._check_found(name)
+        labels, features = (
+            tuple(_with_shape(column, open_array) for column in columns) for columns in (labels, features)
+        )
+        columns = (*labels, *features)
+        self._parts = [(column.name, column.names[0], column.kind) for column in columns if column.kind in _PARTS]
+        self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.label_names)
+        taken = {name for column in columns for name in column.names}
+        self._roles = {
+            role: name
+            for role in ("key", "split", "group", WEIGHT)
+            if (name := self._find(role, getattr(config, f"{role}_column"), taken))
+        }
+        weight = (Feature(WEIGHT, "float"),) if WEIGHT in self._roles else ()
+        self.features = tuple(column.feature() for column in columns) + weight
+        self.targets = tuple(column.name for column in labels)
+        self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.values())))
+        self.list_names = {
+            column.names[0] for column in columns if column.kind == "multi_label" and len(column.names) == 1
+        }
+        self.part_names = tuple(dict.fromkeys(name for _, name, _ in self._parts))
+        is_given = {name for column in labels for name in column.names if config.label_names}
+        self._class_names = {
+            name: class_names[name]
+            for column in columns
+            for name in column.names
+            if name in class_names and name not in is_given and column.kind in ("class", "multi_label")
+        }
+        self.label_names = {
+            column.name: class_names[column.names[0]]
+            for column in columns
+            if len(column.names) == 1 and column.names[0] in self._class_names
+        }
+
+    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+        """The image with what the fields say of it.
+
+        Raises:
+            BadCellError: A field is not what is expected of it.
+        """
+        for name, names in self._class_names.items():
+            row = {**row, name: _name_integers(name, row.get(name), names)}
+        label, values = self._columns.read(row)
+        if self._parts or WEIGHT in self._roles:
+            values = {**(values or {}), **{feature: _read_part(row, name, kind) for feature, name, kind in self._parts}}
+        if not self._roles:
+            return image._replace(label=label, values=values)
+        roles = self._roles
+        if WEIGHT in roles:
+            values[WEIGHT] = read_weight(row.get(roles[WEIGHT]))
+        return image._replace(
+            label=label,
+            values=values,
+            key=_read_name("bad_key", roles["key"], row) if "key" in roles else image.key,
+            group=_read_name("bad_group", roles["group"], row) if "group" in roles else "",
+            split=_read_split(roles["split"], row) if "split" in roles else image.split,
+        )
+
+    def _find(self, role: str, given: str | None, taken: set[str]) -> str | None:
+        """The field of a key, say: the given one, or the usual one if there is one."""
+        if given is None:
+            return role if role != "key" and role in self._found and role not in taken else None
+        if given:
+            self._check_found(given)
+        return given or None
+
+    def _check_found(self, name: str) -> None:
+        if name not in self._found:
+            found = describe_names(self._found)
+            raise UserError(
+                f"the first record has no {printable(name)!r}; it has {found}: see --label, --feature and --layout"
+            )
+
+
+def describe_names(names: Collection[str]) -> str:
+    """The first few, to show."""
+    shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
+    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
+
+
+def _with_shape(column: Column, open_array: Callable[[str], bytes]) -> Column:
+    if column.kind != "array" or column.shape:
+        return column
+    try:
+        return dataclasses.replace(column, shape=array_shape(open_array(column.names[0])))
+    except (BadAnnotationError, BadCellError) as error:
+        name = printable(column.names[0])
+        hint = f"say what shape they have: {name}:array[HEIGHT,WIDTH,…]"
+        raise UserError(f"the first {name!r} is no array: {error}; {hint}") from None
+
+
+def _without_parts(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return tuple(column for column in columns if column.kind not in _PARTS)
+
+
+def _read_part(row: Mapping[str, Any], name: str, kind: str) -> Any:
+    if row.get(name) is None:
+        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
+    return row[name]
+
+
+def _name_integers(field: str, cell: Any, names: tuple[str, ...]) -> Any:
+    """Class names in place of their positions."""
+    if isinstance(cell, (list, tuple)):
+        return [_name_integers(field, one, names) for one in cell]
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        if not 0 <= cell < len(names):
+            raise BadCellError("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
+        return names[cell]
+    return cell
+
+
+def _read_name(reason: str, column: str, row: Mapping[str, Any]) -> str:
+    cell = row.get(column)
+    text = nfc(read_text(cell[0] if isinstance(cell, list) and len(cell) == 1 else cell))
+    if not 0 < len(text) <= 4096 or CONTROL.search(text):
+        raise BadCellError(
+            reason, f"column {printable(column)!r} has {printable(text[:80])!r}; expected text on one line"
+        )
+    return text
+
+
+def _read_split(column: str, row: Mapping[str, Any]) -> str:
+    name = _read_name("bad_split", column, row)
+    split = SPLIT_FOLDERS.get(name.lower(), name)
+    if not NAME_PATTERN.fullmatch(split):
+        expected = "letters, digits and '_', a letter first"
+        raise BadCellError("bad_split", f"column {printable(column)!r} has {name[:80]!r}; expected {expected}")
+    return split

@@ -1,0 +1,208 @@
+"""Reads the members of a tar file, without unpacking anything: their names, and where their bytes lie. Plain.
+
+The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tarfile` reserves what a header claims, keeps every
+member that it has seen, and was sent backwards by a negative size; files of strangers ask for less trust.
+
+A sparse file, a link or a device has no bytes of its own here. Behind the first damaged header nothing is known any more.
+"""
+
+import os
+import zlib
+from typing import BinaryIO, Iterator, NamedTuple
+
+from beam_pipelines.errors import printable
+from beam_pipelines.sources.records.record_reader import read_up_to
+
+_BLOCK = 512
+_MAX_HEADER_BYTES = 1 << 20  # of a long name, of pax's records
+_READ_BYTES = 1 << 20
+_MAX_SIZE = 1 << 62
+
+_FILES = (b"\0", b"0", b"7")
+_HEADERS = (
+    b"x",
+    b"g",
+    b"L",
+    b"K",
+)  # of the next member: pax's records, or a long name; of all members; of a link's target
+_WITHOUT_DATA = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"5": "a folder", b"6": "a pipe"}
+FILE, FOLDER = "a file", "a folder"
+
+
+class BadTarError(ValueError):
+    """A tar file that is damaged, or cut off.
+
+    Attributes:
+        offset: From where on nothing can be read.
+    """
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class NoTarError(BadTarError):
+    """A file that does not begin like a tar file."""
+
+
+class Member(NamedTuple):
+    """What a header says.
+
+    Attributes:
+        name: The path, as it is stated; what is not UTF-8 in it as lone surrogates.
+        kind: `FILE`, `FOLDER`, or something else, to be shown.
+        offset: Of its first byte.
+        num_bytes: Its length.
+    """
+
+    name: str
+    kind: str
+    offset: int
+    num_bytes: int
+
+
+class TarReader:
+    """Goes through a tar file once, from its beginning to its end.
+
+    Args:
+        file: Open at its beginning.
+        is_seekable: Whether it may be read in any order; else what lies between members is read too.
+    """
+
+    def __init__(self, file: BinaryIO, is_seekable: bool) -> None:
+        self._file = file
+        self._position = 0
+        self._size = _MAX_SIZE
+        self._is_seekable = is_seekable
+        if is_seekable:
+            self._size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+
+    def read(self, member: Member) -> bytes:
+        """The bytes of the member that was told last.
+
+        Raises:
+            BadTarError: They are not all there.
+        """
+        return self._read(member.offset, member.num_bytes)
+
+    def __iter__(self) -> Iterator[Member]:
+        """The members, in order.
+
+        Raises:
+            BadTarError: Something is wrong with the file; members before that have been told.
+        """
+        if not self._size:
+            return
+        offset = 0
+        said: dict[str, str] = {}  # by the headers before a member's own
+        while True:
+            header = self._read(offset, _BLOCK)
+            if not any(header):  # so a tar file ends; one without is cut off, though it may be where a member ends
+                return
+            member, kind = _parse_header(header, offset, said)
+            if offset + _BLOCK + member.num_bytes > self._size:
+                left = self._size - offset - _BLOCK
+                raise BadTarError(
+                    offset, f"{member.num_bytes} bytes of {_shown(member.name)} where the file has {left} more"
+                )
+            if kind in _HEADERS:
+                said |= self._read_said(member, kind)
+            else:
+                said = {}
+                yield member
+            offset = member.offset + -(-member.num_bytes // _BLOCK) * _BLOCK
+
+    def _read_said(self, member: Member, kind: bytes) -> dict[str, str]:
+        """What a header says of the member that comes next."""
+        if member.num_bytes > _MAX_HEADER_BYTES:
+            message = f"a header of {member.num_bytes} bytes; expected at most {_MAX_HEADER_BYTES}"
+            raise BadTarError(member.offset - _BLOCK, message)
+        if kind == b"L":
+            return {"path": _text(self.read(member).rstrip(b"\0"))}
+        return _parse_pax(self.read(member), member.offset) if kind == b"x" else {}
+
+    def _read(self, offset: int, num_bytes: int) -> bytes:
+        try:
+            self._go_to(offset)
+            data = read_up_to(self._file, num_bytes)
+        except (zlib.error, EOFError) as error:
+            raise BadTarError(offset, f"the compressed file is damaged: {error}") from error
+        self._position = offset + len(data)
+        if len(data) < num_bytes:
+            raise BadTarError(offset, f"cut off: {len(data)} of {num_bytes} bytes are there")
+        return data
+
+    def _go_to(self, offset: int) -> None:
+        if self._is_seekable:
+            self._file.seek(offset)
+            return
+        while self._position < offset:
+            skipped = len(self._file.read(min(offset - self._position, _READ_BYTES)))
+            if not skipped:
+                raise EOFError(f"it is cut off at byte {self._position}")
+            self._position += skipped
+
+
+def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Member, bytes]:
+    """A member and its type."""
+    try:
+        if len(header) < _BLOCK or int(header[148:156].strip(b" \0") or b"0", 8) != sum(header) - sum(
+            header[148:156]
+        ) + 8 * ord(" "):
+            raise ValueError("its checksum is wrong")
+        size = int(said["size"]) if said.get("size", "").isdecimal() else _number(header[124:136])
+        if size > _MAX_SIZE:
+            raise ValueError(f"{size:.3g} bytes")
+    except ValueError as error:
+        if offset:
+            raise BadTarError(offset, f"a damaged header: {error}; what lies behind is lost") from None
+        raise NoTarError(offset, f"no tar file: it does not begin with a header ({error})") from None
+    kind = header[156:157]
+    name = said.get("path") or _name(header)
+    if kind in _HEADERS:
+        return Member(name, "a header", offset + _BLOCK, size), kind
+    if kind in _WITHOUT_DATA or (kind == b"\0" and name.endswith("/")):
+        return Member(name, _WITHOUT_DATA.get(kind, FOLDER), offset + _BLOCK, 0), kind
+    is_file = kind in _FILES and not any(field.startswith("GNU.sparse.") for field in said)
+    return Member(name, FILE if is_file else "a sparse file, or of an unknown type", offset + _BLOCK, size), kind
+
+
+def _name(header: bytes) -> str:
+    name, prefix = header[:100].partition(b"\0")[0], header[345:500].partition(b"\0")[0]
+    is_posix = header[257:263] == b"ustar\0"  # GNU has something else where the prefix is
+    return _text(prefix + b"/" + name if prefix and is_posix else name)
+
+
+def _number(field: bytes) -> int:
+    """Octal digits, or, of what is too large for them, the number itself behind a byte of 0x80."""
+    if field[0] == 0x80:
+        return int.from_bytes(field[1:], "big")
+    digits = field.partition(b"\0")[0].strip()
+    if digits and not digits.isdigit():  # int() takes more than digits
+        raise ValueError(f"a size of {field!r}")
+    return int(digits or b"0", 8)
+
+
+def _parse_pax(data: bytes, offset: int) -> dict[str, str]:
+    """Records of `LENGTH KEY=VALUE` and a line's end, the length being that of all of it."""
+    said: dict[str, str] = {}
+    position = 0
+    while position < len(data) and data[position]:
+        digits, space, _ = data[position : position + 20].partition(b" ")
+        length = int(digits) if space and digits.isdigit() else 0
+        record = data[position + len(digits) + 1 : position + length]
+        key, equals, value = record.partition(b"=")
+        if not equals or not record.endswith(b"\n") or position + length > len(data):
+            raise BadTarError(offset - _BLOCK, "a damaged pax header; what lies behind is lost")
+        said[_text(key)] = _text(value[:-1])
+        position += length
+    return said
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _shown(name: str) -> str:
+    return printable(name[:200])

@@ -1,0 +1,169 @@
+"""Samples in a tar file: members that come one behind the other and whose names are the same up to a dot. Plain."""
+
+import json
+import re
+from typing import Any, Collection, Iterator
+
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import CONTROL, printable
+from beam_pipelines.files import MAX_FILE_BYTES
+from beam_pipelines.sources.file_listing import is_utf8, matches
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter
+from beam_pipelines.sources.records.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
+
+MAX_TEXT_BYTES = 16 << 20
+_MAX_NAME = 4096
+_NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+_META = re.compile(r"(?:.*/)?__[^/]*__", re.DOTALL)
+
+
+class Sample:
+    """Members that belong together.
+
+    Attributes:
+        key: What their names have in common.
+        members: What is behind the first dot -> where it lies.
+        texts: Likewise -> its bytes, of what is read.
+        spooled: Likewise -> where they are in the spool, of images from a compressed file.
+        refusal: Reason and message, if the sample can't be taken.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.members: dict[str, Member] = {}
+        self.texts: dict[str, bytes] = {}
+        self.spooled: dict[str, int] = {}
+        self.refusal: tuple[str, str] | None = None
+
+    def refuse(self, reason: str, message: str) -> None:
+        self.refusal = self.refusal or (reason, message)
+
+    def fields(self) -> dict[str, Any]:
+        """Those of its JSON; none, if it has none that was read.
+
+        Raises:
+            BadCellError: It is no JSON object.
+        """
+        if "json" not in self.texts:
+            return {}
+        try:
+            fields = json.loads(self.texts["json"])
+        except (ValueError, RecursionError) as error:
+            raise BadCellError("bad_json", f"its JSON can't be read: {error!r:.200}") from None
+        if not isinstance(fields, dict):
+            raise BadCellError("bad_json", "its JSON is no object")
+        return fields
+
+    def text(self, extension: str) -> str:
+        """What a member that was read holds, without the end of its last line.
+
+        Raises:
+            BadCellError: It is not UTF-8.
+        """
+        try:
+            return self.texts[extension].decode().strip("\r\n")
+        except UnicodeDecodeError:
+            raise BadCellError("bad_value", f".{extension} is not UTF-8") from None
+
+    def is_readable(self) -> bool:
+        """Whether there is nothing wrong with it."""
+        try:
+            self.fields()
+        except BadCellError:
+            return False
+        return self.refusal is None
+
+
+class SampleReader:
+    """Goes through the samples of one tar file.
+
+    Args:
+        tar: The file.
+        name: Its path, for dead letters.
+        texts: Members that are read: what is behind the first dot of their names.
+        images: Members that are spooled, if there is a spool.
+        spool: Where images of a compressed file go.
+        ignore: Glob patterns of members' names that are not wanted.
+
+    Attributes:
+        num_ignored: Members that belong to no sample.
+    """
+
+    def __init__(
+        self,
+        tar: TarReader,
+        name: str,
+        texts: Collection[str],
+        images: Collection[str] = (),
+        spool: SpoolWriter | ObjectSpoolWriter | None = None,
+        ignore: tuple[str, ...] = (),
+    ) -> None:
+        self.num_ignored = 0
+        self._tar = tar
+        self._name = printable(name)
+        self._texts = texts
+        self._images = images
+        self._spool = spool
+        self._ignore = ignore
+
+    def __iter__(self) -> Iterator[Sample | DeadLetter]:
+        """The samples, and what is no part of one.
+
+        Raises:
+            NoTarError: The file is no tar file.
+        """
+        sample: Sample | None = None
+        end: DeadLetter | None = None
+        try:
+            for member in self._tar:
+                name = member.name.removeprefix("./")
+                match = _NAME.fullmatch(name)
+                if member.kind == FOLDER:
+                    continue
+                if match is None or _META.fullmatch(match[1]) or matches(name, self._ignore):
+                    self.num_ignored += 1
+                elif problem := _check_name(name):
+                    yield DeadLetter(f"{self._name}:{printable(name[:200])}", "list", *problem)
+                else:
+                    if sample is None or sample.key != match[1]:
+                        if sample:
+                            yield sample
+                        sample = Sample(match[1])
+                    self._add(sample, match[2].lower(), member)
+        except NoTarError:
+            raise
+        except BadTarError as error:
+            end = DeadLetter(f"{self._name}@{error.offset}", "list", "bad_tar", str(error))
+        if sample and (sample.members or sample.refusal):
+            yield sample  # its members that came before are whole
+        if end:
+            yield end
+
+    def _add(self, sample: Sample, extension: str, member: Member) -> None:
+        shown = printable(extension[:80])
+        if member.kind != FILE:
+            sample.refuse("not_a_file", f".{shown} is {member.kind}; expected a file")
+            return
+        if extension in sample.members:
+            sample.refuse("bad_sample", f"two members are called .{shown}")
+            return
+        if extension in self._texts:
+            if member.num_bytes > MAX_TEXT_BYTES:
+                sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; expected at most {MAX_TEXT_BYTES}")
+            else:
+                sample.texts[extension] = self._tar.read(member)
+        elif self._spool and extension in self._images and member.num_bytes <= MAX_FILE_BYTES:
+            sample.spooled[extension] = self._spool.append(self._tar.read(member))
+        sample.members[extension] = member
+
+
+def _check_name(name: str) -> tuple[str, str] | None:
+    """Reason and message, if a member's name is none."""
+    if not is_utf8(name):
+        return "not_utf8", "the member's name is not UTF-8"
+    if CONTROL.search(name) or len(name) > _MAX_NAME:
+        return "odd_name", f"expected a name on one line, of at most {_MAX_NAME} characters"
+    if name.startswith("/") or not all(part not in ("", ".", "..") for part in name.split("/")):
+        return "outside", "a name that is absolute, or has an empty part, '.' or '..' in it"
+    return None

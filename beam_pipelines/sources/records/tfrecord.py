@@ -1,0 +1,260 @@
+"""Source `tfrecord`: records of `tf.train.Example`, as others wrote them, and as we do: to be shuffled and sharded anew.
+
+| what is found | what becomes of it |
+| --- | --- |
+| a file, a pattern (`train-*.tfrecord`), a folder | see `containers` |
+| in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*-00000-of-00010` | ignored, and counted |
+| a data set of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
+| another layout | found by the first record, or `--layout`: see `record_layouts` |
+| an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
+| a file that is compressed, as GZIP or ZLIB | its images are spooled |
+| no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
+| integers for classes | they stay what they are, unless the data set or `--label_names` names them |
+| all files named like splits | they are the splits, unless `--split_folders=no` |
+| a damaged record, or one without a usable image | dead letter `FILE@OFFSET`; see `record_reader` |
+| a file that is no TFRecord file | the run is refused |
+
+Of the records that are listed one at a time is in memory.
+"""
+
+import contextlib
+import itertools
+import re
+from typing import BinaryIO, Collection, Iterator, Mapping
+
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.columns import Column
+from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.files import open_file
+from beam_pipelines.sources.records.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
+from beam_pipelines.references import FilePart, LabeledImage
+from beam_pipelines.sources.records.containers import Containers
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.records.record_directories import read_directory
+from beam_pipelines.sources.records.record_fields import ImageSpan, ObjectsReader, find_image, read_bytes, read_cell, read_key
+from beam_pipelines.sources.records.record_layouts import Layout, find_layout, parse_layout
+from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from tf_input.dataset_format import OBJECTS, Feature
+
+_NAME = re.compile(
+    r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
+)
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names bad_boxes layout".split()
+# How far the first file is read for a record that has an object.
+_MAX_FIRST_RECORDS = 100
+
+
+class TfRecord:
+    """The records of TFRecord files.
+
+    Args:
+        config: Where they lie, and what is in them.
+        with_sizes: Of no matter: sizes are known in any case.
+        spool_directory: Where the images of compressed files go; None: nowhere.
+
+    Attributes:
+        root: The folder of the files.
+        features: See `Source`, like the others.
+        targets: Likewise.
+        num_ignored: Likewise.
+
+    Raises:
+        UserError: There is no record, or none whose layout is known.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, tuple(_OPTIONS))
+        self.num_ignored = 0
+        self._spool_directory = spool_directory
+        self._open_input(config)
+        example = self._first_example()
+        layout = self._layout = self._settle_layout(config.source, example)
+        labels, features = _columns(config.source, layout)
+        objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
+        self._objects = self._open_objects(config.source, example) if objects else None
+        columns = (tuple(column for column in some if column not in objects) for some in (labels, features))
+        self._rows = RowReader(
+            config.source,
+            *columns,
+            self._root,
+            set(example.features),
+            layout.class_names,
+            lambda name: read_bytes(example, name),
+        )
+        self._key = layout.key if config.source.key_column is None else ""
+        self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
+        self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
+
+    def _open_input(self, config: PrepareConfig) -> None:
+        """Which files there are, their splits, and what they say of themselves."""
+        folder = config.input.rstrip("/") or "/"
+        directory = read_directory(folder, config.source.layout)
+        self._known_layout = directory.layout if directory else None
+        self._containers = None
+        if directory:
+            self._root = Root(folder)
+            self._names = sorted(directory.files)
+            self._splits: Mapping[str, str] = directory.files if config.split_folders is not False else {}
+        else:
+            self._containers = Containers(
+                config, is_record_file, "files named *.tfrecord, or such as train-00000-of-00010"
+            )
+            self._root = self._containers.root
+            self._names = self._containers.names
+            self._splits = self._containers.splits()
+        if not self._names:
+            raise UserError(f"--input={config.input}: a data set without a shard")
+        self.root = self._root.path
+
+    def _settle_layout(self, source: SourceConfig, example: ExampleReader) -> Layout:
+        layout = self._known_layout
+        if layout is None:
+            layout = parse_layout(source.layout) if source.layout else find_layout(example.features, self._names[0])
+        if source.image_column:
+            layout = layout._replace(image=source.image_column)
+        absent = [name for name in layout.required if name not in example.features and name != layout.label]
+        if absent:
+            found = describe_names(example.features)
+            raise UserError(f"--layout={layout.name}: the first record has no {absent[0]!r}; it has {found}")
+        return layout
+
+    def _open_objects(self, source: SourceConfig, first: ExampleReader) -> ObjectsReader:
+        layout = self._layout.objects
+        examples = itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS)
+        with_objects = next((example for example in examples if example.values(layout.boxes[0])), first)
+        return ObjectsReader(layout, with_objects, self._layout.class_names, source.label_names)
+
+    def _first_example(self) -> ExampleReader:
+        example = next(self._first_examples(), None)
+        if example is None:
+            raise UserError(
+                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first"
+            )
+        return example
+
+    def _first_examples(self) -> Iterator[ExampleReader]:
+        for name in self._names:
+            with contextlib.suppress(OutsideError), self._open(name) as file:
+                for record in _records(name, file):
+                    if isinstance(record, Record):
+                        with contextlib.suppress(BadExampleError):
+                            yield ExampleReader(record.data)
+
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[BinaryIO]:
+        path = f"{self.root}/{self._root.relative(name)}"
+        try:
+            with open_file(path) as file:
+                yield file
+        except OSError as error:
+            raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        names: dict[str, Collection[str]] = dict(self._rows.label_names)
+        if self._objects and self._objects.class_names:
+            names[f"{OBJECTS}/label"] = self._objects.class_names
+        return names
+
+    def parts(self) -> list[str]:
+        return [*self._names]
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The records of one file."""
+        if self._containers:
+            self.num_ignored, dead_letters = self._containers.beside(part)
+            yield from dead_letters
+        try:
+            self._root.relative(part)
+        except OutsideError as error:
+            yield DeadLetter(printable(part), "list", "outside", str(error))
+            return
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(self._open(part))
+            compressed = is_compressed(file)
+            self._check_parts(part, compressed)
+            spool = (
+                stack.enter_context(own_spool(self._spool_directory)) if compressed and self._spool_directory else None
+            )
+            for index, record in enumerate(_records(part, file)):
+                yield self._list_record(part, index, record, spool)
+
+    def _check_parts(self, part: str, compressed: bool) -> None:
+        if compressed and self._rows.part_names:
+            name = printable(self._rows.part_names[0])
+            raise UserError(
+                f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
+            )
+
+    def _list_record(
+        self, part: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
+    ) -> LabeledImage | DeadLetter:
+        path = f"{printable(part)}@{record.offset}"
+        if isinstance(record, BadRecord):
+            return DeadLetter(path, "list", "bad_record", record.message)
+        try:
+            example = ExampleReader(record.data)
+            span = find_image(example, self._layout)
+            image = self._read_fields(part, index, record, example, span)
+        except BadExampleError as error:
+            return DeadLetter(path, "list", "bad_record", printable(str(error)))
+        except BadCellError as error:
+            return DeadLetter(path, "list", error.reason, printable(str(error)))
+        if spool is None:
+            return image
+        data = record.data[span.offset : span.offset + span.num_bytes]
+        return image._replace(offset=spool.append(data), spool=spool.spool)
+
+    def _read_fields(
+        self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan
+    ) -> LabeledImage:
+        start = record.offset + HEADER_BYTES
+        row = {
+            name: read_cell(name, example.values(name), name in self._rows.list_names)
+            for name in self._rows.value_names
+        }
+        for name in self._rows.part_names:
+            spans = example.spans(name)
+            row[name] = FilePart(part, start + spans[0][0], spans[0][1]) if len(spans) == 1 else None
+        image = LabeledImage(
+            key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
+            path=part,
+            label="",
+            split=self._splits.get(part),
+            num_bytes=span.num_bytes,
+            offset=start + span.offset,
+            raw=span.raw,
+        )
+        image = self._rows.read(row, image)
+        if self._objects:
+            image = image._replace(values={**(image.values or {}), OBJECTS: self._objects.read(example)})
+        return image
+
+
+def is_record_file(name: str) -> bool:
+    """Whether a file is named like one of TFRecords."""
+    return bool(_NAME.fullmatch(name))
+
+
+def _records(name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
+    try:
+        yield from read_records(file)
+    except NoRecordsError as error:
+        raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+
+
+def _columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """Labels and features: those that were named, and else those that belong to the layout."""
+    labels = source.labels
+    if labels is None:
+        labels = layout.default_labels()
+        if not labels and layout.name == "tfds":
+            raise UserError("the data set has no class label, or several: say which with --label, or --label none")
+    taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
+    kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
+    return labels, source.features + kept

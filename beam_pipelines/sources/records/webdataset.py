@@ -1,0 +1,214 @@
+"""Source `webdataset`: tar files whose members belong together by their names: `a/0001.jpg`, `a/0001.cls`, `a/0001.json`.
+
+| what is found | what becomes of it |
+| --- | --- |
+| a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
+| members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
+| `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
+| `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
+| other members, such as `.npy` or `.seg.png` | likewise, as an array or a mask |
+| no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
+| `--key_column` | a field with the key, where the usual one comes again in another file |
+| all files named like splits | they are the splits, unless `--split_folders=no` |
+| a name without a dot, a hidden one, one of `__…__` | ignored, and counted |
+| a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
+| the rest of a file that is damaged or cut off | one dead letter `FILE@OFFSET` |
+| a compressed file | its images are spooled; it has no masks and no arrays |
+
+Nothing is unpacked. One sample at a time is in memory, and of its members those with text.
+"""
+
+import contextlib
+import functools
+from typing import Any, Callable, Collection, Iterator, Mapping
+
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.columns import Column
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import MAX_FILE_BYTES, files_at, open_file
+from beam_pipelines.sources.records.record_reader import inflate
+from beam_pipelines.references import FilePart, LabeledImage
+from beam_pipelines.sources.records.containers import Containers
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.roots import OutsideError
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.sources.records.tar_reader import NoTarError, TarReader
+from tf_input.dataset_format import LABEL, Feature
+
+_HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
+
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names".split()
+_IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
+_LABELS = ("label", "class", "cls")
+
+
+class WebDataset:
+    """The samples in tar files.
+
+    Args:
+        config: Where they lie, and what is in them.
+        with_sizes: Of no matter: sizes are known in any case.
+        spool_directory: Where the images of compressed files go; None: nowhere.
+
+    Attributes:
+        root: The folder of the files.
+        features: See `Source`, like the others.
+        targets: Likewise.
+        num_ignored: Likewise; and members that are no inputs.
+
+    Raises:
+        UserError: There is no sample, or the first has no label.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, _OPTIONS)
+        self.num_ignored = 0
+        self._ignore = config.ignore
+        self._spool_directory = spool_directory
+        self._containers = Containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
+        self._root = self._containers.root
+        self.root = self._root.path
+        self._splits = self._containers.splits()
+        self._images = (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
+        first, arrays = self._first_sample(config)
+        found = {*first.members, *first.fields()}
+        labels = config.source.labels
+        self._rows = RowReader(
+            config.source,
+            _default_labels(first) if labels is None else labels,
+            config.source.features,
+            self._root,
+            found,
+            {},
+            arrays,
+        )
+        self.features: tuple[Feature, ...] = self._rows.features
+        self.targets = self._rows.targets
+        self._uses_json = not {*self._rows.value_names} <= {*first.members}
+        self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
+
+    def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
+        """The first sample that can be taken, and how to read its arrays."""
+        for name in self._containers.names:
+            with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
+                for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
+                    if isinstance(sample, Sample) and sample.is_readable():
+                        return sample, functools.partial(self._read_start, name, sample)
+        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files")
+
+    def _read_start(self, name: str, sample: Sample, extension: str) -> bytes:
+        member = sample.members.get(extension)
+        if member is None:
+            raise BadCellError("bad_array", "there is none")
+        path = f"{self.root}/{self._root.relative(name)}"
+        return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """None are known without an example."""
+        return {}
+
+    def parts(self) -> list[str]:
+        return [*self._containers.names]
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The samples of one file."""
+        self.num_ignored, dead_letters = self._containers.beside(part)
+        yield from dead_letters
+        try:
+            self._root.relative(part)
+        except OutsideError as error:
+            yield DeadLetter(printable(part), "list", "outside", str(error))
+            return
+        with contextlib.ExitStack() as stack:
+            tar, is_compressed = stack.enter_context(self._open(part))
+            if is_compressed and self._rows.part_names:
+                name = self._rows.part_names[0]
+                raise UserError(
+                    f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
+                )
+            spool = (
+                stack.enter_context(own_spool(self._spool_directory))
+                if is_compressed and self._spool_directory
+                else None
+            )
+            samples = SampleReader(tar, part, self._texts, self._images, spool, self._ignore)
+            for sample in samples:
+                yield sample if isinstance(sample, DeadLetter) else self._list_sample(part, sample, spool)
+            self.num_ignored += samples.num_ignored
+
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[tuple[TarReader, bool]]:
+        """A tar file, and whether it is compressed."""
+        path = f"{self.root}/{self._root.relative(name)}"
+        try:
+            with open_file(path) as file:
+                is_compressed = file.read(2) == b"\x1f\x8b"
+                file.seek(0)
+                yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
+        except OSError as error:
+            raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+        except NoTarError as error:
+            raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+
+    def _list_sample(
+        self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None
+    ) -> LabeledImage | DeadLetter:
+        try:
+            if sample.refusal:
+                raise BadCellError(*sample.refusal)
+            extension = self._find_image(sample)
+            member = sample.members[extension]
+            image = LabeledImage(
+                key=nfc(sample.key),
+                path=part,
+                label="",
+                split=self._splits.get(part),
+                num_bytes=member.num_bytes,
+                offset=sample.spooled[extension] if spool else member.offset,
+                spool=spool.spool if spool else 0,
+            )
+            return self._rows.read(self._make_row(part, sample), image)
+        except BadCellError as error:
+            return DeadLetter(f"{printable(part)}:{sample.key}", "list", error.reason, printable(str(error)))
+
+    def _find_image(self, sample: Sample) -> str:
+        extension = next((extension for extension in self._images if extension in sample.members), None)
+        if extension is None:
+            raise BadCellError(
+                "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
+            )
+        num_bytes = sample.members[extension].num_bytes
+        if num_bytes > MAX_FILE_BYTES:
+            raise BadCellError("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
+        return extension
+
+    def _make_row(self, part: str, sample: Sample) -> dict[str, Any]:
+        row = sample.fields() if self._uses_json else {}
+        for extension in sample.texts:
+            if extension != "json":
+                row[extension] = sample.text(extension)
+        for extension in self._rows.part_names:
+            member = sample.members.get(extension)
+            row[extension] = FilePart(part, member.offset, member.num_bytes) if member else None
+        return row
+
+
+def is_tar_file(name: str) -> bool:
+    """Whether a file is named like one of samples."""
+    return name.lower().endswith((".tar", ".tar.gz", ".tgz"))
+
+
+def _default_labels(first: Sample) -> tuple[Column, ...]:
+    fields = first.fields()
+    name = "cls" if "cls" in first.members else next((name for name in _LABELS if name in fields), None)
+    if name is None:
+        found = describe_names({*first.members, *fields})
+        raise UserError(
+            f"no label in the first sample, which has {found}; say what it is: --label NAME, or --label none"
+        )
+    return (Column(LABEL, (name,)),)

@@ -1,0 +1,89 @@
+"""The lines of text files, wherever they lie and however long they claim to be. Plain."""
+
+import contextlib
+import gzip
+import io
+import zlib
+from typing import BinaryIO, ContextManager, Iterator
+
+from beam_pipelines.config import SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import open_file
+
+MAX_LINE = 16 << 20  # characters
+
+
+class LongLineError(ValueError):
+    """A line with more than `MAX_LINE` characters."""
+
+
+class Lines:
+    """The lines of a text file, with their ends.
+
+    A line that is too long raises LongLineError; the next call goes on behind it.
+
+    Args:
+        file: The text.
+        config: How many lines to skip, and how a comment begins.
+
+    Attributes:
+        number: Of the line that was returned last, from 1.
+        row_start: Of the line in which its row begins.
+        is_row_start: Whether the next line begins a row, so that it may be a comment; set by whoever knows.
+    """
+
+    def __init__(self, file: io.TextIOBase, config: SourceConfig) -> None:
+        self._readline = file.readline
+        self._comment = config.comment
+        self.number = 0
+        self.row_start = 0
+        self.is_row_start = True
+        while self.number < config.skip_lines and (line := self._readline(MAX_LINE)):
+            self._finish(line)
+            self.number += 1
+
+    def __iter__(self) -> "Lines":
+        return self
+
+    def __next__(self) -> str:
+        line = self._next()
+        if self.is_row_start:
+            while self._comment and line.startswith(self._comment):
+                line = self._next()
+            self.row_start = self.number
+            self.is_row_start = False
+        if len(line) == MAX_LINE and self._finish(line):
+            raise LongLineError(f"a line of more than {MAX_LINE} characters")
+        return line
+
+    def _next(self) -> str:
+        line = self._readline(MAX_LINE)
+        if not line:
+            raise StopIteration
+        self.number += 1
+        return line
+
+    def _finish(self, line: str) -> bool:
+        """Reads on to the end of the line; whether that was necessary."""
+        rest = line
+        while len(rest) == MAX_LINE and rest[-1] not in "\r\n":
+            rest = self._readline(MAX_LINE)
+        return rest is not line
+
+
+@contextlib.contextmanager
+def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
+    """The lines of a file, UTF-8 with or without a byte order mark; what is not UTF-8 comes as lone surrogates.
+
+    Raises:
+        UserError: It cannot be read, or is not compressed as its name says.
+    """
+    try:
+        with open_file(path) as file, _decompressed(path, file) as data:
+            yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:
+    return gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else contextlib.nullcontext(file)

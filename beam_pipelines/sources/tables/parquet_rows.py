@@ -1,0 +1,82 @@
+"""The rows of a Parquet file, a few at a time: what is in memory is a page of each column. Plain."""
+
+import contextlib
+import json
+from typing import Any, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import open_file
+
+# Rows in memory at a time. Those with images in them have some hundred kilobytes each.
+_BATCH_ROWS = 4096
+_BATCH_IMAGES = 32
+
+
+@contextlib.contextmanager
+def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
+    """A file, ready to be read.
+
+    Raises:
+        UserError: It cannot be read, or is no Parquet file; in the block too.
+    """
+    try:
+        with open_file(path) as file, pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:
+            yield parquet
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:  # text: in the names of its columns
+        problem = " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
+        raise UserError(f"{printable(name)}: cannot be read as Parquet: {printable(problem)}") from error
+
+
+def is_list(column: pa.DataType) -> bool:
+    return pa.types.is_list(column) or pa.types.is_large_list(column) or pa.types.is_fixed_size_list(column)
+
+
+def is_struct(column: pa.DataType) -> bool:
+    """Whether it holds objects, or lists of them."""
+    return pa.types.is_struct(column) or (is_list(column) and pa.types.is_struct(column.value_type))
+
+
+def has_bytes(column: pa.DataType) -> bool:
+    """Whether it holds bytes, or objects with bytes in them."""
+    if pa.types.is_struct(column):
+        return any(has_bytes(field.type) for field in column)
+    return pa.types.is_binary(column) or pa.types.is_large_binary(column) or pa.types.is_fixed_size_binary(column)
+
+
+def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """Column of integers -> the names that they stand for, where Hugging Face's libraries noted them in the file."""
+    try:
+        features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        named = {
+            name: feature.get("names") for name, feature in features.items() if feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # someone else's metadata
+        return {}
+    return {
+        name: tuple(names)
+        for name, names in named.items()
+        if isinstance(names, list) and all(isinstance(n, str) for n in names)
+    }
+
+
+def parquet_rows(parquet: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[Mapping[str, Any] | None]:
+    """The rows, or None in the place of one whose text is not UTF-8."""
+    fields = [parquet.schema_arrow.field(name) for name in columns]
+    batch_rows = _BATCH_IMAGES if any(has_bytes(field.type) for field in fields) else _BATCH_ROWS
+    for batch in parquet.iter_batches(batch_rows, columns=columns, use_threads=False):
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            yield from _row_by_row(batch)
+
+
+def _row_by_row(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | None]:
+    for index in range(batch.num_rows):
+        try:
+            row = batch.slice(index, 1).to_pylist()[0]
+        except UnicodeDecodeError:
+            row = None
+        yield row

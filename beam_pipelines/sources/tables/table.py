@@ -1,0 +1,255 @@
+"""Source `table`: a row for each image, in CSV, TSV, JSON Lines or Parquet.
+
+| what is found | what becomes of it |
+| --- | --- |
+| a row with the path of an image | key and path are the path, relative to where the table lies, or to `--image_root` |
+| a column `key`, `split`, `group`, `weight`, or one so named by an option | is that; a row without a group is its own |
+| a column `label`, `labels`, `class` or `category` | the label, where none is named; of lists: a multi_label |
+| a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
+| images in Parquet, as bytes or `{"bytes", "path"}` | spooled; the key is the row's place in the file |
+| `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
+| a row that is not well-formed, or a cell that is not what its column is for | dead letter |
+| a path that leads out of the root, directly or by a link | dead letter; never opened |
+| an image that matches `--ignore` | ignored, and counted |
+
+Whether an image is there, and is one, is found when it is read. Memory stays flat: rows are listed as they are read.
+"""
+
+import dataclasses
+import functools
+import itertools
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
+from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
+from beam_pipelines.config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.file_listing import matches
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns
+from beam_pipelines.sources.tables.table_files import METADATA, TableFile, add_sizes, find_files, open_root
+from beam_pipelines.sources.tables.table_objects import read_objects
+from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import OBJECTS, WEIGHT, Feature
+
+# References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
+_SPOOL_IMAGES = 16_384
+
+Listed = LabeledImage | DeadLetter
+
+
+class _Embedded(NamedTuple):
+    image: LabeledImage
+    data: bytes
+
+
+class Table:
+    """The inputs that one table names, or several of the same columns.
+
+    Args:
+        config: Where it lies, and what its columns mean.
+        with_sizes: Each file's size is wanted too, at the cost of a look at it.
+        spool_directory: Where images go that are in the table itself; None: nowhere, since nobody will read them.
+
+    Attributes:
+        root: What paths are relative to.
+        features: What the columns become.
+        targets: Those that are labels.
+        num_ignored: Images that are ignored, counted while listing.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        folder, files = find_files(config, FORMATS, METADATA)
+        self.root = Root(source.image_root or folder).path
+        self.num_ignored = 0
+        self._config = config
+        self._with_sizes = with_sizes
+        self._spool_directory = spool_directory
+        self._files = {file.name: file for file in files}
+        first, head = _first_with_rows(files, source)
+        if first.format == "parquet" and (source.skip_lines or source.comment):
+            raise UserError(f"{printable(first.name)}: Parquet has no lines; drop --skip_lines and --comment")
+        columns = choose_columns(head, source, first.name)
+        self._columns = columns = dataclasses.replace(columns, split=self._choose_split(columns.split, files))
+        self._is_embedded = columns.image in head.has_bytes
+        self._class_names = _names_of_integers(columns.labels, head.class_names) if not source.label_names else ()
+        root = self._root_of(first)
+        self._labels, self._features = columns.labels, source.features
+        arrays = [one for one in (*columns.labels, *source.features) if one.kind == "array" and not one.shape]
+        if arrays:
+            row = read_first_row(first, source, tuple(one.names[0] for one in arrays))
+            self._labels = find_array_shapes(columns.labels, row, root)
+            self._features = find_array_shapes(source.features, row, root)
+        reader = self._make_reader(root)
+        objects = OBJECT_FEATURES if columns.objects else ()
+        weight = (Feature(WEIGHT, "float"),) if columns.weight else ()
+        self.features = (*reader.features, *objects, *weight)
+        self.targets = (*reader.targets, *((OBJECTS,) if objects else ()))
+        self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
+
+    def parts(self) -> list[str]:
+        return [*self._files]
+
+    def list(self, part: str) -> Iterator[Listed]:
+        listed = self._read(self._files[part])
+        if self._is_embedded:
+            return _spool(listed, self._spool_directory)
+        return add_sizes(listed, self.root) if self._with_sizes else listed
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Where the table says what its integers stand for."""
+        return {self._labels[0].name: self._class_names} if self._class_names else {}
+
+    def _root_of(self, file: TableFile) -> Root:
+        return open_root(self.root, "" if self._config.source.image_root else file.folder)
+
+    def _make_reader(self, root: Root) -> ColumnReader:
+        return ColumnReader(self._labels, self._features, root, self._config.source.label_names or self._class_names)
+
+    def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
+        """The column of the split, unless folders or files are named after splits and no option names it."""
+        if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
+            return None
+        if self._config.splits is not None:
+            name = printable(column)
+            raise UserError(
+                f"--splits: the table has splits already, in its column {name!r}; drop --splits, or say --split_column="
+            )
+        return column
+
+    def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
+        config, root = self._config, self._root_of(file)
+        label_names = config.source.label_names
+        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, self._is_embedded)
+        for number, row in read_rows(file, config.source, self._needed):
+            try:
+                image = reader.read(number, row) if not isinstance(row, BadRow) else row
+            except BadCellError as error:
+                image = BadRow(error.reason, str(error))
+            if isinstance(image, BadRow):
+                yield DeadLetter(f"{printable(file.name)}:{number}", "list", image.reason, image.message)
+            elif config.ignore and isinstance(image, LabeledImage) and matches(image.path, config.ignore):
+                self.num_ignored += 1
+            else:
+                yield image
+
+
+class _RowReader:
+    """Makes images of a file's rows.
+
+    Args:
+        columns: What they mean.
+        file: Where the rows are.
+        root: What their paths are relative to.
+        read_columns: Reads labels and features.
+        label_names: Those that objects may have.
+        is_embedded: Whether the images are in the table.
+    """
+
+    def __init__(
+        self,
+        columns: TableColumns,
+        file: TableFile,
+        root: Root,
+        read_columns: ColumnReader,
+        label_names: tuple[str, ...],
+        is_embedded: bool,
+    ) -> None:
+        self._columns = columns
+        self._file = file
+        self._root = root
+        self._read_columns = read_columns.read
+        self._label_names = label_names
+        self._is_embedded = is_embedded
+        self._has_more = any((columns.key, columns.split, columns.group, columns.weight, columns.objects))
+
+    def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
+        """Raises BadCellError where a cell is not what its column is for."""
+        cell = row.get(self._columns.image)
+        data = _embedded_bytes(cell) if self._is_embedded else None
+        label, values = self._read_columns(row)
+        if data is None:
+            path = in_column(self._columns.image, read_path, _path_in(cell), self._root)
+            image = LabeledImage(nfc(path), path, label, self._file.split, values=values)
+        else:
+            key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
+            image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, values=values)
+        if self._has_more:
+            image = self._add_more(image, row)
+        return image if data is None else _Embedded(image, data)
+
+    def _add_more(self, image: LabeledImage, row: Mapping[str, Any]) -> LabeledImage:
+        columns, values = self._columns, dict(image.values or {})
+        if columns.weight:
+            values[WEIGHT] = in_column(columns.weight, read_weight, row.get(columns.weight))
+        if columns.objects:
+            values[OBJECTS] = in_column(columns.objects, read_objects, row.get(columns.objects), self._label_names)
+        key, split, group = image.key, image.split, ""
+        if columns.key:
+            key = in_column(columns.key, read_name, "bad_key", row.get(columns.key))
+        if columns.split:
+            split = in_column(columns.split, _read_split, row.get(columns.split))
+        if columns.group and row.get(columns.group) not in ("", None):
+            group = in_column(columns.group, read_name, "bad_group", row[columns.group])
+        return image._replace(key=key, split=split, group=group, values=values or None)
+
+
+def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, Head]:
+    """The first file that tells what columns there are: JSON Lines without a line tell nothing."""
+    heads = ((file, read_head(file, source)) for file in files)
+    return next(((file, head) for file, head in heads if head.columns), (files[0], Head(())))
+
+
+def _embedded_bytes(cell: Any) -> bytes | None:
+    """The bytes of an image that is in the table; None where only its path is."""
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    return data if isinstance(data, bytes) and data else None
+
+
+def _path_in(cell: Any) -> Any:
+    """The path of an image: of what Hugging Face's libraries have in a cell, too."""
+    return cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
+
+
+@functools.lru_cache(1 << 10)
+def _split_name(name: str) -> str | None:
+    split = SPLIT_FOLDERS.get(name.lower(), name)
+    return split if NAME_PATTERN.fullmatch(split) else None
+
+
+def _read_split(cell: Any) -> str:
+    split = _split_name(read_name("bad_split", cell).strip())
+    if split is None:
+        raise BadCellError(
+            "bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first"
+        )
+    return split
+
+
+def _names_of_integers(labels: tuple[Column, ...], class_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """What the integers in the column of a single label stand for, where the table says so."""
+    if len(labels) != 1 or len(labels[0].names) != 1 or labels[0].kind not in ("class", "multi_label"):
+        return ()
+    return class_names.get(labels[0].names[0], ())
+
+
+def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
+    """The same with embedded images spooled; what is yielded can be read."""
+    if directory is None:
+        yield from (one.image if isinstance(one, _Embedded) else one for one in listed)
+        return
+    for first in listed:
+        with own_spool(directory) as writer:
+            batch = itertools.chain([first], itertools.islice(listed, _SPOOL_IMAGES - 1))
+            spooled = [_append(one, writer) if isinstance(one, _Embedded) else one for one in batch]
+        yield from spooled
+
+
+def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
+    return embedded.image._replace(spool=writer.spool, offset=writer.append(embedded.data))

@@ -1,0 +1,114 @@
+"""Which columns of a table mean what: those that options name, else those with the usual names. Plain."""
+
+import dataclasses
+from typing import Sequence
+
+from beam_pipelines.columns import Column
+from beam_pipelines.config import SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.tables.table_rows import Head, show_columns
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
+LABEL_COLUMNS = ("label", "labels", "class", "category")
+
+# What becomes of a column of objects.
+OBJECT_FEATURES = (Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)), Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableColumns:
+    """The columns of a table. None: there is no such column.
+
+    Attributes:
+        image: With the path of the image, or, in Parquet, with its bytes.
+        key: With its key.
+        split: With the split.
+        group: With what stays in one split together.
+        weight: With the weight.
+        objects: With boxes and their classes, as Hugging Face's libraries have them.
+        labels: What a model is to predict, beside objects.
+    """
+
+    image: str
+    key: str | None
+    split: str | None
+    group: str | None
+    weight: str | None
+    objects: str | None
+    labels: tuple[Column, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All but the labels' columns."""
+        names = (self.image, self.key, self.split, self.group, self.weight, self.objects)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns:
+    """Finds them by the head of a table.
+
+    Args:
+        head: The columns that there are.
+        config: The names that were given.
+        table: What messages call the table.
+
+    Raises:
+        UserError: There is none for the image or the label, or none of a name that was given.
+    """
+    chooser = _Chooser(head.columns, table)
+    image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS)
+    if image is None:
+        raise chooser.error(
+            f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it; name the one of the images: --image_column"
+        )
+    labels = config.labels
+    if labels is None:
+        labels = _usual_labels(head, chooser)
+    for column in (*labels, *config.features):
+        for name in column.names:
+            chooser.choose("--label or --feature", name, ())
+    has_objects = any(_means_objects(column, head) for column in labels)
+    return TableColumns(
+        image=image,
+        key=chooser.choose("--key_column", config.key_column, ("key",)),
+        split=chooser.choose("--split_column", config.split_column, ("split",)),
+        group=chooser.choose("--group_column", config.group_column, ("group",)),
+        weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
+        objects=OBJECTS if has_objects else None,
+        labels=tuple(column for column in labels if not _means_objects(column, head)),
+    )
+
+
+def _usual_labels(head: Head, chooser: "_Chooser") -> tuple[Column, ...]:
+    name = chooser.choose("--label", None, LABEL_COLUMNS)
+    if name is not None:
+        return (Column(LABEL, (name,), "multi_label" if name in head.lists else "class"),)
+    if OBJECTS in head.structs:
+        return (Column(OBJECTS, (OBJECTS,)),)
+    raise chooser.error(
+        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it; "
+        "say which are the labels: --label COLUMN, or --label none"
+    )
+
+
+def _means_objects(column: Column, head: Head) -> bool:
+    return column.kind == "class" and column.names == (OBJECTS,) and OBJECTS in head.structs
+
+
+class _Chooser:
+    def __init__(self, columns: Sequence[str], table: str) -> None:
+        self._columns = columns
+        self._table = table
+
+    def choose(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
+        """The column of the given name, or the first with a usual one, whatever the case of its letters; None: none."""
+        if given is not None:
+            if given and given not in self._columns:
+                raise self.error(f"no column {printable(given)!r} in it ({option})")
+            return given or None
+        by_name = {name.lower(): name for name in reversed(self._columns)}
+        return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
+
+    def error(self, problem: str) -> UserError:
+        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}")

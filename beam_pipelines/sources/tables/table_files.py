@@ -1,0 +1,195 @@
+"""Which files a table, or a list in text files, is made of. Plain.
+
+| `--input` | files |
+| --- | --- |
+| a file | that file |
+| a folder with `metadata.csv`, `.jsonl` or `.parquet` in it | that file |
+| a folder of files of one format, `part-0.csv`, `part-1.csv`, … | all of them; splits, if named `train.csv`, … |
+| a folder of such folders | all of theirs; splits, if the folders are named `train`, … |
+
+Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out.
+"""
+
+import functools
+import itertools
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Iterable, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.file_listing import FileListing
+from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.splits import SPLIT_FOLDERS
+
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # behind the split, in the name of one file of several
+
+
+class TableFile(NamedTuple):
+    """One file of rows.
+
+    Attributes:
+        path: Where it lies.
+        name: Its path below the input's folder: how messages, and parts, name it.
+        format: As the source names what its extension stands for.
+        folder: Where paths in its rows begin, below the root: empty, or with a "/" at its end.
+        split: The split of all its rows; None: nothing is said about it.
+    """
+
+    path: str
+    name: str
+    format: str
+    folder: str
+    split: str | None
+
+
+def open_root(path: str, folder: str) -> Root:
+    """A root for paths that are relative to one of its folders, "" or with a "/" at its end."""
+    return _FolderRoot(path, folder) if folder else Root(path)
+
+
+class _FolderRoot(Root):
+    def __init__(self, path: str, folder: str) -> None:
+        super().__init__(path)
+        self._folder = folder
+
+    def relative(self, path: str) -> str:
+        is_absolute = path.startswith(("/", "\\")) or is_remote(path)
+        return super().relative(path if is_absolute else self._folder + path)
+
+
+def find_files(
+    config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]
+) -> tuple[str, list[TableFile]]:
+    """(folder, its files in ascending order of their names).
+
+    Args:
+        config: Where they lie, and what to leave out.
+        formats: Extension -> format. The extension "" stands for a file that is named itself, whatever its extension.
+        metadata: Names of files that are taken before all others.
+
+    Raises:
+        UserError: There are none, or it is not clear which.
+    """
+    finder = _Finder(config, formats, metadata)
+    return finder.find_one() if finder.is_file() else finder.find_all()
+
+
+def format_of(name: str, formats: Mapping[str, str]) -> str | None:
+    """By the extension, without `.gz`."""
+    return formats.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
+
+
+class _Finder:
+    def __init__(self, config: PrepareConfig, formats: Mapping[str, str], metadata: tuple[str, ...]) -> None:
+        self._config = config
+        self._formats = formats
+        self._metadata = metadata
+        self._input = config.input.rstrip("/") or "/"
+        self._files = files_at(self._input)
+        self._listing = FileListing(Root(self._input), config.ignore)
+        self._extensions = ", ".join(extension for extension in formats if extension)
+
+    def is_file(self) -> bool:
+        return self._files.exists(self._input)
+
+    def find_one(self) -> tuple[str, list[TableFile]]:
+        folder, _, name = self._input.rpartition("/")
+        kind = format_of(name, self._formats) or self._formats.get("")
+        if kind is None:
+            raise UserError(
+                f"--input={self._config.input}: expected a file named {self._extensions}, or a folder of them"
+            )
+        file = TableFile(self._input, name, kind, "", *self._no_splits())
+        return folder or ("/" if self._input.startswith("/") else "."), [file]
+
+    def find_all(self) -> tuple[str, list[TableFile]]:
+        folders, names = self._listing.top_level()
+        found = self._tables_in("", names)
+        stems = [_SHARD.sub("", name.split(".")[0]) for name in found]
+        if not found:
+            found = [path for folder in folders for path in self._tables_in(f"{folder}/", None)]
+            stems = [path.split("/")[0] for path in found]
+        if not found:
+            wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
+            raise UserError(f"--input={self._config.input}: no table in it; expected {wanted} named {self._extensions}")
+        splits = self._no_splits() if found[0] in self._metadata else self._name_splits(stems)
+        return self._input, [self._make_file(path, split) for path, split in zip(found, splits)]
+
+    def _make_file(self, name: str, split: str | None) -> TableFile:
+        try:
+            Root(self._input).relative(name)
+        except OutsideError as error:
+            raise UserError(f"--input={self._config.input}: {error}") from None
+        folder = f"{os.path.dirname(name)}/" if "/" in name else ""
+        return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or "", folder, split)
+
+    def _tables_in(self, folder: str, names: list[str] | None) -> list[str]:
+        """Paths of tables right in a folder. Metadata files are asked for before the images beside them are listed."""
+        path = f"{self._input}/{folder}"
+        found = [name for name in self._metadata if self._files.exists(path + name)]
+        if not found:
+            names = self._listing.top_level(folder.rstrip("/"))[1] if names is None else names
+            found = [name for name in names if format_of(name, self._formats)]
+        if len({format_of(name, self._formats) for name in found}) > 1 or (
+            len(found) > 1 and found[0] in self._metadata
+        ):
+            raise UserError(
+                f"--input={printable(path)}: expected one table, found {', '.join(map(printable, found[:5]))}"
+            )
+        return [folder + name for name in found]
+
+    def _no_splits(self) -> list[str | None]:
+        if self._config.split_folders:
+            raise UserError(f"--split_folders=yes: {self._config.input} is one table, without split folders")
+        return [None]
+
+    def _name_splits(self, names: list[str]) -> list[str | None]:
+        """The splits that folders or files are named after."""
+        config = self._config
+        splits = [SPLIT_FOLDERS.get(name.lower()) for name in names]
+        if config.split_folders is False or (config.split_folders is None and not any(splits)):
+            return [None] * len(names)
+        if config.split_folders:
+            splits = [split or name for split, name in zip(splits, names)]
+        for name, split in zip(names, splits):
+            if split is None or not NAME_PATTERN.fullmatch(split):
+                raise UserError(
+                    f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it are; "
+                    "say which they are: --split_folders=yes or --split_folders=no"
+                )
+        if config.splits is not None:
+            raise UserError(
+                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; drop --splits"
+            )
+        return splits
+
+
+_NUM_THREADS = 32
+_BATCH = 1024
+
+
+def add_sizes(listed: Iterable[LabeledImage | DeadLetter], root: str) -> Iterator[LabeledImage | DeadLetter]:
+    """The same with each file's size; one that cannot be looked at keeps 0, until it cannot be read either."""
+    size_of = functools.partial(_size, root)
+    with ThreadPoolExecutor(_NUM_THREADS if is_remote(root) else 1) as pool:
+        apply = pool.map if is_remote(root) else map
+        listed = iter(listed)
+        while batch := list(itertools.islice(listed, _BATCH)):
+            for one, num_bytes in zip(batch, apply(size_of, batch)):
+                yield one if isinstance(one, DeadLetter) else one._replace(num_bytes=num_bytes)
+
+
+def _size(root: str, listed: LabeledImage | DeadLetter) -> int:
+    if isinstance(listed, DeadLetter):
+        return 0
+    path = f"{root}/{listed.path}"
+    try:
+        return files_at(path).size(path)
+    except OSError:
+        return 0

@@ -1,0 +1,240 @@
+"""The rows of a table's file, one after the other: CSV, JSON Lines, Parquet. Plain.
+
+Memory stays flat whatever a file holds: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
+
+CSV is as RFC 4180 has it, in UTF-8, with a header. Commas separate cells; where the header has none, tabs or semicolons
+do. A row may have several lines, in quotes; where such a row is not well-formed, a quote was likely forgotten, nobody
+knows how many rows it hides, and the file is refused.
+"""
+
+import collections
+import contextlib
+import csv
+import itertools
+import json
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+from beam_pipelines.config import SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.file_listing import is_utf8
+from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, open_lines
+from beam_pipelines.sources.tables.parquet_rows import (
+    class_names,
+    has_bytes,
+    is_list,
+    is_struct,
+    open_parquet,
+    parquet_rows,
+)
+from beam_pipelines.sources.tables.table_files import TableFile
+
+FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+
+
+class BadRow(NamedTuple):
+    """What stands where a row should.
+
+    Attributes:
+        reason: A short code.
+        message: What was found against what was expected.
+    """
+
+    reason: str
+    message: str
+
+
+# Its number (of the line in which it begins, or in Parquet its own, from 1), and its cells by their columns' names.
+Row = tuple[int, Mapping[str, Any] | BadRow]
+
+
+class Head(NamedTuple):
+    """What is known of a file's columns without reading it all.
+
+    Attributes:
+        columns: Their names: of a CSV file's header, of a Parquet schema, or of the first objects of JSON Lines.
+        lists: Those of them that hold lists, in a format that has types.
+        structs: Those that hold objects, or lists of objects.
+        has_bytes: Those that hold bytes, themselves or in an object.
+        class_names: Column of integers -> the names that they stand for, where the file says so.
+    """
+
+    columns: tuple[str, ...]
+    lists: frozenset[str] = frozenset()
+    structs: frozenset[str] = frozenset()
+    has_bytes: frozenset[str] = frozenset()
+    class_names: Mapping[str, tuple[str, ...]] = {}
+
+
+def read_head(file: TableFile, config: SourceConfig) -> Head:
+    """Looks at the beginning of a file.
+
+    Raises:
+        UserError: It cannot be read, or is not of its format.
+    """
+    if file.format == "parquet":
+        return _parquet_head(file)
+    with open_lines(file.path, file.name, config) as lines:
+        if file.format == "csv":
+            return Head(tuple(_read_header(file, lines)[1]))
+        first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, BadRow)]
+    cells = [(name, cell) for row in first for name, cell in row.items()]
+    return Head(
+        columns=tuple(dict.fromkeys(name for name, _ in cells)),
+        lists=frozenset(name for name, cell in cells if isinstance(cell, list)),
+        structs=frozenset(
+            name for name, cell in cells if isinstance(cell[0] if isinstance(cell, list) and cell else cell, dict)
+        ),
+    )
+
+
+def _parquet_head(file: TableFile) -> Head:
+    with open_parquet(file.path, file.name) as parquet:
+        schema = parquet.schema_arrow
+        _check_unique(file, schema.names)
+        return Head(
+            columns=tuple(schema.names),
+            lists=frozenset(field.name for field in schema if is_list(field.type)),
+            structs=frozenset(field.name for field in schema if is_struct(field.type)),
+            has_bytes=frozenset(field.name for field in schema if has_bytes(field.type)),
+            class_names=class_names(schema),
+        )
+
+
+_NUM_HEAD_ROWS = 100
+
+
+def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
+    """The first row that is well-formed; without cells, where there is none."""
+    with contextlib.closing(read_rows(file, config, columns)) as rows:
+        return next((row for _, row in rows if not isinstance(row, BadRow)), {})
+
+
+def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
+    """The rows, in order.
+
+    Args:
+        file: Where they are.
+        config: What stands above the header, and what is a comment.
+        columns: The only ones that are needed, which spares reading the others; None: all.
+
+    Raises:
+        UserError: The file cannot be read, is not of its format, or lacks one of the columns.
+    """
+    if file.format == "parquet":
+        yield from _parquet_rows(file, columns)
+        return
+    with open_lines(file.path, file.name, config) as lines:
+        yield from _csv_rows(file, lines, columns) if file.format == "csv" else _json_rows(lines)
+
+
+def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[Row]:
+    with open_parquet(file.path, file.name) as parquet:
+        needed = _check_columns(file, parquet.schema_arrow.names, columns)
+        for index, row in enumerate(parquet_rows(parquet, list(needed))):
+            yield index + 1, BadRow("not_utf8", "text that is not UTF-8") if row is None else row
+
+
+def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
+    reader, header = _read_header(file, lines)
+    positions = {name: header.index(name) for name in _check_columns(file, header, columns)}.items()
+    num_cells = len(header)
+    while True:
+        lines.is_row_start = True
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, LongLineError) as error:
+            if lines.number > lines.row_start:
+                raise UserError(
+                    f"{printable(file.name)}:{lines.row_start}: no row as CSV has it, to line {lines.number}: {error}; "
+                    "is a quote not closed?"
+                ) from None
+            yield lines.row_start, BadRow("bad_row", f"no row as CSV has it: {error}")
+            continue
+        if len(row) == num_cells:
+            text = "".join(row)
+            if "\0" in text or not is_utf8(text):
+                yield lines.row_start, BadRow("not_utf8", "a NUL byte or bytes that are not UTF-8; expected text")
+            else:
+                yield lines.row_start, {name: row[position] for name, position in positions}
+        elif row:
+            yield (
+                lines.row_start,
+                BadRow("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as the header has"),
+            )
+
+
+def _read_header(file: TableFile, lines: Lines) -> tuple[Iterator[list[str]], list[str]]:
+    """(the rows below the header, the names in it)."""
+    csv.field_size_limit(MAX_LINE)  # of this process; the default is 131,072 characters
+    try:
+        first = next((line for line in _first_of_rows(lines) if line.strip()), "")
+        delimiter = "," if "," in first else next((mark for mark in "\t;" if mark in first), ",")
+        reader = csv.reader(itertools.chain([first], lines), strict=True, delimiter=delimiter)
+        header = [name.strip() for name in next(reader, [])]
+    except (csv.Error, LongLineError) as error:
+        raise UserError(f"{printable(file.name)}: the header is no row as CSV has it: {error}") from None
+    if not header or not is_utf8(first) or "\0" in first:
+        problem = "bytes that are not UTF-8" if header else "nothing"
+        raise UserError(
+            f"{printable(file.name)}: found {problem} where the header should be; expected the columns' names in UTF-8"
+        )
+    _check_unique(file, header)
+    return reader, header
+
+
+def _check_unique(file: TableFile, columns: Sequence[str]) -> None:
+    for name, count in collections.Counter(columns).items():
+        if count > 1:
+            raise UserError(
+                f"{printable(file.name)}: {count} columns are named {printable(name)!r}; expected each name once"
+            )
+
+
+def _first_of_rows(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        yield line
+        lines.is_row_start = True
+
+
+def _json_rows(lines: Lines) -> Iterator[Row]:
+    while True:
+        lines.is_row_start = True
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except LongLineError as error:
+            yield lines.row_start, BadRow("bad_row", str(error))
+            continue
+        if line.strip():
+            yield lines.row_start, _parse_object(line)
+
+
+def _parse_object(line: str) -> Mapping[str, Any] | BadRow:
+    if not is_utf8(line):
+        return BadRow("not_utf8", "bytes that are not UTF-8; expected text")
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        return BadRow("bad_row", "JSON that is nested too deep; expected an object")
+    except ValueError as error:  # a number of too many digits is one, beside what json has for it
+        return BadRow("bad_row", f"no JSON: {error}")
+    return row if isinstance(row, dict) else BadRow("bad_row", f"JSON of type {type(row).__name__}; expected an object")
+
+
+def _check_columns(file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns that are needed, all of which must be there."""
+    for name in columns or ():
+        if name not in found:
+            raise UserError(
+                f"{printable(file.name)}: no column {printable(name)!r} in it; it has {show_columns(found)}"
+            )
+    return tuple(found) if columns is None else columns
+
+
+def show_columns(columns: Sequence[str]) -> str:
+    """The names of columns, for a message."""
+    shown = [printable(name.encode("utf-8", "replace").decode()[:80]) for name in columns[:50]]
+    return (", ".join(shown) or "no names") + (f" and {len(columns) - 50} more" if len(columns) > 50 else "")

@@ -1,0 +1,174 @@
+"""Source `text`: lists of images in text files, a line `path label` for each.
+
+| what is found | what becomes of it |
+| --- | --- |
+| `cat/1.jpg 7`, `cat/1.jpg cat` | path, below the list's folder or `--image_root`, and class; the key is the path |
+| a line with a tab in it | tabs separate its fields, which may have blanks in them; else blanks do |
+| `--label weather --label ground` | the second field is `weather`, the third `ground`: the names are yours |
+| `--label x,y:float`, `--label gaze:float[3]` | as many fields as there are numbers |
+| `--label tags:multi_label`, as the last column | all fields that are left, or names with "|" between them |
+| `--label none` | a line is a path |
+| `--feature` | fields behind the labels' |
+| `train.txt`, `val.txt`, `test.txt` in a folder | splits; other names of several files: none |
+| an empty line, lines that `--skip_lines` or `--comment` leave out | no input |
+| a line with more fields, or fewer; a field that is not what its column is for | dead letter |
+| a path that leads out of the root, directly or by a link | dead letter; never opened |
+| an image that matches `--ignore` | ignored, and counted |
+
+Whether an image is there, and is one, is found when it is read. Memory stays flat: lines are listed as they are read.
+"""
+
+from typing import Iterator, Mapping
+
+from beam_pipelines.cells import BadCellError, in_column, read_path
+from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.file_listing import is_utf8, matches
+from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.tables.lines import Lines, LongLineError, open_lines
+from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.tables.table_files import TableFile, add_sizes, find_files, open_root
+from tf_input.dataset_format import LABEL
+
+_FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
+_PATH = "path"  # the first field
+
+
+class TextList:
+    """The inputs that one list names, or several of the same columns.
+
+    Args:
+        config: Where it lies, and what its fields mean.
+        with_sizes: Each file's size is wanted too, at the cost of a look at it.
+        spool_directory: Not used: images are files.
+
+    Attributes:
+        root: What paths are relative to.
+        features: What the fields become.
+        targets: Those that are labels.
+        num_ignored: Images that are ignored, counted while listing.
+    """
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        folder, files = find_files(config, _FORMATS, ())
+        self.root = Root(source.image_root or folder).path
+        self.num_ignored = 0
+        self._config = config
+        self._with_sizes = with_sizes
+        self._files = {file.name: file for file in files}
+        labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
+        self._fields = _Fields((*labels, *source.features))
+        self._labels, self._features = labels, source.features
+        if any(column.kind == "array" and not column.shape for column in (*labels, *source.features)):
+            row, root = self._first_row(files[0]), self._root_of(files[0])
+            self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
+        reader = self._make_reader(Root(self.root))
+        self.features = reader.features
+        self.targets = reader.targets
+
+    def parts(self) -> list[str]:
+        return [*self._files]
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        listed = self._list(self._files[part])
+        return add_sizes(listed, self.root) if self._with_sizes else listed
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def _root_of(self, file: TableFile) -> Root:
+        return open_root(self.root, "" if self._config.source.image_root else file.folder)
+
+    def _make_reader(self, root: Root) -> ColumnReader:
+        return ColumnReader(self._labels, self._features, root, self._config.source.label_names)
+
+    def _first_row(self, file: TableFile) -> Mapping[str, str]:
+        with open_lines(file.path, file.name, self._config.source) as lines:
+            for line in _lines_of_rows(lines):
+                try:
+                    return self._fields.split(line)
+                except BadCellError:  # listing it makes the dead letter
+                    continue
+        return {}
+
+    def _list(self, file: TableFile) -> Iterator[LabeledImage | DeadLetter]:
+        root, ignore = self._root_of(file), self._config.ignore
+        read = self._make_reader(root).read
+        with open_lines(file.path, file.name, self._config.source) as lines:
+            for line in _lines_of_rows(lines):
+                try:
+                    row = self._fields.split(line)
+                    path = in_column(_PATH, read_path, row[_PATH], root)
+                    label, values = read(row)
+                except BadCellError as error:
+                    yield DeadLetter(f"{printable(file.name)}:{lines.row_start}", "list", error.reason, str(error))
+                    continue
+                if ignore and matches(path, ignore):
+                    self.num_ignored += 1
+                else:
+                    yield LabeledImage(nfc(path), path, label, file.split, values=values)
+
+
+def _lines_of_rows(lines: Lines) -> Iterator[str | None]:
+    """The lines that have something in them; None for one that is too long."""
+    while True:
+        lines.is_row_start = True
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except LongLineError:
+            line = None
+        if line is None or not line.isspace():
+            yield line
+
+
+class _Fields:
+    """Splits lines into the fields that columns are made of, by the columns' names.
+
+    Args:
+        columns: In the order of their fields, which follow the path.
+    """
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        widths: dict[str, int] = {}
+        for column in columns:
+            for name in column.names:
+                widths[name] = column.shape[0] if column.kind == "float" and column.shape else 1
+        if _PATH in widths:
+            raise UserError(f"--label or --feature {_PATH}: the first field has that name already")
+        self._widths = tuple(widths.items())
+        self._num_fields = 1 + sum(widths.values())
+        last = columns[-1] if columns else None
+        self._takes_rest = last is not None and last.kind == "multi_label" and len(last.names) == 1
+
+    def split(self, line: str | None) -> Mapping[str, str]:
+        """The cells of a line.
+
+        Raises:
+            BadCellError: It has more fields, or fewer, or is no text.
+        """
+        if line is None or not is_utf8(line) or "\0" in line:
+            raise BadCellError(
+                "bad_row", "a NUL byte, bytes that are not UTF-8 or a line without an end; expected text"
+            )
+        fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+        if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
+            names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
+            raise BadCellError(
+                "bad_row",
+                f"a line of {len(fields)} fields; expected {self._num_fields}: {names} "
+                "(tabs separate fields with blanks in them)",
+            )
+        row = {_PATH: fields[0]}
+        start = 1
+        for name, width in self._widths:
+            row[name] = " ".join(fields[start : start + width])
+            start += width
+        if self._takes_rest:
+            row[name] = "|".join(fields[start - 1 :])
+        return row

@@ -1,0 +1,33 @@
+"""Listings and schemas of class folders, as the tests of plain modules need them."""
+
+from typing import Any
+
+from beam_pipelines.dead_letters import DeadLetterCount
+from beam_pipelines.sources import Listing
+from tf_input.dataset_format import Feature
+
+
+def make_schema(*label_names: str, has_sizes: bool = True) -> tuple[Feature, ...]:
+    """Of images with one class each."""
+    features = [Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), label_names)]
+    if has_sizes:
+        features += [Feature("height", "integer"), Feature("width", "integer")]
+    return tuple(sorted(features, key=lambda feature: feature.name))
+
+
+def make_listing(*label_names: str, **fields: Any) -> Listing:
+    """A listing with these classes, in one split by key unless the fields say otherwise."""
+    defaults: dict[str, Any] = {
+        "source": "image_folder",
+        "root": "in",
+        "schema": make_schema(*label_names),
+        "targets": ("label",),
+        "listed_labels": frozenset(label_names),
+        "splits": ("train",),
+        "fractions": None,
+        "num_inputs": 0,
+        "num_bytes": 0,
+        "num_ignored": 0,
+        "dead_letters": DeadLetterCount(),
+    }
+    return Listing(**{**defaults, **fields})

@@ -1,0 +1,89 @@
+"""Arrays in files, and what a source of them lists: what the tests of `arrays` and `fixed_length` feed on."""
+
+import gzip
+import os
+import pathlib
+import struct
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError
+from beam_pipelines.files import files_at
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources import Source
+from beam_pipelines.spool import SpoolReader
+
+_IDX_TYPES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
+
+
+def idx_file(array: np.ndarray) -> bytes:
+    """An array as an IDX file."""
+    header = struct.pack(">HBB", 0, _IDX_TYPES[array.dtype.name], array.ndim) + struct.pack(
+        f">{array.ndim}I", *array.shape
+    )
+    return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def make_pixels(num: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """uint8 [num, *shape]: noise."""
+    return np.random.default_rng(seed).integers(0, 256, (num, *shape), dtype=np.uint8)
+
+
+class Listed:
+    """A whole listing, part by part, each by a source of its own as on workers."""
+
+    def __init__(self, make: Callable[..., Source], path: os.PathLike[str] | str, **options: Any) -> None:
+        self.spool_directory = f"{os.fspath(path).rstrip('/')}.spool"
+        config = PrepareConfig(input=os.fspath(path), output="out", name="digits", **options)
+        self.source = make(config)
+        self.parts = self.source.parts()
+        self.num_ignored = 0
+        found: list[LabeledImage | DeadLetter] = []
+        for part in self.parts:
+            source = make(config, spool_directory=self.spool_directory)
+            found += source.list(part)
+            self.num_ignored += source.num_ignored
+        self.images = [image for image in found if isinstance(image, LabeledImage)]
+        self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
+        assert len(self.images) + len(self.dead_letters) == len(found)
+        assert len({image.key for image in self.images}) == len(self.images)
+
+    @property
+    def labels(self) -> list[str]:
+        return [image.label for image in self.images]
+
+    def of_split(self, split: str | None) -> list[LabeledImage]:
+        return [image for image in self.images if image.split == split]
+
+    def pixels(self, images: list[LabeledImage] | None = None) -> np.ndarray:
+        """[n, height, width, channels], read where the pointers say."""
+        reader = SpoolReader(self.spool_directory)
+        pixels = []
+        for image in self.images if images is None else images:
+            if image.spool:
+                data = reader.read(image.spool, image.offset, image.num_bytes)
+            else:
+                path = f"{self.source.root}/{image.path}"
+                data = files_at(path).read_range(path, image.offset, image.num_bytes)
+            height, width, num_channels, is_planar = image.raw
+            shape = (num_channels, height, width) if is_planar else (height, width, num_channels)
+            one = np.frombuffer(data, np.uint8).reshape(shape)
+            pixels.append(one.transpose(1, 2, 0) if is_planar else one)
+        reader.close()
+        return np.stack(pixels)
+
+
+def assert_refused(make: Callable[..., Source], path: pathlib.Path, expected: str, **options: Any) -> None:
+    """The run is refused, with one line that has the expected words in it."""
+    with pytest.raises(UserError) as caught:
+        Listed(make, path, **options)
+    message = str(caught.value)
+    assert expected in message and message.isprintable(), message

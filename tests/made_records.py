@@ -1,0 +1,100 @@
+"""Data sets of any schema, written record by record with TensorFlow: what the tests of the reader feed on."""
+
+import io
+import pathlib
+from typing import Any, Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+import tf_input
+from tf_input.dataset_format import FEATURE_KINDS, MANIFEST, STATISTICS, Feature, Manifest, ShardInfo, shard_name, to_json
+
+Values = Mapping[str, Any]
+
+
+def example(stored: Mapping[str, Any]) -> bytes:
+    """A serialized example: each value is bytes, a str, a number, or many of one of these; floats where one is a float."""
+    return tf.train.Example(
+        features=tf.train.Features(feature={name: _feature(value) for name, value in stored.items()})
+    ).SerializeToString(deterministic=True)
+
+
+def _feature(value: Any) -> tf.train.Feature:
+    if isinstance(value, (list, tuple)) and not value:
+        return tf.train.Feature()  # none, of no type
+    values = [value] if isinstance(value, (bytes, str)) else np.asarray(value).reshape(-1).tolist()
+    if any(isinstance(one, (bytes, str)) for one in values):
+        data = [one.encode() if isinstance(one, str) else one for one in values]
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=data))
+    if any(isinstance(one, float) for one in values) or np.asarray(value).dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def write_records(path: pathlib.Path, records: Iterable[bytes], compression: str = "") -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def write_data_set(
+    directory: pathlib.Path,
+    schema: Sequence[Feature],
+    splits: Mapping[str, Sequence[Values]],
+    targets: tuple[str, ...] = (),
+    statistics: Mapping[str, Any] | None = None,
+    image_sizes: tuple[tuple[int, int] | None, tuple[int, int] | None] = (None, None),
+    num_shards: int = 1,
+) -> tf_input.PreparedDataset:
+    """Writes a data set and opens it.
+
+    Args:
+        directory: Where; it need not exist.
+        schema: Features, in any order.
+        splits: Split -> the values of each example, by feature.
+        targets: What is to be predicted.
+        statistics: What `statistics.json` says beside the images' sizes.
+        image_sizes: Smallest and largest height, smallest and largest width; None: unknown.
+        num_shards: Of each split.
+    """
+    features = tuple(sorted(schema, key=lambda feature: feature.name))
+    shards = {}
+    for split, examples in splits.items():
+        for shard_index in range(num_shards):
+            name = shard_name("made", split, shard_index, num_shards)
+            records = [_serialize(features, values) for values in examples[shard_index::num_shards]]
+            path = write_records(directory / name, records)
+            shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, 0, f"index/{name}.idx"))
+    count = sum(map(len, splits.values()))
+    manifest = Manifest("made", 0, features, {split: tuple(infos) for split, infos in shards.items()}, count, 0, targets)
+    sides = {
+        side: bounds and {"min": bounds[0], "max": bounds[1]} for side, bounds in zip(("height", "width"), image_sizes)
+    }
+    (directory / STATISTICS).write_text(to_json({"images": sides, **(statistics or {})}))
+    (directory / MANIFEST).write_text(manifest.to_json())
+    return tf_input.open(directory)
+
+
+def _serialize(features: Sequence[Feature], values: Values) -> bytes:
+    """Every feature as the kind says that it is stored, never by what a value looks like."""
+    convert = {"bytes": lambda value: value, "int64": _integers, "float": _floats}
+    return example({one.name: convert[FEATURE_KINDS[one.kind]](values[one.name]) for one in features})
+
+
+def _integers(value: Any) -> np.ndarray:
+    return np.asarray(value, np.int64)
+
+
+def _floats(value: Any) -> np.ndarray:
+    return np.asarray(value, np.float32)
+
+
+def encode_mask(mask: np.ndarray) -> bytes:
+    """A grey PNG of 8 bits, or of 16 where the array has them."""
+    encoded = io.BytesIO()
+    Image.fromarray(mask).save(encoded, "PNG")
+    return encoded.getvalue()

@@ -1,0 +1,116 @@
+"""The sources that are folders of several files list in an object store what they list on disk."""
+
+import json
+from typing import Iterator, Mapping
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.object_stores.object_store import open_object_store
+from beam_pipelines.object_stores.retries import split_path
+from beam_pipelines.sources.file_listing import FileListing, FoundFile
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.roots import Root
+from made_images import write_files
+from object_stores import StoreServer, store_server
+
+XML = (
+    b"<annotation><filename>%s</filename><object><name>cat</name><bndbox>"
+    + b"".join(
+        b"<%s>%d</%s>" % (side, number, side) for number, side in enumerate((b"xmin", b"ymin", b"xmax", b"ymax"))
+    )
+    + b"</bndbox></object></annotation>"
+)
+COCO = json.dumps(
+    {
+        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "../../../b.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+).encode()
+
+FOLDERS = {
+    "voc": {
+        "VOC2007/Annotations/a.xml": XML % b"a.jpg",
+        "VOC2007/Annotations/b.xml": XML % b"a.jpg",
+        "VOC2007/Annotations/c.xml": XML % b"../../../../d.jpg",
+        "VOC2007/Annotations/e.xml": XML % b"f.jpg",
+        "VOC2007/JPEGImages/a.jpg": b"1",
+        "VOC2007/JPEGImages/b.jpg": b"12",
+        "VOC2007/JPEGImages/f.jpg": b"123",
+        "VOC2007/JPEGImages/g.jpg": b"1234",
+        "VOC2007/JPEGImages/.hidden/g.jpg": b"1234",
+        "VOC2007/ImageSets/Main/train.txt": b"a\nb\nc\ne\nf\n",
+        "VOC2007/ImageSets/Main/val.txt": b"g\nh\n",
+    },
+    "coco": {
+        "annotations/instances_train2017.json": COCO,
+        "annotations/instances_val2017.json": COCO,
+        "train2017/a.jpg": b"12",
+        "images/val2017/a.jpg": b"123",
+    },
+    "masks": {
+        "images/train/x/a.jpg": b"1",
+        "masks/train/x/a_mask.png": b"1",
+        "images/train/b.jpg": b"1",
+        "images/train/notes.txt": b"1",
+        "masks/train/c.png": b"1",
+        "images/val/d.jpg": b"12",
+        "masks/val/d.png": b"12",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StoreServer]:
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        yield server
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
+    root = f"{server.make_bucket()}/some/folder"
+    for name, data in objects.items():
+        open_object_store(root).write(f"{root}/{name}", data)
+    return root
+
+
+def listed(root: object, kind: str) -> tuple[list[str], int]:
+    config = PrepareConfig(str(root), "out", "made", source=SourceConfig(kind))
+    found, num_ignored = [], 0
+    for part in open_source(config).parts():
+        source = open_source(config, with_sizes=True)
+        found += [str(item).replace(source.root, "ROOT") for item in source.list(part)]
+        num_ignored += source.num_ignored
+    return sorted(found), num_ignored
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, kind):
+    in_store = listed(put(server, FOLDERS[kind]), kind)
+    assert in_store == listed(write_files(tmp_path, FOLDERS[kind]), kind)
+    assert (
+        sum("LabeledImage" in item for item in in_store[0]) >= 2
+        and sum("DeadLetter" in item for item in in_store[0]) >= 2
+    )
+
+
+def test_one_json_file_in_a_store(server):
+    root = put(server, FOLDERS["coco"])
+    found, _ = listed(f"{root}/annotations/instances_val2017.json", "coco")
+    assert "path='images/val2017/a.jpg'" in found[1] and "num_bytes=3" in found[1]
+
+
+def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
+    odd = ["images//1.jpg", "images/./2.jpg", "images/../../other/3.jpg", "../up.jpg"]
+    root = f"{server.make_bucket()}/in"
+    bucket, prefix = split_path(root)
+    for name in ["images/1.jpg", *odd]:  # as the store's own library writes them
+        open_object_store(root)._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
+    found = list(FileListing(Root(root), ()).walk())
+    assert [item for item in found if isinstance(item, FoundFile)] == [FoundFile("images/1.jpg", 1)]
+    assert sorted(item.path for item in found if isinstance(item, DeadLetter)) == sorted(odd)
