@@ -42,7 +42,7 @@ other sources:
 
 _COLUMNS = {
     "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
-    "key": "unique names of examples (default: key; else the image's path)",
+    "key": "unique names of examples (default: key; '' for none: then an image's path, or its container's and its name there)",
     "split": "splits (default: split; '' for none)",
     "group": "what stays in one split together, such as a patient (default: group; '' for none)",
     "weight": "weights of examples (default: weight; '' for none)",

@@ -76,7 +76,7 @@ class Column:
 
 
 def parse_column(option: str, text: str, default_kind: str) -> Column:
-    """`NAMES[:KIND]`; the feature has the column's name.
+    """`NAMES[:KIND]`; the feature has the column's name, without what a feature's can't hold.
 
     Raises:
         UserError: It is not of that form.
@@ -91,7 +91,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
     if shape and (kind not in ("float", "array") or 0 in shape or (kind == "float" and len(shape + names) > 2)):
         raise UserError(f"{option}={text}: expected a shape of one dimension for a float, or of any for an array")
-    return Column(names[0] if len(names) == 1 else "_".join(names)[:64], names, kind, shape)
+    return Column(re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:

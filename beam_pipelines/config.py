@@ -9,6 +9,7 @@ from typing import Mapping
 from beam_pipelines.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
+from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
@@ -45,8 +46,9 @@ class SourceConfig:
         kind: One of `SOURCES`; None: guessed from the input.
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
         image_column: Column of a table, or field of a record, with the image; None: by the usual names.
-        key_column: Likewise with the key; None: `key`, if there is one, else the image's path.
-        split_column: Likewise with the split; None: `split`, if there is one. Empty: none, for this and the next two.
+        key_column: Likewise with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so
+            that the key is the path, or the container's path with the place in it; for the next three too, none.
+        split_column: Likewise with the split; None: `split`, if there is one.
         group_column: Likewise with the group; None: `group`, if there is one.
         weight_column: Likewise with the weight; None: `weight`, if there is one.
         labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
@@ -82,8 +84,7 @@ class SourceConfig:
     def __post_init__(self) -> None:
         _require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
         _require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
-        for option in ("image_column", "key_column"):
-            _require(getattr(self, option) != "", f"--{option}", "''", "the name of a column")
+        _require(self.image_column != "", "--image_column", "''", "the name of a column")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
             _require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
         names = [column.name for column in (*(self.labels or ()), *self.features)]
@@ -117,6 +118,9 @@ class ImageConfig:
         _require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}")
         _require(1 <= self.quality <= 100, "--image_format", f"{self.format}:{self.quality}", "a quality from 1 to 100")
         _require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
+        height, width = self.size[1:] if self.size and self.size[0] == "exact" else (1, 1)
+        if height * width > MAX_IMAGE_PIXELS:
+            raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
         if self.encoding == "raw" and self.format != "keep":
             raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other")
 

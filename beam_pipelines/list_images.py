@@ -87,14 +87,19 @@ class _List(beam.DoFn):
         source = open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
         found = ListedPart()
         batch: list[LabeledImage] = []
+        held: list[bytes] = []
         for listed in list_part(source, part, found):
             if isinstance(listed, DeadLetter):
                 yield beam.pvalue.TaggedOutput("dead_letters", listed)
                 continue
             batch.append(listed)
             if len(batch) == BATCH_IMAGES:
-                yield self._pack(batch)
+                if any(image.spool for image in batch):
+                    held.append(self._pack(batch))  # until the source has closed its spool: nobody can read it before
+                else:
+                    yield self._pack(batch)
                 batch = []
+        yield from held
         if batch:
             yield self._pack(batch)
         yield beam.pvalue.TaggedOutput("found", found)

@@ -114,8 +114,8 @@ def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
         case "text":
             return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
         case "bbox":
-            box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "", "encoding": "none"}
-            return {"pythonClassName": f"{_TFDS}.bbox_feature.BBoxFeature", "boundingBox": box}
+            box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}
+            return {"pythonClassName": f"{_TFDS}.bounding_boxes.BBoxFeature", "boundingBox": box}
         case "integer" | "float" | "pixels":
             dtype = {"integer": "int64", "float": "float32", "pixels": "uint8"}[feature.kind]
             shape = {"dimensions": [str(side) for side in feature.shape]} if feature.shape else {}

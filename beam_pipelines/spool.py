@@ -141,16 +141,18 @@ class SpoolReader:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._descriptors: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
         path = _spool_path(self._directory, spool)
         if is_remote(path):
             return files_at(path).read_range(path, offset, num_bytes)
-        if spool not in self._descriptors:
-            if len(self._descriptors) == MAX_OPEN:  # a large cluster has as many spools as worker processes
-                self.close()
-            self._descriptors[spool] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return os.pread(self._descriptors[spool], num_bytes, offset)
+        with self._lock:  # held while reading too: another thread may want the descriptor's place
+            if spool not in self._descriptors:
+                if len(self._descriptors) == MAX_OPEN:  # a large cluster has as many spools as worker processes
+                    self.close()
+                self._descriptors[spool] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._descriptors[spool], num_bytes, offset)
 
     def close(self) -> None:
         for descriptor in self._descriptors.values():

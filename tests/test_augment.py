@@ -62,3 +62,10 @@ def test_half_of_the_views_are_mirrored_or_none():
     unmirrored_boxes, none = random_views(sizes, (32, 32), Augmentation(flip=False), number)
     assert none is None
     np.testing.assert_array_equal(boxes, unmirrored_boxes)
+
+
+def test_views_may_be_flipped_without_a_crop():
+    sizes, number = tf.constant([[40, 60]] * 100), tf.constant(5, tf.int64)
+    none, mirrored = random_views(sizes, (32, 32), Augmentation(crop=False), number)
+    assert none is None
+    np.testing.assert_array_equal(mirrored, random_views(sizes, (32, 32), Augmentation(), number)[1])

@@ -1,4 +1,4 @@
-"""Every kind of JPEG and PNG becomes 8-bit RGB; a box of an image is what a whole decode gives there."""
+"""Every kind of JPEG and PNG becomes 8-bit RGB, a mask keeps its values; a box of an image is what a whole decode gives there."""
 
 import io
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from made_images import encode
+from made_records import encode_mask
 from PIL import Image
 from prepared import picture
 
@@ -94,6 +95,73 @@ def test_some_are_mirrored():
     images = decode.decode_boxes(encoded, boxes, (40, 60), tf.constant([True, False, True]))
     for image, expected in zip(images, (PICTURE[:, ::-1], PICTURE, PICTURE[:, ::-1])):
         np.testing.assert_array_equal(image, expected)
+
+
+def test_a_box_may_lie_in_a_black_frame():
+    encoded = tf.fill([2], encode(PICTURE, "PNG"))
+    boxes, extents = tf.constant([[0, 0, 40, 60]] * 2), tf.constant([[20, 31], [1, 31]])
+    images = decode.decode_boxes(encoded, boxes, (21, 31), tf.constant([True, False]), extents).numpy()
+    np.testing.assert_array_equal(images[0, 20:], 0)  # one row too many lies below
+    expected = tf.image.resize(PICTURE, (20, 31))[:, ::-1]
+    assert np.abs(images[0, :20] - expected.numpy()).max() <= 0.5
+    assert images[1, 10].any() and not np.delete(images[1], 10, axis=0).any()
+
+
+def test_pixels_are_read_as_they_are():
+    for shape in ((4, 5, 3), (4, 5, 1)):
+        pixels = np.random.default_rng(0).integers(0, 256, (3, *shape), dtype=np.uint8)
+        stored = tf.constant([one.tobytes() for one in pixels])
+        for read in (decode.decode_pixels, tf.function(decode.decode_pixels)):
+            np.testing.assert_array_equal(read(stored, shape), pixels)
+
+
+def test_pixels_of_another_number_of_bytes_are_an_error():
+    for stored in ([bytes(12), bytes(13)], [bytes(24)], [b""]):
+        with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+            decode.decode_pixels(tf.constant(stored), (2, 2, 3))
+            pytest.fail(str(stored))
+
+
+MASK = np.arange(24, dtype=np.uint8).reshape(4, 6) * 11
+DEEP_MASK = MASK.astype(np.uint16) * 250
+
+
+def test_masks_of_8_and_16_bits_keep_their_values():
+    encoded = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK), encode_mask(MASK.astype(np.uint16))])
+    masks = decode.decode_masks(encoded, (4, 6))
+    assert (masks.shape, masks.dtype) == ((3, 4, 6, 1), tf.uint16)
+    np.testing.assert_array_equal(masks[..., 0], [MASK, DEEP_MASK, MASK])
+
+
+def test_a_box_of_a_mask_follows_that_of_its_image():
+    encoded, sizes = tf.constant([encode_mask(MASK), encode_mask(DEEP_MASK)]), tf.constant([[4, 6]] * 2)
+    boxes, mirrored = tf.constant([[1, 2, 2, 3], [0, 0, 4, 6]]), tf.constant([False, True])
+    masks = decode.decode_mask_boxes(encoded, sizes, boxes, (4, 6), mirrored)[..., 0]
+    np.testing.assert_array_equal(masks[0], np.repeat(np.repeat(MASK[1:3, 2:5], 2, axis=0), 2, axis=1))
+    np.testing.assert_array_equal(masks[1], DEEP_MASK[:, ::-1])
+    framed = decode.decode_mask_boxes(encoded, sizes, boxes, (6, 6), None, tf.constant([[2, 3], [4, 6]]))[..., 0]
+    np.testing.assert_array_equal(framed[0], np.pad(MASK[1:3, 2:5], [(2, 2), (1, 2)]))
+    np.testing.assert_array_equal(framed[1], np.pad(DEEP_MASK, [(1, 1), (0, 0)]))
+
+
+def test_what_is_no_mask_is_an_error():
+    palette = Image.fromarray(PICTURE).convert("P", palette=Image.Palette.ADAPTIVE)
+    cases = {
+        "a palette": save(palette, "PNG"),
+        "colours": encode(PICTURE, "PNG"),
+        "1 bit": save(palette.convert("1"), "PNG"),
+        "a JPEG": encode(PICTURE[..., 0], "JPEG"),
+        "another size": encode_mask(MASK),
+    }
+    sizes, boxes = tf.constant([[40, 60]]), tf.constant([[0, 0, 2, 2]])
+    for case, encoded in cases.items():
+        for read in (
+            lambda masks: decode.decode_masks(masks, (40, 60)),
+            lambda masks: decode.decode_mask_boxes(masks, sizes, boxes, (2, 2)),
+        ):
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+                read(tf.constant([encoded]))
+                pytest.fail(case)
 
 
 def test_a_box_beyond_the_image_is_an_error():

@@ -24,6 +24,14 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
         f"seed={2**63}: expected": {"seed": 2**63},
         "drop_remainder=3: expected True or False": {"drop_remainder": 3},
+        "fit='zoom': expected one of crop, stretch, pad": {"fit": "zoom"},
+        "fit='pad': expected 'crop' with random crops; Augmentation(crop=False) makes none": {"fit": "pad", "augment": True},
+        "inputs=(): expected names of features, each once": {"inputs": ()},
+        "inputs=('image', 'image'): expected": {"inputs": ("image", "image")},
+        "inputs=3: expected": {"inputs": 3},
+        "targets=('label', 1): expected names of features, each once, or None": {"targets": ("label", 1)},
+        "max_objects=0: expected above 0, or None": {"max_objects": 0},
+        "use_weights=None: expected True or False": {"use_weights": None},
     }
     for message, options in cases.items():
         with pytest.raises(ValueError) as caught:
@@ -35,8 +43,9 @@ def test_a_wrong_augmentation_is_refused():
     for min_area in (0, -0.1, 1.1):
         with pytest.raises(ValueError, match=f"min_area={min_area}: expected a share above 0, at most 1"):
             Augmentation(min_area=min_area)
-    with pytest.raises(ValueError, match="flip=2: expected True or False"):
-        Augmentation(flip=2)
+    for option in ("flip", "crop"):
+        with pytest.raises(ValueError, match=f"{option}=2: expected True or False"):
+            Augmentation(**{option: 2})
 
 
 def test_numpy_integers_and_lists_will_do():
@@ -69,6 +78,19 @@ def test_what_is_shuffled():
 def test_augmentation():
     some = Augmentation(0.5)
     assert [ReadConfig(8, augment=augment).augmentation for augment in (False, True, some)] == [None, Augmentation(), some]
+
+
+def test_one_name_or_many():
+    assert ReadConfig(8).input_names == ("image",)
+    assert ReadConfig(8, inputs="age").input_names == ("age",)
+    assert ReadConfig(8, inputs=["image", "age"]).input_names == ("image", "age")
+    cases = {None: ("label",), "mask": ("mask",), ("a", "b"): ("a", "b"), (): ()}
+    for targets, expected in cases.items():
+        assert ReadConfig(8, targets=targets).target_names(("label",)) == expected, targets
+
+
+def test_the_whole_image_may_be_flipped():
+    assert ReadConfig(8, fit="pad", augment=Augmentation(crop=False)).augmentation.flip
 
 
 def test_number_of_batches():

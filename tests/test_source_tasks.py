@@ -3,450 +3,31 @@
 An example is known by its pixels, so each case says for each picture what has to stand beside it.
 """
 
-import csv
-import gzip
-import io
-import json
 import pathlib
-import tarfile
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
-from made_arrays import idx_file
-from made_images import encode, write_files
-from made_records import example, write_records
-from prepared import picture
+import tensorflow_datasets as tfds
+from made_sources import CASES, GREYS, NUM, PICTURES, ROWS, Case, write_csv
 
 from beam_pipelines.__main__ import main
 from tf_input.dataset_format import Manifest, read_manifest
 
-NUM = 20
-SIDE = 16
-PICTURES = [picture(seed, (SIDE, SIDE)) for seed in range(NUM)]
-PNGS = [encode(pixels, "PNG") for pixels in PICTURES]
-GREYS = [pixels[..., 0] for pixels in PICTURES]
-CLASSES = ("ant", "bee", "cow")
-# What belongs to each picture, in the terms of a table.
-ROWS = [
-    {
-        "file_name": f"pictures/{index:02d}.png",
-        "class": CLASSES[index % 3],
-        "number": index % 3,
-        "tags": [name for position, name in enumerate(CLASSES) if index >> position & 1],
-        "weather": ("sun", "rain")[index % 2],
-        "ground": ("mud", "sand", "snow")[index % 3],
-        "age": index / 8,
-        "x": index / 4,
-        "y": -index / 2,
-        "count": index * 1000,
-        "city": f"K\u00f6ln <{index}>, \"old\"\nport",
-        "weight": 0.5 + index % 2,
-        "patient": f"p{index // 4}",
-        "where": ("train", "val")[index % 5 == 0],
-        "mask_path": f"masks/{index:02d}.png",
-        "heat_path": f"heat/{index:02d}.npy",
-        **{name: int(bool(index >> position & 1)) for position, name in enumerate(CLASSES)},
-    }
-    for index in range(NUM)
-]
-MASKS = [np.where(pixels[..., 1] > 128, np.uint8(index), np.uint8(255)) for index, pixels in enumerate(PICTURES)]
-HEATS = [np.full((4, 4, 2), index, np.float32) + np.arange(32, dtype=np.float32).reshape(4, 4, 2) for index in range(NUM)]
-# In pixels: (ymin, xmin, ymax, xmax, class); some pictures have none.
-OBJECTS = [[(index % 8, 2, 8 + index % 8, 4 + k, CLASSES[k]) for k in range(index % 4 % 3)] for index in range(NUM)]
 
-Values = Mapping[str, Any]
-
-
-class Case(NamedTuple):
-    """One source and one task.
-
-    Attributes:
-        write: Writes the source into a folder and returns what --input is, below it.
-        options: Of the command.
-        expected: Picture's index -> feature -> what its record holds; class labels by name.
-        targets: What a model is to predict.
-        grey: The pictures are.
-        has_splits: The source names them.
-    """
-
-    write: Callable[[pathlib.Path], str]
-    options: Sequence[str]
-    expected: Callable[[int], Values]
-    targets: tuple[str, ...] = ("label",)
-    grey: bool = False
-    has_splits: bool = False
-
-
-def npy(array: np.ndarray) -> bytes:
-    written = io.BytesIO()
-    np.save(written, array)
-    return written.getvalue()
-
-
-def write_pictures(root: pathlib.Path) -> None:
-    write_files(root, {row["file_name"]: data for row, data in zip(ROWS, PNGS)})
-    write_files(root, {row["mask_path"]: encode(mask, "PNG") for row, mask in zip(ROWS, MASKS)})
-    write_files(root, {row["heat_path"]: npy(heat) for row, heat in zip(ROWS, HEATS)})
-
-
-def plain(row: Values) -> dict:
-    """As a CSV cell has it."""
-    return {name: "|".join(value) if isinstance(value, list) else value for name, value in row.items()}
-
-
-def write_csv(root: pathlib.Path) -> str:
-    write_pictures(root)
-    with open(root / "rows.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(ROWS[0]))
-        writer.writeheader()
-        writer.writerows(map(plain, ROWS))
-    return "rows.csv"
-
-
-def write_jsonl(root: pathlib.Path) -> str:
-    write_pictures(root)
-    (root / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return "rows.jsonl"
-
-
-def write_parquet(root: pathlib.Path) -> str:
-    write_pictures(root)
-    pq.write_table(pa.Table.from_pylist(ROWS), root / "rows.parquet", row_group_size=7)
-    return "rows.parquet"
-
-
-def write_embedded(root: pathlib.Path) -> str:
-    """As Hugging Face's datasets stores images in Parquet."""
-    root.mkdir(parents=True)
-    images = [{"bytes": data, "path": f"{index}.png"} for index, data in enumerate(PNGS)]
-    pq.write_table(pa.table({"image": images, "label": [row["class"] for row in ROWS]}), root / "train.parquet")
-    return "train.parquet"
-
-
-def write_hugging_face(root: pathlib.Path) -> str:
-    """ImageFolder with metadata in split folders."""
-    for split in ("train", "test"):
-        rows = [(index, row) for index, row in enumerate(ROWS) if (index % 5 == 0) == (split == "test")]
-        write_files(root / split, {f"{index}.png": PNGS[index] for index, _ in rows})
-        lines = [json.dumps({"file_name": f"{index}.png", "label": row["class"]}) for index, row in rows]
-        (root / split / "metadata.jsonl").write_text("\n".join(lines))
-    return ""
-
-
-def write_text(line: Callable[[Values], str]) -> Callable[[pathlib.Path], str]:
-    def write(root: pathlib.Path) -> str:
-        write_pictures(root)
-        (root / "list.txt").write_text("a header\n# a comment\n" + "".join(line(row) + "\n" for row in ROWS))
-        return "list.txt"
-
-    return write
-
-
-def write_voc(root: pathlib.Path) -> str:
-    for index, objects in enumerate(OBJECTS):
-        boxes = "".join(
-            f"<object><name>{name}</name><difficult>{index % 2}</difficult><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin>"
-            f"<xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
-            for ymin, xmin, ymax, xmax, name in objects
-        )
-        size = f"<size><width>{SIDE}</width><height>{SIDE}</height><depth>3</depth></size>"
-        xml = f"<annotation><filename>{index:02d}.png</filename>{size}{boxes}</annotation>"
-        write_files(root, {f"Annotations/{index:02d}.xml": xml.encode(), f"JPEGImages/{index:02d}.png": PNGS[index]})
-    return ""
-
-
-def write_coco(root: pathlib.Path) -> str:
-    write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
-    annotations = []
-    for index, objects in enumerate(OBJECTS):
-        for ymin, xmin, ymax, xmax, name in objects:
-            outline = [xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]
-            annotations.append(
-                {
-                    "id": len(annotations),
-                    "image_id": index,
-                    "category_id": 10 + CLASSES.index(name),
-                    "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
-                    "area": (xmax - xmin) * (ymax - ymin),
-                    "iscrowd": index % 2,
-                    "segmentation": [outline],
-                }
-            )
-    images = [{"id": i, "file_name": f"{i:02d}.png", "height": SIDE, "width": SIDE} for i in range(NUM)]
-    categories = [{"id": 10 + position, "name": name} for position, name in enumerate(CLASSES)]
-    content = {"annotations": annotations, "images": images, "categories": categories[::-1]}
-    (root / "instances.json").write_text(json.dumps(content))
-    return "instances.json"
-
-
-def write_masks(root: pathlib.Path) -> str:
-    write_files(root, {f"images/{index:02d}.png": data for index, data in enumerate(PNGS)})
-    write_files(root, {f"masks/{index:02d}.png": encode(mask, "PNG") for index, mask in enumerate(MASKS)})
-    return ""
-
-
-NUMBERS = np.array([row["number"] for row in ROWS])
-
-
-def write_npz(save: Callable) -> Callable[[pathlib.Path], str]:
-    def write(root: pathlib.Path) -> str:
-        root.mkdir(parents=True)
-        save(root / "digits.npz", x=np.stack(PICTURES), y=NUMBERS)
-        return "digits.npz"
-
-    return write
-
-
-def write_npy(root: pathlib.Path) -> str:
-    write_files(root, {"images.npy": npy(np.stack(PICTURES)), "labels.npy": npy(NUMBERS)})
-    return ""
-
-
-def write_idx(pack: Callable[[bytes], bytes], suffix: str) -> Callable[[pathlib.Path], str]:
-    def write(root: pathlib.Path) -> str:
-        images, labels = idx_file(np.stack(GREYS)), idx_file(NUMBERS.astype(np.uint8))
-        write_files(root, {f"train-images-idx3-ubyte{suffix}": pack(images), f"train-labels-idx1-ubyte{suffix}": pack(labels)})
-        return ""
-
-    return write
-
-
-def write_fixed_length(root: pathlib.Path) -> str:
-    records = [
-        bytes([row["number"]])
-        + np.float32(row["age"]).tobytes()
-        + bytes(row[name] for name in CLASSES)
-        + pixels.transpose(2, 0, 1).tobytes()
-        for row, pixels in zip(ROWS, PICTURES)
-    ]
-    write_files(root, {"records.bin": b"head" + b"".join(records) + b"tail!"})
-    return "records.bin"
-
-
-FIXED = (
-    "--source=fixed_length",
-    f"--record_layout=label:uint8,age:float32,flags:uint8[3],image:uint8[3,{SIDE},{SIDE}]",
-    "--header_bytes=4",
-    "--footer_bytes=5",
-)
-
-
-def write_tfrecord(stored: Callable[[int], Values], compression: str = "") -> Callable[[pathlib.Path], str]:
-    def write(root: pathlib.Path) -> str:
-        for shard in range(2):
-            records = [example(stored(index)) for index in range(shard, NUM, 2)]
-            write_records(root / f"old-{shard:05d}-of-00002.tfrecord", records, compression)
-        return ""
-
-    return write
-
-
-def slim(index: int) -> Values:
-    return {"image/encoded": PNGS[index], "image/format": b"png", "image/class/label": index % 3, "image/height": SIDE}
-
-
-def detection(index: int) -> Values:
-    columns = list(zip(*OBJECTS[index])) or [()] * 5
-    names = ("ymin", "xmin", "ymax", "xmax")
-    boxes = {f"image/object/bbox/{name}": [v / SIDE for v in column] for name, column in zip(names, columns)}
-    return {
-        "image/encoded": PNGS[index],
-        "image/format": b"png",
-        **{name: np.array(values, np.float32) for name, values in boxes.items()},
-        "image/object/class/label": np.array([CLASSES.index(name) for name in columns[4]], np.int64),
-    }
-
-
-def raw(index: int) -> Values:
-    sizes = {"height": SIDE, "width": SIDE, "depth": 3}
-    return {"image_raw": PICTURES[index].tobytes(), **sizes, "label": index % 3}
-
-
-def name_shape_data(index: int) -> Values:
-    return {"name": f"{index}", "shape": [SIDE, SIDE, 3], "data": PICTURES[index].tobytes()}
-
-
-def feature_shape_label(index: int) -> Values:
-    return {"feature": PICTURES[index].tobytes(), "shape": [SIDE, SIDE, 3], "label": index % 3}
-
-
-def own_names(index: int) -> Values:
-    return {"picture": PNGS[index], "kind": index % 3, "years": index / 8}
-
-
-def write_tars(members: Callable[[int], Mapping[str, bytes]], mode: str = "w") -> Callable[[pathlib.Path], str]:
-    def write(root: pathlib.Path) -> str:
-        root.mkdir(parents=True)
-        suffix = ".gz" if mode.endswith("gz") else ""
-        for shard in range(2):
-            with tarfile.open(root / f"{shard:03d}.tar{suffix}", mode) as tar:
-                for index in range(shard, NUM, 2):
-                    for extension, data in members(index).items():
-                        member = tarfile.TarInfo(f"sample{index:03d}.{extension}")
-                        member.size = len(data)
-                        tar.addfile(member, io.BytesIO(data))
-        return ""
-
-    return write
-
-
-def with_json(index: int) -> Mapping[str, bytes]:
-    fields = {name: ROWS[index][name] for name in ("weather", "ground", "age", "tags", "city")}
-    return {"png": PNGS[index], "json": json.dumps(fields).encode()}
-
-
-def write_folders(root: pathlib.Path) -> str:
-    write_files(root, {f"{CLASSES[index % 3]}/{index}.png": data for index, data in enumerate(PNGS)})
-    return ""
-
-
-def write_flat(root: pathlib.Path) -> str:
-    write_files(root, {f"{index}.png": data for index, data in enumerate(PNGS)})
-    return ""
-
-
-def of_class(index: int) -> Values:
-    return {"label": [CLASSES[index % 3]]}
-
-
-def of_number(index: int) -> Values:
-    return {"label": [str(index % 3)]}
-
-
-def of_objects(label: str) -> Callable[[int], Values]:
-    def expect(index: int) -> Values:
-        boxes = [side / SIDE for *box, _ in OBJECTS[index] for side in box]
-        names = [str(CLASSES.index(name)) if label == "number" else name for *_, name in OBJECTS[index]]
-        return {"objects/bbox": boxes, "objects/label": names}
-
-    return expect
-
-
-def of_column(name: str, feature: str = "label") -> Callable[[int], Values]:
-    return lambda index: {feature: ROWS[index][name] if isinstance(ROWS[index][name], list) else [ROWS[index][name]]}
-
-
-def drawn(index: int) -> Values:
-    """The outlines as rectangles, smaller ones over larger ones."""
-    mask = np.zeros((SIDE, SIDE), np.uint8)
-    for ymin, xmin, ymax, xmax, name in sorted(OBJECTS[index], key=lambda o: -(o[2] - o[0]) * (o[3] - o[1])):
-        mask[ymin:ymax, xmin:xmax] = 1 + CLASSES.index(name)
-    return {**of_objects("name")(index), "mask": mask}
-
-
-HEADS = ("--label=weather", "--label=ground")
-COMMENTED = ("--skip_lines=1", "--comment=#")
-
-CASES = {
-    "image_folder, class": Case(write_folders, [], of_class),
-    "image_folder, no label": Case(write_flat, ["--label=none"], lambda index: {}, ()),
-    "image_folder, raw": Case(write_folders, ["--image_encoding=raw", f"--image_size=exact={SIDE}x{SIDE}"], of_class),
-    "table csv, class": Case(write_csv, ["--label=class"], of_class),
-    "table jsonl, class": Case(write_jsonl, ["--label=class"], of_class),
-    "table parquet, class": Case(write_parquet, ["--label=class"], of_class),
-    "table parquet, embedded images": Case(write_embedded, [], of_class),
-    "table hugging face, class": Case(write_hugging_face, [], of_class, has_splits=True),
-    "table csv, integer class": Case(write_csv, ["--label=number"], of_number),
-    "table csv, multi-label": Case(write_csv, ["--label=tags:multi_label"], of_column("tags")),
-    "table jsonl, multi-label": Case(write_jsonl, ["--label=tags:multi_label"], of_column("tags")),
-    "table parquet, multi-label": Case(write_parquet, ["--label=tags:multi_label"], of_column("tags")),
-    "table csv, multi-label columns": Case(write_csv, ["--label=ant,bee,cow:multi_label"], of_column("tags")),
-    "table csv, two heads": Case(
-        write_csv, HEADS, lambda i: {"weather": [ROWS[i]["weather"]], "ground": [ROWS[i]["ground"]]}, ("weather", "ground")
-    ),
-    "table csv, regression": Case(write_csv, ["--label=age:float"], of_column("age")),
-    "table parquet, regression": Case(write_parquet, ["--label=age:float"], of_column("age")),
-    "table csv, vector": Case(write_csv, ["--label=x,y:float"], lambda i: {"label": [ROWS[i]["x"], ROWS[i]["y"]]}),
-    "table csv, segmentation": Case(write_csv, ["--label=mask_path:mask"], lambda i: {"mask": MASKS[i]}, ("mask",)),
-    "table csv, dense": Case(write_csv, ["--label=heat_path:array"], lambda i: {"label": HEATS[i].ravel().tolist()}),
-    "table jsonl, dense": Case(write_jsonl, ["--label=heat_path:array[4,4,2]"], lambda i: {"label": HEATS[i].ravel().tolist()}),
-    "table csv, no label": Case(write_csv, ["--label=none"], lambda index: {}, ()),
-    "table csv, extra columns": Case(
-        write_csv,
-        ["--label=class", "--feature=city", "--feature=count:integer", "--feature=age:float"],
-        lambda i: {**of_class(i), "city": [ROWS[i]["city"].encode()], "count": [i * 1000], "age": [i / 8]},
-    ),
-    "table csv, weights": Case(write_csv, ["--label=class"], lambda i: {**of_class(i), "weight": [0.5 + i % 2]}),
-    "text, class": Case(write_text(lambda row: f"{row['file_name']} {row['class']}"), COMMENTED, of_class),
-    "text, regression": Case(
-        write_text(lambda row: f"{row['file_name']}\t{row['age']}"), [*COMMENTED, "--label=age:float"], of_column("age")
-    ),
-    "text, two heads": Case(
-        write_text(lambda row: f"{row['file_name']} {row['weather']} {row['ground']}"),
-        [*COMMENTED, *HEADS],
-        lambda i: {"weather": [ROWS[i]["weather"]], "ground": [ROWS[i]["ground"]]},
-        ("weather", "ground"),
-    ),
-    "text, no label": Case(write_text(lambda row: row["file_name"]), [*COMMENTED, "--label=none"], lambda i: {}, ()),
-    "voc, detection": Case(write_voc, [], of_objects("name"), ("objects",)),
-    "coco, detection": Case(write_coco, [], of_objects("name"), ("objects",)),
-    "coco, detection and segmentation": Case(write_coco, ["--masks"], drawn, ("objects", "mask")),
-    "masks, segmentation": Case(write_masks, [], lambda i: {"mask": MASKS[i]}, ("mask",)),
-    "arrays npz, class": Case(write_npz(np.savez), [], of_number),
-    "arrays npz deflated, class": Case(write_npz(np.savez_compressed), [], of_number),
-    "arrays npz, raw": Case(write_npz(np.savez), ["--image_encoding=raw"], of_number),
-    "arrays npy, class": Case(write_npy, ["--source=arrays"], of_number),
-    "arrays idx, class": Case(write_idx(bytes, ""), [], of_number, grey=True, has_splits=True),
-    "arrays idx gz, class": Case(write_idx(gzip.compress, ".gz"), [], of_number, grey=True, has_splits=True),
-    "arrays idx, raw": Case(write_idx(bytes, ""), ["--image_encoding=raw"], of_number, grey=True, has_splits=True),
-    "arrays npz, no label": Case(write_npz(np.savez), ["--label=none"], lambda i: {}, ()),
-    "fixed_length, class": Case(write_fixed_length, FIXED, of_number),
-    "fixed_length, regression": Case(write_fixed_length, [*FIXED, "--label=age:float"], of_column("age")),
-    "fixed_length, multi-label": Case(
-        write_fixed_length,
-        [*FIXED, "--label=flags:multi_label"],
-        lambda i: {"label": [str(position) for position in range(3) if i >> position & 1]},
-    ),
-    "tfrecord slim, class": Case(write_tfrecord(slim), [], of_number),
-    "tfrecord slim gzip, class": Case(write_tfrecord(slim, "GZIP"), [], of_number),
-    "tfrecord detection": Case(write_tfrecord(detection), [], of_objects("number"), ("objects",)),
-    "tfrecord raw, class": Case(write_tfrecord(raw), [], of_number),
-    "tfrecord name_shape_data, no label": Case(write_tfrecord(name_shape_data), [], lambda i: {}, ()),
-    "tfrecord feature_shape_label, class": Case(write_tfrecord(feature_shape_label), [], of_number),
-    "tfrecord mapping, class": Case(write_tfrecord(own_names), ["--layout=image=picture,label=kind"], of_number),
-    "tfrecord mapping, regression": Case(
-        write_tfrecord(own_names), ["--layout=image=picture", "--label=years:float"], of_column("age")
-    ),
-    "webdataset, class": Case(
-        write_tars(lambda i: {"png": PNGS[i], "cls": str(i % 3).encode()}), [], of_number
-    ),
-    "webdataset gz, class": Case(
-        write_tars(lambda i: {"png": PNGS[i], "cls": str(i % 3).encode()}, "w:gz"), [], of_number
-    ),
-    "webdataset json, two heads": Case(
-        write_tars(with_json), HEADS, lambda i: {"weather": [ROWS[i]["weather"]], "ground": [ROWS[i]["ground"]]}, ("weather", "ground")
-    ),
-    "webdataset json, multi-label and extra": Case(
-        write_tars(with_json),
-        ["--label=tags:multi_label", "--feature=city"],
-        lambda i: {"label": ROWS[i]["tags"], "city": [ROWS[i]["city"].encode()]},
-    ),
-    "webdataset, segmentation": Case(
-        write_tars(lambda i: {"png": PNGS[i], "seg.png": encode(MASKS[i], "PNG")}),
-        ["--label=seg.png:mask"],
-        lambda i: {"mask": MASKS[i]},
-        ("mask",),
-    ),
-    "webdataset, dense": Case(
-        write_tars(lambda i: {"png": PNGS[i], "npy": npy(HEATS[i])}),
-        ["--label=npy:array"],
-        lambda i: {"label": HEATS[i].ravel().tolist()},
-    ),
-    "webdataset, no label": Case(write_tars(lambda i: {"png": PNGS[i]}), ["--label=none"], lambda i: {}, ()),
-}
+def prepare(case: Case, root: pathlib.Path, *options: str) -> pathlib.Path:
+    """Writes a source and prepares it; returns the data set's directory."""
+    path = str(root / "in" / case.write(root / "in")).rstrip("/")
+    splits = [] if case.has_splits else ["--splits=train=0.5,test=0.5"]
+    assert main(["prepare", "--input", path, "--output", str(root / "out"), *case.options, *splits, *options]) == 0
+    return root / "out"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_source_says_stands_beside_each_picture(tmp_path, name):
     case = CASES[name]
-    path = case.write(tmp_path / "in")
-    output = tmp_path / "out"
-    options = [*case.options, *([] if case.has_splits else ["--splits=train=0.5,test=0.5"])]
-    assert main(["prepare", "--input", str(tmp_path / "in" / path).rstrip("/"), "--output", str(output), *options]) == 0
+    output = prepare(case, tmp_path)
     manifest = read_manifest(output)
     assert manifest.targets == case.targets and manifest.num_dead_letters == 0
     pictures = GREYS if case.grey else PICTURES
@@ -504,3 +85,48 @@ def test_groups_stay_together_and_splits_are_those_of_the_table(tmp_path):
 def keys_of(output: pathlib.Path, split: str) -> set[bytes]:
     records = [r for p in output.glob(f"*-{split}.tfrecord-*") for r in tf.data.TFRecordDataset(str(p)).as_numpy_iterator()]
     return {tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0] for record in records}
+
+
+TFDS_CASES = [
+    "image_folder, raw",
+    "table csv, multi-label",
+    "table csv, two heads",
+    "table csv, vector",
+    "table csv, segmentation",
+    "table csv, dense",
+    "table csv, no label",
+    "table csv, extra columns",
+    "voc, detection",
+    "coco, detection and segmentation",
+    "arrays idx, raw",
+]
+
+
+@pytest.mark.parametrize("name", TFDS_CASES)
+def test_tensorflow_datasets_opens_every_task(tmp_path, name):
+    case = CASES[name]
+    output = prepare(case, tmp_path)
+    builder = tfds.builder_from_directory(str(output))
+    pictures = GREYS if case.grey else PICTURES
+    indices = {(pixels if pixels.ndim == 3 else pixels[..., np.newaxis]).tobytes(): index for index, pixels in enumerate(pictures)}
+    seen = set()
+    for split in builder.info.splits:
+        for one in tfds.as_numpy(builder.as_dataset(split=split)):
+            index = indices[one["image"].tobytes()]
+            seen.add(index)
+            for feature, expected in case.expected(index).items():
+                found, declared = one, builder.info.features
+                for part in feature.split("/"):
+                    found = found[part]
+                    declared = (declared.feature if isinstance(declared, tfds.features.Sequence) else declared)[part]
+                if isinstance(expected, np.ndarray):
+                    np.testing.assert_array_equal(found[..., 0], expected, feature)
+                    continue
+                found = np.ravel(found).tolist()
+                declared = getattr(declared, "feature", declared)
+                if isinstance(declared, tfds.features.ClassLabel):
+                    found = [declared.names[label] for label in found]
+                assert found == expected, (feature, index)
+    assert seen == set(range(NUM))
+    pair = builder.info.supervised_keys
+    assert pair == (("image", case.targets[0]) if len(case.targets) == 1 else None)

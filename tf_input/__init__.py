@@ -16,6 +16,8 @@ _PUBLIC = {
     "open": "dataset",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
+    "open_tfrecords": "record_files",
+    "RecordFiles": "record_files",
     "Augmentation": "read_config",
     "service_batches": "distribute",
     "worker_share": "distribute",

@@ -13,7 +13,7 @@ _MAX_STRETCH = 4 / 3
 
 def random_views(
     sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, number: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor | None]:
+) -> tuple[tf.Tensor | None, tf.Tensor | None]:
     """Which part of each image a model gets to see, and which way round: boxes and `mirrored` for `decode.decode_boxes`.
 
     Args:
@@ -23,10 +23,10 @@ def random_views(
         number: int64 []; the same number, the same views.
 
     Returns:
-        int32 [batch, 4], and bool [batch] (None where no image is to be mirrored).
+        int32 [batch, 4] (None where no image is to be cropped at random), and bool [batch] (None where none is to be mirrored).
     """
     boxes_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(tf.stack([number, 0]), 2))
-    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed)
+    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed) if augmentation.crop else None
     if not augmentation.flip:
         return boxes, None
     return boxes, tf.random.stateless_uniform(tf.shape(sizes)[:1], flip_seed) < 0.5

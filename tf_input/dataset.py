@@ -1,27 +1,22 @@
-"""Opens a data set and feeds it to Keras: PreparedDataset and its ladder of tf.data steps."""
+"""Opens a data set that was prepared, and feeds it to Keras: PreparedDataset."""
 
 import functools
 import hashlib
 import json
 import os
 import pathlib
-import random
-from typing import Any, Callable
+from typing import Any, Mapping
 
+import numpy as np
 import tensorflow as tf
 
-from tf_input import augment, decode, locations
-from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, STATISTICS, Manifest, decode_manifest, not_a_data_set
+from tf_input import ladder, locations
+from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, STATISTICS, Feature, Manifest, decode_manifest, not_a_data_set
+from tf_input.example_decoder import SIDES, ExampleDecoder
 from tf_input.read_config import ReadConfig
 from tf_input.schema import parse_examples
 
 __all__ = ["PreparedDataset", "ReadConfig", "open"]
-
-_SIDES = ("height", "width")
-_CYCLE_LENGTH = 16  # shards that are read at a time
-_DEALT_CYCLE_LENGTH = 4
-_BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
-_SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
 def open(
@@ -88,8 +83,18 @@ class PreparedDataset:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Class names; a label is a position in it."""
+        """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
         return self.manifest.label_names
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name: kind, shape, and the class names of class labels."""
+        return self.manifest.features
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
+        return self.manifest.targets
 
     def num_examples(self, split: str) -> int:
         """Examples in a split; ValueError if there is no such split."""
@@ -108,7 +113,10 @@ class PreparedDataset:
     @property
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown."""
-        ranges = [self.statistics["images"][side] for side in _SIDES]
+        image = self.features[IMAGE]
+        if image.kind == "pixels":
+            return image.shape[:2]
+        ranges = [self.statistics["images"][side] for side in SIDES]
         if not all(values and values["min"] == values["max"] for values in ranges):
             return None
         return ranges[0]["min"], ranges[1]["min"]
@@ -121,9 +129,12 @@ class PreparedDataset:
             the others.
 
         Raises:
-            ValueError: There is no such split.
+            ValueError: There is no such split, or the target is not one class label.
         """
         self._check_split(split)
+        label = self.features.get(LABEL)
+        if self.targets != (LABEL,) or label is None or label.kind != "class_label" or label.shape:
+            raise ValueError(f"class weights are for one class label; the targets are {', '.join(self.targets) or 'none'}")
         counts = self.statistics["splits"][split]["label_counts"]
         share = sum(counts.values()) / sum(count > 0 for count in counts.values())
         return {label: share / counts[name] if counts[name] else 0.0 for label, name in enumerate(self.label_names)}
@@ -141,7 +152,20 @@ class PreparedDataset:
             **options: The attributes of `ReadConfig`; `batch_size` has no default.
 
         Returns:
-            Of (images, labels): uint8 [batch, height, width, 3], RGB, and int64 [batch].
+            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too (float32 [batch]). `x` is
+            the one of `inputs`, or all of them in a dictionary; `y` likewise of the targets. Each is, by kind:
+
+            image         uint8 [batch, height, width, 3], RGB
+            pixels        uint8 [batch, height, width, channels], as stored
+            class_label   int64 [batch], or, of any number of labels, float32 [batch, num_classes]: 1 for those that it has
+            mask          uint8 [batch, height, width, 1], or int32 where a value is above 255; what its image shows
+            float         float32 [batch, *shape]; of three dimensions it is a map that lies over its image, and shows what
+                          that does
+            integer       int64 [batch, *shape]
+            text          string [batch, *shape]
+            objects       a dictionary: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
+                          `label`, int64 [batch, n]; `valid`, bool [batch, n]; others that they have. Where an image has fewer
+                          than n, the rest is 0, labels -1, `valid` False. An object whose centre is not in view is left out.
 
         Raises:
             FileNotFoundError: A shard is missing.
@@ -163,33 +187,16 @@ class PreparedDataset:
             dealt: Whether many readers are dealt its shards one by one: each then opens few, and leaves the others to the rest.
         """
         self._check_split(split)
-        paths = self._shard_paths(split)
-        decode_batch = self._make_decoder(config)
-        shuffles = config.shuffles(split)
+        paths, decode_batch = self._shard_paths(split), self._make_decoder(config)
+        return ladder.read(paths, decode_batch, config, split, self._shuffle_buffer(split), dealt=dealt)
 
-        if shuffles and dealt:
-            random.Random(config.seed).shuffle(paths)  # here, as a shuffle buffer would draw all that are left at once
-        data = tf.data.Dataset.from_tensor_slices(paths)
-        if shuffles and not dealt:
-            data = data.shuffle(len(paths), config.seed)  # anew in each epoch, like the records below
-        # AUTOTUNE only sets how many threads read: with any number of them, the order is the same.
-        data = data.interleave(
-            tf.data.TFRecordDataset,
-            cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
-            block_length=_BLOCK_LENGTH,
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-        if shuffles:
-            # Small, because the data set was shuffled as a whole before it was written: records that lie together are a fair
-            # sample already, and the buffer only has to deal them out differently in each epoch.
-            data = data.shuffle(self._shuffle_buffer(split), config.seed)
-        data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
-        if config.augment:
-            # A number for each batch, other ones in each epoch: all that its crops and flips depend on.
-            data = tf.data.Dataset.zip(data, tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True))
-        # Only after batching, so that it is one call and one parse for a whole batch.
-        return data.map(decode_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    def example_spec(self, split: str = "train", **options: Any) -> Any:
+        """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
+
+        No record is read for it.
+        """
+        self._check_split(split)
+        return ladder.example_spec(self._make_decoder(config := ReadConfig(**options)), config, split)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
@@ -203,36 +210,23 @@ class PreparedDataset:
 
     def _shuffle_buffer(self, split: str) -> int:
         num_bytes = sum(shard.num_bytes for shard in self.manifest.splits[split])
-        return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * self.num_examples(split) // num_bytes))
+        return ladder.shuffle_buffer(self.num_examples(split), num_bytes)
 
-    def _output_size(self, config: ReadConfig) -> tuple[int, int]:
-        size = config.height_and_width or self.image_size
-        if size is None:
-            ranges = [(side, self.statistics["images"][side]) for side in _SIDES]
+    def _make_decoder(self, config: ReadConfig) -> ExampleDecoder:
+        schema, stored_size = self.manifest.schema, self.image_size
+        masks = self.statistics.get("mask") or {"max": 0}
+        decoder = ExampleDecoder(
+            parse=lambda serialized, names: parse_examples(serialized, schema, names),
+            features=self.features,
+            config=config,
+            targets=config.target_names(self.targets),
+            image_size=config.height_and_width or stored_size,
+            stored_size=stored_size,
+            mask_dtype=tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32,
+        )
+        if decoder.sees_images and decoder.image_size is None:
+            ranges = [(side, self.statistics["images"][side]) for side in SIDES]
             known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
             found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
             raise ValueError(f"image_size=None: {found}; expected a size such as 224, or (height, width)")
-        return size
-
-    def _make_decoder(self, config: ReadConfig) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
-        """A function from a batch of records, and a number if it is to augment, to images and labels."""
-        schema, augmentation, image_size = self.manifest.schema, config.augmentation, self._output_size(config)
-        keeps_whole = augmentation is None and image_size == self.image_size
-        states_sizes = {feature.name for feature in schema}.issuperset(_SIDES)
-
-        def decode_batch(serialized: tf.Tensor, number: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-            features = parse_examples(serialized, schema, (IMAGE, LABEL, *(_SIDES if states_sizes else ())))
-            encoded, labels = features[IMAGE], features[LABEL]
-            if keeps_whole:
-                return decode.decode_images(encoded, image_size), labels
-            if states_sizes:
-                sizes = tf.cast(tf.stack([features[side] for side in _SIDES], axis=1), tf.int32)
-            else:
-                sizes = decode.stored_sizes(encoded)
-            if augmentation is None:
-                boxes, mirrored = decode.central_boxes(sizes, image_size), None
-            else:
-                boxes, mirrored = augment.random_views(sizes, image_size, augmentation, number)
-            return decode.decode_boxes(encoded, boxes, image_size, mirrored), labels
-
-        return decode_batch
+        return decoder

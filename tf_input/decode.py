@@ -1,12 +1,18 @@
-"""Encoded images -> uint8 tensors, a batch at a time; of a JPEG, what will be cropped away is not decoded to pixels.
+"""Encoded images and masks -> tensors, a batch at a time; of a JPEG, what will be cropped away is not decoded to pixels.
 
 A box is (top, left, height, width) in pixels of the stored image. Grey, palette, alpha and 16-bit images all become
-8-bit RGB: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits.
+8-bit RGB: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits. Masks keep their values.
 """
+
+import math
+from typing import Mapping
 
 import tensorflow as tf
 
 _NUM_CHANNELS = 3
+_MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grey
+_MASK_HEADER_OFFSET = 24  # in a PNG
+_SIZE_MESSAGE = "a mask differs in size from its image"
 
 
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
@@ -34,7 +40,11 @@ def decode_images(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 def decode_boxes(
-    encoded: tf.Tensor, boxes: tf.Tensor, image_size: tuple[int, int], mirrored: tf.Tensor | None = None
+    encoded: tf.Tensor,
+    boxes: tf.Tensor,
+    image_size: tuple[int, int],
+    mirrored: tf.Tensor | None = None,
+    extents: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Decodes one box of each image and resizes it, bilinearly and without antialiasing, which would cost a third.
 
@@ -44,8 +54,9 @@ def decode_boxes(
     Args:
         encoded: string [batch].
         boxes: int32 [batch, 4], each within its image.
-        image_size: (height, width) to resize to.
+        image_size: (height, width) of what is returned.
         mirrored: bool [batch], which to turn left to right; None: none.
+        extents: int32 [batch, 2], the (height, width) to resize each box to; the rest, around it, is black. None: `image_size`.
 
     Returns:
         uint8 [batch, height, width, 3].
@@ -54,17 +65,30 @@ def decode_boxes(
         tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
     """
 
-    def decode_one(inputs: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        image = tf.image.resize(_decode_box(*inputs[:2]), image_size)  # float32
+    def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        image = tf.image.resize(_decode_box(inputs["encoded"], inputs["box"]), inputs.get("extent", image_size))  # float32
         image = tf.cast(image + 0.5, tf.uint8)  # rounded; bilinear values stay within 0..255
-        if mirrored is None:
-            return image
-        # Reversed along the axes 1 .. 1, or none of them: cheaper than a tf.cond.
-        return tf.reverse(image, axis=tf.range(1, 1 + tf.cast(inputs[2], tf.int32)))
+        return _frame(image, image_size, inputs)
 
-    inputs = (encoded, boxes) if mirrored is None else (encoded, boxes, mirrored)
     # uint8 already within the loop: a float32 batch has four times the bytes.
-    return tf.map_fn(decode_one, inputs, fn_output_signature=tf.TensorSpec((*image_size, _NUM_CHANNELS), tf.uint8))
+    signature = tf.TensorSpec((*image_size, _NUM_CHANNELS), tf.uint8)
+    inputs = _given(encoded=encoded, box=boxes, extent=extents, is_mirrored=mirrored)
+    return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
+
+
+def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
+def _frame(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Puts an image into the middle of a black frame, and mirrors it, where that is asked for."""
+    if "extent" in inputs:
+        gaps = tf.constant(image_size) - inputs["extent"]
+        image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
+    if "is_mirrored" in inputs:
+        # Reversed along the axes 1 .. 1, or none of them: cheaper than a tf.cond.
+        image = tf.reverse(image, axis=tf.range(1, 1 + tf.cast(inputs["is_mirrored"], tf.int32)))
+    return image
 
 
 def _decode_box(encoded: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
@@ -73,6 +97,87 @@ def _decode_box(encoded: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
         lambda: tf.io.decode_and_crop_jpeg(encoded, box, channels=_NUM_CHANNELS),
         lambda: tf.slice(decode_image(encoded), [box[0], box[1], 0], [box[2], box[3], _NUM_CHANNELS]),
     )
+
+
+def decode_pixels(stored: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:
+    """Images without a format, a whole batch at once.
+
+    Args:
+        stored: string [batch], each of as many bytes as the shape says, row by row.
+        shape: (height, width, channels).
+
+    Returns:
+        uint8 [batch, *shape].
+
+    Raises:
+        tf.errors.InvalidArgumentError: One has another number of bytes. Raised when the tensor is computed.
+    """
+    pixels = tf.ensure_shape(tf.io.decode_raw(stored, tf.uint8), (None, math.prod(shape)))
+    return tf.reshape(pixels, (-1, *shape))
+
+
+def decode_masks(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
+    """Decodes masks that all have one size.
+
+    Args:
+        encoded: string [batch], each a grey PNG of 8 or 16 bits.
+        image_size: Their (height, width).
+
+    Returns:
+        uint16 [batch, height, width, 1].
+
+    Raises:
+        tf.errors.InvalidArgumentError: One is no such PNG, or of another size. Raised when the tensor is computed.
+    """
+    signature = tf.TensorSpec((*image_size, 1), tf.uint16)
+    masks = tf.map_fn(lambda one: tf.ensure_shape(_decode_mask(one), signature.shape), encoded, fn_output_signature=signature)
+    return _unscaled(masks, encoded)
+
+
+def decode_mask_boxes(
+    encoded: tf.Tensor,
+    sizes: tf.Tensor,
+    boxes: tf.Tensor,
+    image_size: tuple[int, int],
+    mirrored: tf.Tensor | None = None,
+    extents: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """Decodes one box of each mask and resizes it to the nearest values: `decode_boxes` for masks.
+
+    Args:
+        encoded: string [batch], each a grey PNG of 8 or 16 bits.
+        sizes: int32 [batch, 2], heights and widths of the images, which their masks must have.
+        boxes, image_size, mirrored, extents: As in `decode_boxes`.
+
+    Returns:
+        uint16 [batch, height, width, 1].
+
+    Raises:
+        tf.errors.InvalidArgumentError: One is no such PNG, or of another size. Raised when the tensor is computed.
+    """
+
+    def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        mask, box = _decode_mask(inputs["encoded"]), inputs["box"]
+        with tf.control_dependencies([tf.debugging.assert_equal(tf.shape(mask)[:2], inputs["size"], _SIZE_MESSAGE)]):
+            mask = tf.slice(mask, [box[0], box[1], 0], [box[2], box[3], 1])
+        return _frame(tf.image.resize(mask, inputs.get("extent", image_size), "nearest"), image_size, inputs)
+
+    signature = tf.TensorSpec((*image_size, 1), tf.uint16)
+    inputs = _given(encoded=encoded, size=sizes, box=boxes, extent=extents, is_mirrored=mirrored)
+    return _unscaled(tf.map_fn(decode_one, inputs, fn_output_signature=signature), encoded)
+
+
+def _decode_mask(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_png(encoded, channels=1, dtype=tf.uint16)
+
+
+def _unscaled(masks: tf.Tensor, encoded: tf.Tensor) -> tf.Tensor:
+    """Takes back that the decoder stretches 8 bits to 16, and colours to grey."""
+    headers = tf.strings.substr(encoded, _MASK_HEADER_OFFSET, len(_MASK_HEADERS[0]))
+    is_mask = tf.reduce_any([headers == header for header in _MASK_HEADERS], axis=0)
+    with tf.control_dependencies([tf.debugging.assert_equal(is_mask, True, "a mask is a grey PNG of 8 or 16 bits")]):
+        has_8_bits = (headers == _MASK_HEADERS[0])[:, tf.newaxis, tf.newaxis, tf.newaxis]
+    return tf.where(has_8_bits, masks // 257, masks)
 
 
 def stored_sizes(encoded: tf.Tensor) -> tf.Tensor:

@@ -26,6 +26,7 @@ from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import LABEL, Feature
 
@@ -49,6 +50,9 @@ class ImageFolder:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, ("labels", "label_names"))
+        if config.source.labels:
+            raise UserError("--label: class folders have no columns; expected --label=none, or no --label")
         self.has_labels = config.source.labels is None
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()

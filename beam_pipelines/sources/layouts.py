@@ -43,7 +43,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -
 
 
 # Fields of SourceConfig, and their options on the command line where those are called otherwise.
-_OPTIONS = {"labels": "label", "features": "feature", "layout": "record_layout", "has_masks": "masks"}
+_OPTIONS = {"labels": "label", "features": "feature", "has_masks": "masks"}
 
 
 def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
@@ -55,4 +55,5 @@ def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
     plain = SourceConfig(kind=source.kind)
     for field in vars(plain):
         if field not in ("kind", *used) and getattr(source, field) != getattr(plain, field):
-            raise UserError(f"--{_OPTIONS.get(field, field)}: a source of kind {source.kind} has no use for it")
+            option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
+            raise UserError(f"--{option}: --source={source.kind} has no use for it")

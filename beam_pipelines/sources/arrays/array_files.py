@@ -29,8 +29,11 @@ from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, f
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
 from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, no_images
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
+from beam_pipelines.sources.layouts import refuse_options
 
 _EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
+
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names".split()
 
 
 class Arrays:
@@ -45,6 +48,7 @@ class Arrays:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, _OPTIONS)
         self.num_ignored = 0
         self._config = config
         self._spool_directory = spool_directory

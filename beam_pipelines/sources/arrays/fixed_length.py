@@ -42,6 +42,7 @@ from beam_pipelines.sources.arrays.array_images import (
     split_of_file,
 )
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
+from beam_pipelines.sources.layouts import refuse_options
 
 _TYPES = {
     **{f"{prefix}int{8 * size}": f"{prefix[:1] or 'i'}{size}" for prefix in ("", "u") for size in (1, 2, 4, 8)},
@@ -52,6 +53,8 @@ _FIELD = re.compile(
     r"|(?P<name>[^:,\[\]]+):(?P<order>[<>]?)(?P<type>[a-z]+\d*)(?:\[(?P<shape>\d{1,10}(?:,\d{1,10})*)\])?)\s*"
 )
 _MAX_FIELDS = 1000
+
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names layout header_bytes footer_bytes".split()
 
 
 class FixedLength:
@@ -66,6 +69,7 @@ class FixedLength:
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        refuse_options(config.source, _OPTIONS)
         self.num_ignored = 0
         self._source = config.source
         self._spool_directory = spool_directory

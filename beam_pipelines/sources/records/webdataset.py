@@ -69,6 +69,7 @@ class WebDataset:
         refuse_options(config.source, _OPTIONS)
         self.num_ignored = 0
         self._ignore = config.ignore
+        self._has_container_keys = config.source.key_column == ""
         self._spool_directory = spool_directory
         self._containers = Containers(config, is_tar_file, "files named *.tar, *.tar.gz or *.tgz")
         self._root = self._containers.root
@@ -164,7 +165,7 @@ class WebDataset:
             extension = self._find_image(sample)
             member = sample.members[extension]
             image = LabeledImage(
-                key=nfc(sample.key),
+                key=nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key),
                 path=part,
                 label="",
                 split=self._splits.get(part),

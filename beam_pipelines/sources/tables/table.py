@@ -28,6 +28,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import matches
 from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import Root
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, add_sizes, find_files, open_root
@@ -41,6 +42,8 @@ from tf_input.dataset_format import OBJECTS, WEIGHT, Feature
 _SPOOL_IMAGES = 16_384
 
 Listed = LabeledImage | DeadLetter
+
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names image_root bad_boxes skip_lines comment".split()
 
 
 class _Embedded(NamedTuple):
@@ -65,6 +68,7 @@ class Table:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
+        refuse_options(source, _OPTIONS)
         folder, files = find_files(config, FORMATS, METADATA)
         self.root = Root(source.image_root or folder).path
         self.num_ignored = 0

@@ -28,6 +28,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import is_utf8, matches
 from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.tables.lines import Lines, LongLineError, open_lines
 from beam_pipelines.sources.roots import Root
 from beam_pipelines.sources.tables.table_files import TableFile, add_sizes, find_files, open_root
@@ -35,6 +36,8 @@ from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
 _PATH = "path"  # the first field
+
+_OPTIONS = "labels features label_names image_root skip_lines comment".split()
 
 
 class TextList:
@@ -54,6 +57,7 @@ class TextList:
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
         source = config.source
+        refuse_options(source, _OPTIONS)
         folder, files = find_files(config, _FORMATS, ())
         self.root = Root(source.image_root or folder).path
         self.num_ignored = 0

@@ -1,0 +1,160 @@
+"""Keras fits a model of each task on what `batches` gives, with nothing between them."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from made_images import encode
+from made_records import encode_mask, write_data_set
+
+import tf_input
+from tf_input.dataset_format import Feature
+
+pytestmark = pytest.mark.slow
+
+SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
+COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
+NAMES = ("red", "green", "blue")
+IMAGE = (Feature("image", "image"), Feature("height", "integer"), Feature("width", "integer"))
+
+
+def values_of(index: int) -> dict:
+    """A grey image with up to three squares, each of one colour: what and where they are can be learned."""
+    random = np.random.default_rng(index)
+    pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
+    mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
+    for _ in range(random.integers(1, MAX_OBJECTS + 1)):
+        label, (top, left) = int(random.integers(3)), random.integers(0, 14, 2)
+        pixels[top : top + 10, left : left + 10] = COLOURS[label]
+        mask[top : top + 10, left : left + 10] = label + 1
+        boxes.append((top / 24, left / 24, (top + 10) / 24, (left + 10) / 24))
+        labels.append(label)
+    return {
+        **{"image": encode(pixels, "PNG"), "height": 24, "width": 24, "mask": encode_mask(mask)},
+        **{"objects/bbox": boxes, "objects/label": labels, "colours": sorted(set(labels))},
+        **{"weather": labels[0], "ground": len(labels) - 1},
+        **{"share": float((mask > 0).mean()), "age": index / COUNT, "weight": 1 + index % 2},
+    }
+
+
+def prepare(folder: pathlib.Path, features: tuple[Feature, ...], targets: tuple[str, ...]) -> tf_input.PreparedDataset:
+    sides = ((24, 24), (24, 24))
+    examples = [values_of(index) for index in range(COUNT)]
+    return write_data_set(folder, IMAGE + features, {"train": examples}, targets, {"mask": {"min": 0, "max": 3}}, sides)
+
+
+def image_input() -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    image = keras.Input((SIZE, SIZE, 3), dtype="uint8", name="image")
+    return image, keras.layers.Rescaling(1 / 127.5, -1)(image)
+
+
+def features_of(pixels: keras.KerasTensor) -> keras.KerasTensor:
+    hidden = keras.layers.Conv2D(8, 3, strides=2, activation="relu", padding="same")(pixels)
+    hidden = keras.layers.Conv2D(16, 3, strides=2, activation="relu", padding="same")(hidden)
+    return keras.layers.Flatten()(hidden)
+
+
+def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int = 4, **options) -> keras.callbacks.History:
+    """Fits a few steps; the loss must go down, and be a number."""
+    keras.utils.set_random_seed(0)
+    train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, **options)
+    for layer in model.layers:  # as initialised under that seed
+        if hasattr(layer, "kernel"):
+            layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape))
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    history = model.fit(train, epochs=epochs, verbose=0)
+    losses = history.history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
+    return history
+
+
+class Detector(keras.Model):
+    """One prediction for each place among the padded objects: a box, and a class or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        image, pixels = image_input()
+        outputs = keras.layers.Dense(MAX_OBJECTS * (4 + len(NAMES)))(features_of(pixels))
+        self.body = keras.Model(image, keras.layers.Reshape((MAX_OBJECTS, 4 + len(NAMES)))(outputs))
+
+    def call(self, images):
+        outputs = self.body(images)
+        return {"bbox": keras.ops.sigmoid(outputs[..., :4]), "scores": outputs[..., 4:]}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        valid = keras.ops.cast(y["valid"], "float32")
+        boxes = keras.ops.mean(keras.ops.abs(y["bbox"] - y_pred["bbox"]), axis=-1)
+        labels = keras.ops.maximum(y["label"], 0)
+        classes = keras.losses.sparse_categorical_crossentropy(labels, y_pred["scores"], from_logits=True)
+        return keras.ops.sum((boxes + classes) * valid) / keras.ops.maximum(keras.ops.sum(valid), 1)
+
+
+OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"augment": tf_input.Augmentation(0.5)}, {"fit": "pad", "augment": tf_input.Augmentation(crop=False)}]
+)
+def test_a_detector(tmp_path, options):
+    dataset = prepare(tmp_path, OBJECTS, ("objects",))
+    assert dataset.label_names == NAMES
+    keras.utils.set_random_seed(0)
+    model = Detector()
+    train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, max_objects=MAX_OBJECTS, **options)
+    model.compile(keras.optimizers.Adam(0.01))
+    losses = model.fit(train, epochs=4, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_a_u_net(tmp_path, augment):
+    dataset = prepare(tmp_path, (Feature("mask", "mask"),), ("mask",))
+    image, pixels = image_input()
+    wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
+    deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
+    joined = keras.layers.Concatenate()([wide, keras.layers.UpSampling2D()(deep)])
+    model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
+    fit(model, dataset, "sparse_categorical_crossentropy", augment=augment)
+    # The mask is where the colour is: a few steps are enough to find most of it.
+    x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
+    assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
+
+
+def test_two_heads(tmp_path):
+    heads = (Feature("weather", "class_label", (), NAMES), Feature("ground", "class_label", (), ("one", "two", "three")))
+    dataset = prepare(tmp_path, heads, ("weather", "ground"))
+    image, pixels = image_input()
+    hidden = features_of(pixels)
+    outputs = {name: keras.layers.Dense(3, activation="softmax", name=name)(hidden) for name in ("weather", "ground")}
+    loss = dict.fromkeys(outputs, "sparse_categorical_crossentropy")
+    history = fit(keras.Model(image, outputs), dataset, loss)
+    assert {"weather_loss", "ground_loss"} <= set(history.history)
+
+
+def test_any_number_of_labels(tmp_path):
+    dataset = prepare(tmp_path, (Feature("colours", "class_label", (None,), NAMES),), ("colours",))
+    image, pixels = image_input()
+    model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(features_of(pixels)))
+    fit(model, dataset, "binary_crossentropy", augment=True)
+
+
+def test_a_number_from_two_inputs_with_weights(tmp_path):
+    features = (Feature("share", "float"), Feature("age", "float"), Feature("weight", "float"))
+    dataset = prepare(tmp_path, features, ("share",))
+    image, pixels = image_input()
+    age = keras.Input((), name="age")
+    joined = keras.layers.Concatenate()([features_of(pixels), keras.layers.Reshape((1,))(age)])
+    model = keras.Model({"image": image, "age": age}, keras.layers.Dense(1)(joined))
+    fit(model, dataset, "mse", inputs=("image", "age"))
+    _, _, weight = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
+    assert sorted(weight.numpy()) == [1] * 24 + [2] * 24
+
+
+def test_keras_takes_what_the_spec_of_examples_says(tmp_path):
+    dataset = prepare(tmp_path, OBJECTS, ("objects",))
+    x, y = dataset.example_spec(batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
+    image = keras.Input(x.shape[1:], dtype=x.dtype.name)
+    assert keras.Model(image, image).output_shape == (None, SIZE, SIZE, 3)
+    assert y["bbox"] == tf.TensorSpec((None, MAX_OBJECTS, 4), tf.float32)

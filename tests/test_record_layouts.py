@@ -1,0 +1,340 @@
+"""TFRecords as others write them, read without preparing them first."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from made_images import encode, noise, write_files
+from made_records import encode_mask, example, write_records
+
+import tf_input
+
+SIZE = (6, 8)
+COUNT = 5
+IMAGES = [noise(seed, *SIZE) for seed in range(COUNT)]
+OBJECT = "image/object"
+
+
+def encoded(index: int) -> bytes:
+    return encode(IMAGES[index], "PNG")
+
+
+def slim(index: int) -> dict:
+    return {"image/encoded": encoded(index), "image/format": b"png", "image/class/label": index, "image/filename": f"{index}.png"}
+
+
+def detection(index: int) -> dict:
+    count = index % 3
+    sides = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
+    boxes = {f"{OBJECT}/bbox/{side}": np.full(count, value, np.float32) for side, value in sides.items()}
+    labels = {f"{OBJECT}/class/label": [index + 1] * count, f"{OBJECT}/class/text": [b"x"] * count}
+    return {"image/encoded": encoded(index), "image/source_id": str(index), **boxes, **labels, f"{OBJECT}/is_crowd": [0] * count}
+
+
+def raw(index: int) -> dict:
+    height, width = SIZE
+    return {"image_raw": IMAGES[index].tobytes(), "height": height, "width": width, "depth": 3, "label": index}
+
+
+def name_shape_data(index: int) -> dict:
+    return {"name": f"n{index}", "shape": [*SIZE, 3], "data": IMAGES[index].tobytes()}
+
+
+def feature_shape_label(index: int) -> dict:
+    return {"feature": IMAGES[index].tobytes(), "shape": np.array([*SIZE, 3], "<i8").tobytes(), "label": index}
+
+
+LAYOUTS = {
+    "slim": (slim, "label"),
+    "detection": (detection, "objects"),
+    "raw": (raw, "label"),
+    "name_shape_data": (name_shape_data, None),
+    "feature_shape_label": (feature_shape_label, "label"),
+    "image_label": (lambda index: {"image": encoded(index), "label": index}, "label"),
+}
+
+
+def write(path: pathlib.Path, make, compression: str = "", count: int = COUNT) -> str:
+    return str(write_records(path, [example(make(index)) for index in range(count)], compression))
+
+
+def read_all(files: tf_input.RecordFiles, **options) -> list:
+    options = {"batch_size": 2, "image_size": SIZE, "shuffle": False, **options}
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in files.batches(**options)]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_layout_is_found_and_read(tmp_path, name):
+    make, target = LAYOUTS[name]
+    path = write(tmp_path / "a.tfrecord", make)
+    files = tf_input.open_tfrecords(path)
+    assert (files.layout.name, files.compression, files.splits) == (name, "", ("train",))
+    assert files.targets == ((target,) if target else ())
+    read = read_all(files)
+    images = np.concatenate([batch[0] if target else batch for batch in read])
+    np.testing.assert_array_equal(images, IMAGES)
+    if target == "label":
+        assert np.concatenate([batch[1] for batch in read]).tolist() == list(range(COUNT))
+    assert tf_input.open_tfrecords(path, name).features == files.features
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_compression_is_found_too(tmp_path, compression):
+    path = write(tmp_path / "a.tfrecord", slim, compression)
+    for files in (tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, compression=compression)):
+        assert files.compression == compression
+        assert np.concatenate(read_all(files, inputs="key", targets="label")[0][1:]).tolist() == [0, 1]
+
+
+def test_the_spec_of_examples_is_that_of_batches(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", detection))
+    options = {"batch_size": 2, "image_size": 8, "max_objects": 4, "drop_remainder": True}
+    spec = files.example_spec(**options)
+    assert spec == files.batches(**options).element_spec
+    assert spec[1]["bbox"] == tf.TensorSpec((2, 4, 4), tf.float32)
+
+
+def test_objects_of_others(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.record", detection))
+    assert set(files.features) == {"image", "key", "objects/bbox", "objects/label", "objects/is_crowd"}
+    objects = read_all(files, batch_size=COUNT)[0][1]
+    assert objects["valid"].sum(axis=1).tolist() == [0, 1, 2, 0, 1]
+    assert objects["label"].tolist() == [[-1, -1], [2, -1], [3, 3], [-1, -1], [5, -1]]
+    assert objects["bbox"][2].tolist() == [[0, 0.25, 0.5, 1]] * 2
+    assert objects["is_crowd"].shape == (COUNT, 2)
+
+
+def test_sides_of_boxes_must_agree(tmp_path):
+    sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
+    path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of box sides"):
+        read_all(tf_input.open_tfrecords(path), batch_size=COUNT)
+
+
+def test_a_mapping_says_what_is_what(tmp_path):
+    def make(index: int) -> dict:
+        boxes = np.tile(np.float32([0, 0.5, 1, 1]), index)
+        picture = {"picture": encoded(index), "seg": encode_mask(np.full(SIZE, index, np.uint8))}
+        return {**picture, "cls": [b"dog", b"cat"][index % 2], "w": index / 2, "boxes": boxes, "ids": [1] * index, "age": [1, 2]}
+
+    path = write(tmp_path / "a.tfrecord", make)
+    mapping = {"image": "picture", "label": "cls", "weight": "w", "mask": "seg"}
+    more = {"objects/bbox": "boxes", "objects/label": "ids", "years": "age"}
+    files = tf_input.open_tfrecords(path, mapping | more, label_names=("cat", "dog"))
+    assert (files.layout.name, files.label_names, files.targets) == ("mapping", ("cat", "dog"), ("label",))
+    x, y, weight = read_all(files, inputs=("image", "years"), targets=("label", "mask", "objects"), batch_size=COUNT)[0]
+    np.testing.assert_array_equal(x["image"], IMAGES)
+    assert x["years"].tolist() == [[1, 2]] * COUNT
+    assert y["label"].tolist() == [1, 0, 1, 0, 1] and weight.tolist() == [0, 0.5, 1, 1.5, 2]
+    assert y["mask"].dtype == np.int32 and [set(mask.flat) for mask in y["mask"]] == [{index} for index in range(COUNT)]
+    assert y["objects"]["valid"].sum(axis=1).tolist() == list(range(COUNT))
+    assert y["objects"]["bbox"][4].tolist() == [[0, 0.5, 1, 1]] * 4
+
+    unknown = tf_input.open_tfrecords(path, mapping, label_names=("cow", "dog"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class names that label_names does not have"):
+        read_all(unknown)
+
+
+def test_any_number_of_labels_needs_names(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
+    (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names="abc"), batch_size=COUNT)
+    assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
+    with pytest.raises(ValueError, match="targets='label': its number of classes is unknown; label_names=... says it"):
+        read_all(tf_input.open_tfrecords(path))
+
+
+def test_a_raw_image_may_be_an_encoded_one(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", lambda index: {**raw(index), "image_raw": encoded(index)}))
+    assert (files.layout.name, files.features["image"].kind) == ("raw", "image")
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in read_all(files)]), IMAGES)
+
+
+def test_the_shape_of_pixels(tmp_path):
+    grey = [image[..., 0] for image in IMAGES]
+    cases = {
+        "integers": [*SIZE, 1],
+        "height and width": [*SIZE],
+        "int32": np.array([*SIZE, 1], "<i4").tobytes(),
+        "int64": np.array(SIZE, "<i8").tobytes(),
+    }
+    for case, shape in cases.items():
+        path = write(tmp_path / case, lambda index: {"name": "x", "shape": shape, "data": grey[index].tobytes()})  # noqa: B023
+        files = tf_input.open_tfrecords(path)
+        assert files.image_size == SIZE and files.features["image"].shape == (*SIZE, 1), case
+        np.testing.assert_array_equal(np.concatenate(read_all(files, image_size=None))[..., 0], grey, err_msg=case)
+
+
+def test_pixels_that_differ_in_shape_are_an_error(tmp_path):
+    def make(index: int) -> dict:
+        height, width = SIZE if index < 4 else SIZE[::-1]
+        return {**raw(index), "height": height, "width": width}
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pixels differ in shape from those of the first record"):
+        read_all(tf_input.open_tfrecords(write(tmp_path / "a", make)))
+
+
+def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
+    floats = IMAGES[0].astype(np.float32).tobytes()
+    image = {"image": "image/encoded"}
+    cases = [
+        # a record, layout, message
+        ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2), which is no known layout (detection: "),
+        ({}, None, "first record has no features, which is no known layout"),
+        (slim(0), "raw", "raw needs image_raw, height, width, depth, label; its first record has image/class/label (int64"),
+        (slim(0), "voc", "layout='voc': expected one of detection, slim, raw, name_shape_data, feature_shape_label"),
+        (slim(0), {"image": "photo"}, "layout mapping needs photo; its first record has image/class/label"),
+        (slim(0), {"label": "image/class/label"}, "layout: expected an image in it"),
+        (raw(0) | {"image_raw": floats}, None, "image: expected uint8 of shape (6, 8, 3); its first record has 576 bytes"),
+        (raw(0) | {"height": 10**15}, None, "image: expected uint8 of shape (1000000000000000, 8, 3)"),
+        (raw(0) | {"depth": 7}, None, "expected a height, a width, and 1 or 3 channels; its first record has [6, 8, 7]"),
+        (raw(0) | {"width": -8}, None, "image: expected a height, a width, and 1 or 3 channels"),
+        (slim(0) | {"image/encoded": b"none"}, None, "expected a JPEG, PNG, GIF, BMP or WebP, or its shape beside it"),
+        (slim(0) | {"image/encoded": 3}, None, "image: expected one string of bytes; its first record has int64 × 1"),
+        (slim(0) | {"image/class/label": b"dog"}, None, "label: expected integers, or label_names=... with texts"),
+        (slim(0) | {"w": 2}, {**image, "weight": "w"}, "weight: expected one float; its first record has int64 × 1"),
+        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox: expected floats in 0..1"),
+        (slim(0), {"image": ("image/encoded", "image/format")}, "image: expected one feature; its first record has 2"),
+    ]
+    for index, (record, layout, message) in enumerate(cases):
+        path = write_records(tmp_path / f"{index}.tfrecord", [example(record)])
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(str(path), layout)
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value) or message.startswith("layout='")
+
+
+def test_files_that_can_not_be_read_are_refused(tmp_path):
+    write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "made/manifest.json": b"{}", "folder/a": b""})
+    write_records(tmp_path / "no_example", [b"no example"])
+    cases = [
+        ("none*", FileNotFoundError, "none*: no such file"),
+        ("text", ValueError, "text is no TFRecord file"),
+        ("empty", ValueError, "no records in"),
+        ("made", ValueError, "made was prepared: tf_input.open reads it"),
+        ("folder", ValueError, "folder is a directory; expected files, such as"),
+        ("no_example", ValueError, "no_example: its first record is no tf.train.Example"),
+    ]
+    for name, error, message in cases:
+        with pytest.raises(error) as caught:
+            tf_input.open_tfrecords(tmp_path / name)
+        assert message in str(caught.value), name
+    plain = write(tmp_path / "plain", slim)
+    with pytest.raises(ValueError, match="plain is no TFRecord file with compression 'GZIP'"):
+        tf_input.open_tfrecords(plain, compression="GZIP")
+    with pytest.raises(ValueError, match="compression='gzip': expected None, '', 'GZIP', 'ZLIB'"):
+        tf_input.open_tfrecords(plain, compression="gzip")
+
+
+def test_many_files_are_one_split(tmp_path):
+    for index in range(3):
+        write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first is empty
+    files = tf_input.open_tfrecords(tmp_path / "train-*.tfrecord")
+    assert files.paths["train"] == [str(tmp_path / f"train-{index}.tfrecord") for index in range(3)]
+    assert sum(len(y) for _, y in read_all(files)) == 3
+    listed = tf_input.open_tfrecords([tmp_path / "train-2.tfrecord", str(tmp_path / "train-1.tfrecord")])
+    assert sum(len(y) for _, y in read_all(listed)) == 3
+    with pytest.raises(ValueError, match="split='test': expected one of train"):
+        files.batches("test", batch_size=2, image_size=8)
+    with pytest.raises(ValueError, match="image_size=None: the images' sizes are unknown; expected a size such as 224"):
+        files.batches(batch_size=2)
+
+
+def test_examples_are_counted_when_asked(tmp_path):
+    path = write(tmp_path / "a.tfrecord", slim, "GZIP")
+    unknown, known = tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, count=True)
+    assert (unknown.num_examples(), known.num_examples()) == (None, COUNT)
+    options = {"batch_size": 2, "image_size": SIZE}
+    assert int(unknown.batches(**options).cardinality()) == tf.data.UNKNOWN_CARDINALITY
+    assert len(known.batches(**options)) == 3
+
+
+def test_training_shuffles_and_augments(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
+    options = {"batch_size": COUNT, "image_size": 4, "augment": True}
+    epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(4)]
+    assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(one) for one in epochs}) > 1
+
+
+def test_a_directory_of_tensorflow_datasets(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
+    features = tfds.features
+    schema = {
+        "image": features.Image(shape=(None, None, 3)),
+        "label": features.ClassLabel(names=["ant", "bee"]),
+        "key": features.Text(),
+        "score": np.float32,
+        "tags": features.Sequence(features.ClassLabel(num_classes=3)),
+        "zipped": features.Tensor(shape=(2,), dtype=np.uint8, encoding="zlib"),
+        "objects": features.Sequence({"bbox": features.BBoxFeature(), "label": features.ClassLabel(names=["x", "y"])}),
+        "segmentation_mask": features.LabeledImage(labels=3, shape=(None, None, 1)),
+    }
+
+    def make(index: int) -> dict:
+        box = features.BBox(ymin=0.0, xmin=0.25, ymax=0.5, xmax=1.0)
+        return {
+            **{"image": IMAGES[index], "label": index % 2, "key": f"k{index}", "score": index / 2},
+            **{"tags": [0, 2][: index % 3], "objects": [{"bbox": box, "label": 1}] * (index % 3)},
+            "zipped": np.zeros(2, np.uint8),
+            "segmentation_mask": np.full((*SIZE, 1), index % 3, np.uint8),
+        }
+
+    class Toy(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = tmp_path
+
+        def _info(self):
+            return self.dataset_info_from_configs(features=features.FeaturesDict(schema), supervised_keys=("image", "label"))
+
+        def _split_generators(self, _):
+            return {"train": self._generate_examples(range(COUNT)), "test": self._generate_examples(range(2))}
+
+        def _generate_examples(self, indices):
+            for index in indices:
+                yield index, make(index)
+
+    builder = Toy(data_dir=tmp_path)
+    builder.download_and_prepare()
+    toy = tf_input.open_tfrecords(builder.data_path)
+    assert (toy.layout.name, toy.splits, toy.targets) == ("tfds", ("train", "test"), ("label",))
+    assert (toy.num_examples("train"), toy.num_examples("test")) == (COUNT, 2)
+    assert toy.label_names == ("ant", "bee") and toy.features["objects/label"].label_names == ("x", "y")
+    assert set(toy.features) == {"image", "label", "key", "score", "tags", "objects/bbox", "objects/label", "segmentation_mask"}
+    targets = ("label", "tags", "objects", "segmentation_mask")
+    options = {"inputs": ("image", "key", "score"), "targets": targets}
+    (batch,) = toy.batches("train", batch_size=COUNT, image_size=SIZE, **options)
+    x, y = tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+    expected = {f"k{index}".encode(): make(index) for index in range(COUNT)}
+    assert sorted(x["key"]) == sorted(expected)
+    for row, key in enumerate(x["key"]):
+        one = expected[key]
+        np.testing.assert_array_equal(x["image"][row], one["image"])
+        assert (x["score"][row], y["label"][row]) == (one["score"], one["label"])
+        assert np.flatnonzero(y["tags"][row]).tolist() == one["tags"]
+        assert y["objects"]["valid"][row].sum() == len(one["objects"])
+        np.testing.assert_array_equal(y["segmentation_mask"][row], one["segmentation_mask"])
+    with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
+        tf_input.open_tfrecords(builder.data_path, "slim")
+
+
+def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):
+    info = '{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "%s"}]}'
+    image = '{"featuresDict": {"features": {"photo": {"image": {}}}}}'
+    cases = [
+        # dataset_info.json, features.json, message
+        ("{", image, "dataset_info.json: "),
+        ("[1]", image, "dataset_info.json: "),
+        ("{}", image, "dataset_info.json: KeyError: 'splits'"),
+        ('{"fileFormat": "riegeli", "splits": []}', image, "files of format 'riegeli'; expected tfrecord"),
+        (info % "../{SPLIT}", image, "leads out of the directory"),
+        (info % "{NOTHING}", image, "dataset_info.json: KeyError"),
+        (info % "a", '{"featuresDict": 3}', "features.json: "),
+        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json: expected an image; found x"),
+    ]
+    for index, (dataset_info, features, message) in enumerate(cases):
+        files = {"dataset_info.json": dataset_info.encode(), "features.json": features.encode()}
+        folder = write_files(tmp_path / str(index), files)
+        write(folder / "a", slim, count=1)
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(folder)
+        assert message in str(caught.value)

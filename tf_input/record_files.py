@@ -1,0 +1,204 @@
+"""TFRecords that others wrote, fed to Keras without preparing them first: open_tfrecords."""
+
+import os
+from typing import Any, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_input import ladder, locations, tfds_directory
+from tf_input.dataset_format import IMAGE, MANIFEST, Feature
+from tf_input.example_decoder import ExampleDecoder
+from tf_input.read_config import ReadConfig
+from tf_input.record_columns import Stored
+from tf_input.record_layouts import RecordLayout, find_layout
+
+SPLIT = "train"  # what files are called that do not say of which split they are
+_COMPRESSIONS = ("", "GZIP", "ZLIB")
+
+
+def open_tfrecords(
+    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    layout: str | Mapping[str, Stored] | None = None,
+    *,
+    label_names: Sequence[str] = (),
+    compression: str | None = None,
+    count: bool = False,
+) -> "RecordFiles":
+    """Opens TFRecords that others wrote.
+
+        tf_input.open_tfrecords("gs://bucket/train-*.tfrecord")
+        tf_input.open_tfrecords("mnist.tfrecords", layout={"image": "pixels", "shape": "size", "label": "digit"})
+        tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
+
+    They are read in about the order in which they lie: a buffer of a few thousand records mixes no more than that. Where they
+    lie class by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles them all.
+
+    Args:
+        pattern: Files, by a pattern such as "train-*.tfrecord", or one by one; all are of one split, `train`. Or a directory that
+            TensorFlow Datasets wrote, with its own splits.
+        layout: What stored features mean: the name of a layout (see `record_layouts`), or a mapping of our names to those in the
+            records: `image`, `label`, `weight`, `mask`, `objects/bbox` (one name, or the four of ymin, xmin, ymax, xmax),
+            `objects/label`, or any other. Of pixels without a format, `shape` or `height`, `width` and `depth` name what says
+            their shape, which must be the same for all. None: found by looking at the first record.
+        label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts.
+        compression: "", "GZIP" or "ZLIB"; None: found by reading the first record.
+        count: Whether to read all files once, so that the number of examples is known. That of TensorFlow Datasets is.
+
+    Raises:
+        FileNotFoundError: There are no such files.
+        ValueError: They hold no records, or not what the layout says.
+    """
+    if compression not in (None, *_COMPRESSIONS):
+        raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
+    if not isinstance(pattern, (list, tuple)) and tfds_directory.is_tfds_directory(os.fspath(pattern)):
+        if layout not in (None, "tfds"):
+            raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
+        splits = tfds_directory.read_splits(os.fspath(pattern))
+        counts = {split: num_examples for split, (_, num_examples) in splits.items()}
+        paths = {split: files for split, (files, _) in splits.items() if files}
+        _, record, _ = _first_record([path for files in paths.values() for path in files], "")
+        return RecordFiles(paths, tfds_directory.read_layout(os.fspath(pattern)), "", counts, len(record))
+    paths = _find_files(pattern)
+    path, record, compression = _first_record(paths, compression)
+    found = find_layout(record, path, layout, label_names)
+    counts = {SPLIT: _count(paths, compression)} if count else {}
+    return RecordFiles({SPLIT: paths}, found, compression, counts, len(record))
+
+
+class RecordFiles:
+    """TFRecords that others wrote; `open_tfrecords` makes it.
+
+    Attributes:
+        paths: The files of each split.
+        layout: How they are read.
+        compression: "", "GZIP" or "ZLIB".
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Sequence[str]],
+        layout: RecordLayout,
+        compression: str,
+        num_examples: Mapping[str, int],
+        record_bytes: int,
+    ) -> None:
+        self.paths = paths
+        self.layout = layout
+        self.compression = compression
+        self._num_examples = num_examples
+        self._record_bytes = record_bytes
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits."""
+        return tuple(self.paths)
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name: kind, shape, and the class names of class labels."""
+        return self.layout.features
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict; `ReadConfig.targets` may say otherwise."""
+        return self.layout.targets
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects; empty where they are not known."""
+        found = self.features.get("label") or self.features.get("objects/label")
+        return found.label_names if found else ()
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """The (height, width) of all images, where they are pixels without a format; else None."""
+        image = self.features[IMAGE]
+        return image.shape[:2] if image.kind == "pixels" else None
+
+    def num_examples(self, split: str = SPLIT) -> int | None:
+        """Examples in a split; None where nobody counted them."""
+        self._check_split(split)
+        return self._num_examples.get(split)
+
+    def batches(self, split: str = SPLIT, **options: Any) -> tf.data.Dataset:
+        """Reads a split in batches: `PreparedDataset.batches`, but that the cardinality is unknown where `num_examples` is.
+
+        Keras then goes on to the end, and counts the steps in the first epoch.
+
+        Args:
+            split: One of `splits`.
+            **options: The attributes of `ReadConfig`; `batch_size` has no default, nor has `image_size` for encoded images.
+
+        Raises:
+            ValueError: There is no such split, or an option has a wrong value.
+        """
+        config, decode_batch = self._make_decoder(split, options)
+        buffer = ladder.shuffle_buffer(1, self._record_bytes)
+        data = ladder.read(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
+        if (num_examples := self.num_examples(split)) is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
+        return data.prefetch(tf.data.AUTOTUNE)
+
+    def example_spec(self, split: str = SPLIT, **options: Any) -> Any:
+        """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
+        config, decode_batch = self._make_decoder(split, options)
+        return ladder.example_spec(decode_batch, config, split)
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
+
+    def _make_decoder(self, split: str, options: Mapping[str, Any]) -> tuple[ReadConfig, ExampleDecoder]:
+        self._check_split(split)
+        config = ReadConfig(**options)
+        decoder = ExampleDecoder(
+            parse=self.layout.parse,
+            features=self.features,
+            config=config,
+            targets=config.target_names(self.targets),
+            image_size=config.height_and_width or self.image_size,
+            stored_size=self.image_size,
+            mask_dtype=tf.int32,  # nobody knows their values
+        )
+        if decoder.sees_images and decoder.image_size is None:
+            raise ValueError("image_size=None: the images' sizes are unknown; expected a size such as 224, or (height, width)")
+        return config, decoder
+
+
+def _find_files(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    patterns = [pattern] if isinstance(pattern, (str, os.PathLike)) else pattern
+    paths = []
+    for one in map(os.fspath, patterns):
+        found = tf.io.gfile.glob(one)
+        if not found:
+            raise FileNotFoundError(f"{one}: no such file")
+        for path in found:
+            if tf.io.gfile.isdir(path):
+                if tf.io.gfile.exists(locations.join(path, MANIFEST)):
+                    raise ValueError(f"{path} was prepared: tf_input.open reads it")
+                raise ValueError(f"{path} is a directory; expected files, such as {locations.join(path, '*.tfrecord')}")
+        paths += found
+    return sorted(set(paths))
+
+
+def _first_record(paths: Sequence[str], compression: str | None) -> tuple[str, bytes, str]:
+    """The first record there is, with its file's path and compression."""
+    for path in paths:
+        # Tried one after the other: two bytes of a plain file, a record's length, may look like those of a compressed one.
+        for guess in _COMPRESSIONS if compression is None else (compression,):
+            try:
+                for record in tf.data.TFRecordDataset(path, guess).take(1).as_numpy_iterator():
+                    return path, record, guess
+                break  # it is empty
+            except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+                continue
+        else:
+            raise ValueError(f"{path} is no TFRecord file{'' if compression is None else f' with compression {compression!r}'}")
+    raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+
+
+def _count(paths: Sequence[str], compression: str) -> int:
+    data = tf.data.Dataset.from_tensor_slices(list(paths)).interleave(
+        lambda path: tf.data.TFRecordDataset(path, compression), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+    )
+    return int(data.reduce(tf.constant(0, tf.int64), lambda number, _: number + 1))
