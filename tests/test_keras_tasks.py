@@ -1,48 +1,54 @@
 """Keras fits a model of each task on what `batches` gives, with nothing between them."""
 
+import json
 import pathlib
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from made_images import encode
-from made_records import encode_mask, write_data_set
+from made_images import encode, write_files
 
 import tf_input
-from tf_input.dataset_format import Feature
+from beam_pipelines.__main__ import main
 
 pytestmark = pytest.mark.slow
 
 SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
 COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
 NAMES = ("red", "green", "blue")
-IMAGE = (Feature("image", "image"), Feature("height", "integer"), Feature("width", "integer"))
 
 
-def values_of(index: int) -> dict:
-    """A grey image with up to three squares, each of one colour: what and where they are can be learned."""
+def write_row(root: pathlib.Path, index: int) -> dict:
+    """A grey image with up to three squares, each of one colour, and its row: what and where they are can be learned."""
     random = np.random.default_rng(index)
     pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
     mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
     for _ in range(random.integers(1, MAX_OBJECTS + 1)):
-        label, (top, left) = int(random.integers(3)), random.integers(0, 14, 2)
+        label, (top, left) = int(random.integers(3)), random.integers(0, 14, 2).tolist()
         pixels[top : top + 10, left : left + 10] = COLOURS[label]
         mask[top : top + 10, left : left + 10] = label + 1
-        boxes.append((top / 24, left / 24, (top + 10) / 24, (left + 10) / 24))
-        labels.append(label)
+        boxes.append([left, top, 10, 10])
+        labels.append(NAMES[label])
+    write_files(root, {f"{index}.png": encode(pixels, "PNG"), f"masks/{index}.png": encode(mask, "PNG")})
     return {
-        **{"image": encode(pixels, "PNG"), "height": 24, "width": 24, "mask": encode_mask(mask)},
-        **{"objects/bbox": boxes, "objects/label": labels, "colours": sorted(set(labels))},
-        **{"weather": labels[0], "ground": len(labels) - 1},
+        **{"file_name": f"{index}.png", "mask": f"masks/{index}.png", "objects": {"bbox": boxes, "categories": labels}},
+        **{"colours": sorted(set(labels)), "weather": labels[0], "ground": ("one", "two", "three")[len(labels) - 1]},
         **{"share": float((mask > 0).mean()), "age": index / COUNT, "weight": 1 + index % 2},
     }
 
 
-def prepare(folder: pathlib.Path, features: tuple[Feature, ...], targets: tuple[str, ...]) -> tf_input.PreparedDataset:
-    sides = ((24, 24), (24, 24))
-    examples = [values_of(index) for index in range(COUNT)]
-    return write_data_set(folder, IMAGE + features, {"train": examples}, targets, {"mask": {"min": 0, "max": 3}}, sides)
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> pathlib.Path:
+    root = tmp_path_factory.mktemp("rows")
+    lines = [json.dumps(write_row(root, index)) + "\n" for index in range(COUNT)]
+    (root / "rows.jsonl").write_text("".join(lines))
+    return root / "rows.jsonl"
+
+
+def prepare(table: pathlib.Path, folder: pathlib.Path, *options: str) -> tf_input.PreparedDataset:
+    assert main(["prepare", "--input", str(table), "--output", str(folder / "out"), "--splits=train=1", *options]) == 0
+    return tf_input.open(folder / "out")
 
 
 def image_input() -> tuple[keras.KerasTensor, keras.KerasTensor]:
@@ -91,15 +97,15 @@ class Detector(keras.Model):
         return keras.ops.sum((boxes + classes) * valid) / keras.ops.maximum(keras.ops.sum(valid), 1)
 
 
-OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES))
+OBJECTS = ("--label=objects", "--weight_column=")
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"augment": tf_input.Augmentation(0.5)}, {"fit": "pad", "augment": tf_input.Augmentation(crop=False)}]
 )
-def test_a_detector(tmp_path, options):
-    dataset = prepare(tmp_path, OBJECTS, ("objects",))
-    assert dataset.label_names == NAMES
+def test_a_detector(table, tmp_path, options):
+    dataset = prepare(table, tmp_path, *OBJECTS)
+    assert dataset.label_names == tuple(sorted(NAMES))
     keras.utils.set_random_seed(0)
     model = Detector()
     train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, max_objects=MAX_OBJECTS, **options)
@@ -109,8 +115,8 @@ def test_a_detector(tmp_path, options):
 
 
 @pytest.mark.parametrize("augment", [False, True])
-def test_a_u_net(tmp_path, augment):
-    dataset = prepare(tmp_path, (Feature("mask", "mask"),), ("mask",))
+def test_a_u_net(table, tmp_path, augment):
+    dataset = prepare(table, tmp_path, "--label=mask:mask", "--weight_column=")
     image, pixels = image_input()
     wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
     deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
@@ -122,9 +128,8 @@ def test_a_u_net(tmp_path, augment):
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
 
-def test_two_heads(tmp_path):
-    heads = (Feature("weather", "class_label", (), NAMES), Feature("ground", "class_label", (), ("one", "two", "three")))
-    dataset = prepare(tmp_path, heads, ("weather", "ground"))
+def test_two_heads(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=weather", "--label=ground", "--weight_column=")
     image, pixels = image_input()
     hidden = features_of(pixels)
     outputs = {name: keras.layers.Dense(3, activation="softmax", name=name)(hidden) for name in ("weather", "ground")}
@@ -133,16 +138,15 @@ def test_two_heads(tmp_path):
     assert {"weather_loss", "ground_loss"} <= set(history.history)
 
 
-def test_any_number_of_labels(tmp_path):
-    dataset = prepare(tmp_path, (Feature("colours", "class_label", (None,), NAMES),), ("colours",))
+def test_any_number_of_labels(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=colours:multi_label", "--weight_column=")
     image, pixels = image_input()
     model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(features_of(pixels)))
     fit(model, dataset, "binary_crossentropy", augment=True)
 
 
-def test_a_number_from_two_inputs_with_weights(tmp_path):
-    features = (Feature("share", "float"), Feature("age", "float"), Feature("weight", "float"))
-    dataset = prepare(tmp_path, features, ("share",))
+def test_a_number_from_two_inputs_with_weights(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=share:float", "--feature=age:float")
     image, pixels = image_input()
     age = keras.Input((), name="age")
     joined = keras.layers.Concatenate()([features_of(pixels), keras.layers.Reshape((1,))(age)])
@@ -152,9 +156,9 @@ def test_a_number_from_two_inputs_with_weights(tmp_path):
     assert sorted(weight.numpy()) == [1] * 24 + [2] * 24
 
 
-def test_keras_takes_what_the_spec_of_examples_says(tmp_path):
-    dataset = prepare(tmp_path, OBJECTS, ("objects",))
-    x, y = dataset.example_spec(batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
+def test_keras_takes_what_the_spec_of_examples_says(table, tmp_path):
+    dataset = prepare(table, tmp_path, *OBJECTS)
+    x, y = dataset.example_spec("train", batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
     image = keras.Input(x.shape[1:], dtype=x.dtype.name)
     assert keras.Model(image, image).output_shape == (None, SIZE, SIZE, 3)
     assert y["bbox"] == tf.TensorSpec((None, MAX_OBJECTS, 4), tf.float32)
