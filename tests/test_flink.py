@@ -18,6 +18,7 @@ import engines
 import pytest
 import yaml
 from engines import FLINK, ROOT, digest, finish, start_prepare, write_source
+from made_sources import CASES
 
 from beam_pipelines.__main__ import make_parser
 from beam_pipelines.launch import parse_pipeline_options
@@ -107,6 +108,19 @@ def failures(cluster: Cluster) -> list[str]:
     assert job["state"] == "FINISHED"
     history = cluster.ask(f"jobs/{job['jid']}/exceptions")["exceptionHistory"]
     return [entry["exceptionName"] for entry in history["entries"]]
+
+
+@needs_flink
+@pytest.mark.slow
+@pytest.mark.parametrize("name, payload", [("coco, detection and segmentation", "pointer"), ("webdataset gz, class", "inline")])
+def test_boxes_masks_and_compressed_containers_have_the_same_bytes(cluster, tmp_path, name, payload):
+    case = CASES[name]
+    source = tmp_path / "in" / case.write(tmp_path / "in")
+    options = [*case.options, "--splits=train=0.5,test=0.5"]
+    finish(start_prepare(source, tmp_path / "local", *options))
+    cluster.wait_for_task_managers(2)
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, *options, f"--shuffle_payload={payload}"))
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
 
 
 @pytest.mark.slow
