@@ -6,7 +6,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
     pipeline           prepare(root, config): the whole graph on one page
-    list_images        ListImages: the inputs, a batch to an element  (sources, one module each; columns, cells; listing, buckets)
+    list_images        ListImages: the inputs, a batch to an element  (list_part, listing; sources; columns, cells; buckets)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader; images, image_headers, image_codecs,
                        resize; extras, annotations, class_masks; splits, spool)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)

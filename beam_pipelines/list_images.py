@@ -3,20 +3,23 @@
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import no_annotations
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import make_folder
-from beam_pipelines.listing import ListedPart, list_part, make_listing
-from beam_pipelines.references import LabeledImage, pack_images
+from beam_pipelines.light_processes import TaskWindow, share
+from beam_pipelines.list_part import PackedBatch, list_in_batches, list_whole_part
+from beam_pipelines.listing import ListedPart, make_listing
 from beam_pipelines.sources import Listing
 from beam_pipelines.sources.open_source import open_source
 
-# Enough images to make the cost of an element nothing, few enough that every worker gets some.
-BATCH_IMAGES = 256
+# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
+SMALL_PARTS = ("tfrecord", "voc", "webdataset")
 
 
 class ListImages(beam.PTransform):
@@ -33,7 +36,7 @@ class ListImages(beam.PTransform):
             | "Start" >> beam.Impulse()
             | "ListParts" >> beam.FlatMap(list_parts, self._config)
             | "SpreadParts" >> beam.Reshuffle()
-            | "List" >> beam.ParDo(_List(self._config)).with_outputs("found", "dead_letters", main="images")
+            | "List" >> beam.ParDo(_List(self._config)).with_outputs("images", "found", "dead_letters")
         )
         listing = (
             listed.found
@@ -79,31 +82,31 @@ def join_group(element: tuple[Bucket, Iterable[bytes]], seed: int) -> bytes:
 
 
 class _List(beam.DoFn):
+    """A part -> packed batches, dead letters, and one `ListedPart`."""
+
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
 
-    def process(self, part: str) -> Iterator[Any]:
-        config = self._config
-        source = open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
-        found = ListedPart()
-        batch: list[LabeledImage] = []
-        held: list[bytes] = []
-        for listed in list_part(source, part, found):
-            if isinstance(listed, DeadLetter):
-                yield beam.pvalue.TaggedOutput("dead_letters", listed)
-                continue
-            batch.append(listed)
-            if len(batch) == BATCH_IMAGES:
-                if any(image.spool for image in batch):
-                    held.append(self._pack(batch))  # until the source has closed its spool: nobody can read it before
-                else:
-                    yield self._pack(batch)
-                batch = []
-        yield from held
-        if batch:
-            yield self._pack(batch)
-        yield beam.pvalue.TaggedOutput("found", found)
+    def start_bundle(self) -> None:
+        self._tasks = TaskWindow(self._config.num_processes)
+        self._context = share(self._config)
 
-    def _pack(self, batch: list[LabeledImage]) -> bytes:
-        count(self._config.progress_directory, listed=len(batch))
-        return pack_images(batch)
+    def process(self, part: str) -> Iterator[Any]:
+        if self._config.source.kind in SMALL_PARTS:
+            for batches, dead_letters, found in self._tasks.run(list_whole_part, self._context, part):
+                yield from self._outputs([*batches, *dead_letters, found])
+        else:
+            yield from self._outputs(list_in_batches(self._config, part))
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for batches, dead_letters, found in self._tasks.drain():
+            for output in self._outputs([*batches, *dead_letters, found]):
+                yield beam.pvalue.TaggedOutput(output.tag, WindowedValue(output.value, 0, [GlobalWindow()]))
+
+    def _outputs(self, listed: Iterable[PackedBatch | DeadLetter | ListedPart]) -> Iterator[beam.pvalue.TaggedOutput]:
+        for one in listed:
+            if isinstance(one, PackedBatch):
+                count(self._config.progress_directory, listed=one.num_images)
+                yield beam.pvalue.TaggedOutput("images", one.images)
+            else:
+                yield beam.pvalue.TaggedOutput("dead_letters" if isinstance(one, DeadLetter) else "found", one)

@@ -32,6 +32,7 @@ PLAIN = (
     "images",
     "input_reader",
     "light_processes",
+    "list_part",
     "listing",
     "metadata",
     "object_stores.retries",

@@ -122,7 +122,7 @@ def test_promise_2_the_same_bytes_from_the_worker_alone(source, prepared, tmp_pa
 
 
 def test_promise_2_the_same_bytes_from_small_batches(source, prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr("beam_pipelines.list_images.BATCH_IMAGES", 7)
+    monkeypatch.setattr("beam_pipelines.list_part.BATCH_IMAGES", 7)
     monkeypatch.setattr("beam_pipelines.shuffle.ROUTE_REFERENCES", 10)
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)

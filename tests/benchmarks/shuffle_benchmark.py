@@ -23,7 +23,7 @@ def shuffle(num_references: int) -> None:
     import numpy as np
 
     from beam_pipelines.launch import make_runner, parse_pipeline_options
-    from beam_pipelines.list_images import BATCH_IMAGES
+    from beam_pipelines.list_part import BATCH_IMAGES
     from beam_pipelines.ranks import MAX_SHARD_BYTES, shuffle_orders
     from beam_pipelines.references import ROW, LabeledImage, References, pack_images, unpack_images
     from beam_pipelines.shuffle import GlobalShuffle

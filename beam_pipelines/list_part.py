@@ -1,0 +1,56 @@
+"""Lists one part of a source, in batches. Plain, for light processes."""
+
+from typing import Iterator, NamedTuple
+
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.light_processes import shared
+from beam_pipelines.listing import ListedPart, list_part
+from beam_pipelines.references import LabeledImage, pack_images
+from beam_pipelines.sources.open_source import open_source
+
+# Enough images to make the cost of an element nothing, few enough that every worker gets some.
+BATCH_IMAGES = 256
+
+
+class PackedBatch(NamedTuple):
+    """Some inputs.
+
+    Attributes:
+        images: Packed `LabeledImage`s.
+        num_images: How many.
+    """
+
+    images: bytes
+    num_images: int
+
+
+def list_in_batches(config: PrepareConfig, part: str) -> Iterator[PackedBatch | DeadLetter | ListedPart]:
+    """The inputs of a part while they are found, and at last what was found of it."""
+    source = open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
+    found = ListedPart()
+    batch: list[LabeledImage] = []
+    held: list[PackedBatch] = []  # until the source has closed its spool, which nobody can read before
+    for listed in list_part(source, part, found):
+        if isinstance(listed, DeadLetter):
+            yield listed
+            continue
+        batch.append(listed)
+        if len(batch) == BATCH_IMAGES:
+            packed = PackedBatch(pack_images(batch), len(batch))
+            if any(image.spool for image in batch):
+                held.append(packed)
+            else:
+                yield packed
+            batch = []
+    yield from held
+    if batch:
+        yield PackedBatch(pack_images(batch), len(batch))
+    yield found
+
+
+def list_whole_part(shared_config: bytes, part: str) -> tuple[list[PackedBatch], list[DeadLetter], ListedPart]:
+    """The same at once."""
+    listed = list(list_in_batches(shared(shared_config), part))
+    batches = [one for one in listed if isinstance(one, PackedBatch)]
+    return batches, [one for one in listed if isinstance(one, DeadLetter)], listed[-1]
