@@ -10,6 +10,7 @@ from beam_pipelines.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
+from tf_input.dataset_format import OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
@@ -87,7 +88,8 @@ class SourceConfig:
         _require(self.image_column != "", "--image_column", "''", "the name of a column")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
             _require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
-        names = [column.name for column in (*(self.labels or ()), *self.features)]
+        columns = [*(self.labels or ()), *self.features]
+        names = [column.name for column in columns if column.names != (OBJECTS,)]
         for name in names:
             _require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
             _require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")

@@ -1,11 +1,13 @@
 """Data sets that were written long ago open today, and today's writer writes the same bytes: format version 1, golden.
 
-`testdata/format_v1/output` was made from `input` by the command below. If a change of the format is meant, it gets a new version
-and a new folder beside this one; these files never change.
+`testdata/format_v1/output` was made from `input` by the command below, `format_v1_labels` likewise, with a feature of nearly every
+kind. If a change of the format is meant, it gets a new version and new folders beside these; these files never change.
 """
 
 import json
 import pathlib
+
+import pytest
 
 from beam_pipelines.__main__ import main
 from tf_input import dataset_format
@@ -14,14 +16,25 @@ GOLDEN = pathlib.Path(__file__).parent / "testdata" / "format_v1"
 OPTIONS = "--name insects --seed 7 --splits train=0.75,test=0.25 --num_shards train=3,test=1".split()
 
 
-def test_todays_writer_writes_the_same_bytes(tmp_path):
-    assert main(["prepare", "--input", str(GOLDEN / "input"), "--output", str(tmp_path / "out"), *OPTIONS]) == 0
+LABELS = GOLDEN.parent / "format_v1_labels"
+LABEL_OPTIONS = [
+    *"--name streets --seed 7 --num_shards train=2,test=1".split(),
+    *"--label objects --label weather --label tags:multi_label --label pose:float[3]".split(),
+    *"--feature age:float --feature count:integer --feature city".split(),
+]
+
+
+@pytest.mark.parametrize(
+    "golden, source, options", [(GOLDEN, "input", OPTIONS), (LABELS, "input/rows.jsonl", LABEL_OPTIONS)], ids=["classes", "labels"]
+)
+def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
+    assert main(["prepare", "--input", str(golden / source), "--output", str(tmp_path / "out"), *options]) == 0
     written = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    golden = {path.relative_to(GOLDEN / "output") for path in (GOLDEN / "output").rglob("*") if path.is_file()}
-    assert written == golden | {pathlib.Path(dataset_format.RUN)}
-    for name in golden - {pathlib.Path(dataset_format.STATISTICS)}:
-        assert (tmp_path / "out" / name).read_bytes() == (GOLDEN / "output" / name).read_bytes(), name
-    assert statistics(tmp_path / "out") == statistics(GOLDEN / "output")
+    files = {path.relative_to(golden / "output") for path in (golden / "output").rglob("*") if path.is_file()}
+    assert written == files | {pathlib.Path(dataset_format.RUN)}
+    for name in files - {pathlib.Path(dataset_format.STATISTICS)}:
+        assert (tmp_path / "out" / name).read_bytes() == (golden / "output" / name).read_bytes(), name
+    assert statistics(tmp_path / "out") == statistics(golden / "output")
 
 
 def statistics(directory: pathlib.Path) -> dict:
@@ -42,6 +55,28 @@ def test_todays_reader_opens_it():
         for split in insects.splits
     }
     assert sum(map(len, labels.values())) == 13 and sorted(sum(labels.values(), [])) == [0] * 7 + [1] * 6
+
+
+def test_todays_reader_opens_labels_of_every_kind():
+    import tf_input
+
+    streets = tf_input.open(LABELS / "output")
+    assert streets.manifest.targets == ("weather", "tags", "pose", "objects")
+    rows = {row["file_name"]: row for row in map(json.loads, (LABELS / "input/rows.jsonl").read_text().splitlines())}
+    seen = 0
+    for split in streets.splits:
+        options = {"batch_size": 3, "image_size": 8, "inputs": ("image", "key", "age", "count", "city"), "shuffle": False}
+        for x, y, weights in streets.batches(split, **options):
+            for index, key in enumerate(x["key"].numpy()):
+                row, seen = rows[key.decode()], seen + 1
+                names = streets.features["weather"].label_names
+                assert names[int(y["weather"][index])] == row["weather"]
+                assert [name for name, is_set in zip(("ant", "bee", "cow"), y["tags"][index]) if is_set] == row["tags"]
+                assert y["pose"][index].numpy().tolist() == row["pose"]
+                assert int(y["objects"]["valid"][index].numpy().sum()) <= len(row["objects"]["bbox"])
+                assert (float(x["age"][index]), int(x["count"][index])) == (row["age"], row["count"])
+                assert x["city"][index].numpy().decode() == row["city"] and float(weights[index]) == row["weight"]
+    assert seen == len(rows)
 
 
 def test_its_index_points_at_the_images():

@@ -38,15 +38,15 @@ def shuffle(num_references: int) -> None:
             yield pack_images(batch)
 
     def refer(packed: bytes) -> bytes:
-        keys, _, labels, _ = unpack_images(packed)
-        encoded = [key.encode() for key in keys]
-        rows = np.zeros(len(keys), ROW)
+        images = unpack_images(packed)
+        encoded = [key.encode() for key in images.keys]
+        rows = np.zeros(len(encoded), ROW)
         rows["order"] = orders = shuffle_orders(0, encoded)
-        rows["label"] = [int(label[5:]) for label in labels]
+        rows["label"] = [int(label[5:]) for label in images.labels]
         rows["num_bytes"] = IMAGE_BYTES + (orders & np.uint64(0x3FFF)).astype(np.uint32)
         rows["crc32c"] = (orders >> np.uint64(8)).astype(np.uint32)  # as incompressible as a real one
         rows["height"], rows["width"] = 375 + rows["num_bytes"] % 125, 500
-        return References(rows, encoded, [b""] * len(keys)).pack()
+        return References(rows, encoded, [b""] * len(encoded)).pack()
 
     def count(element: tuple[tuple[str, int, int], bytes]) -> int:
         return len(References.unpack_rows(element[1]))
