@@ -3,7 +3,6 @@
 import argparse
 import importlib.metadata
 import os
-import pathlib
 import re
 from typing import NoReturn
 
@@ -25,6 +24,7 @@ from beam_pipelines.config import (
     parse_splits,
 )
 from beam_pipelines.errors import UserError
+from beam_pipelines.files import files_at
 
 _EXAMPLE = """\
 example:
@@ -223,11 +223,11 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Class names from a file, one a line."""
+    """Class names from a file, or an object, one a line."""
     try:
-        text = pathlib.Path(path).read_text("utf-8")
+        text = files_at(path).read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
         raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:

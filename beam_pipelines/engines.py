@@ -103,7 +103,8 @@ def _check_paths(config: PrepareConfig, options: PipelineOptions, shared_filesys
     if runs_here(options):
         return
     runner = runner_name(options)
-    for option, path in (("--input", config.input), ("--output", config.output)):
+    roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
+    for option, path in (("--input", config.input), ("--output", config.output), *roots):
         if runner == "DataflowRunner" and not path.startswith("gs://"):
             raise UserError(f"{option}={path}: workers of Dataflow do not see it; expected a gs:// path")
         if not is_remote(path) and not shared_filesystem:

@@ -524,6 +524,8 @@ def test_every_pattern_is_tested():
         (["--overwrite=false"], "", []),
         (["--ignore=*.txt, *.json"], "", ["--ignore=*.txt", "--ignore=*.json"]),
         (["--ignore="], "", []),
+        (["--label=cat,dog:multi_label; weather"], "", ["--label=cat,dog:multi_label", "--label=weather"]),
+        (["--masks=true", "--comment=#"], "", ["--masks", "--comment=#"]),
         (["--splits=train=0.9,validation=0.1"], "", ["--splits=train=0.9,validation=0.1"]),
         (["--runner=DataflowRunner"], "made", ["--runner=DataflowRunner", "--sdk_container_image=made"]),
         (["--sdk_container_image=other"], "made", ["--sdk_container_image=other"]),

@@ -11,8 +11,8 @@ from beam_pipelines.errors import UserError
 
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths.
 NO_PARAMETERS = ("estimate", "shared_filesystem", "wait")
-SWITCHES = ("overwrite",)
-LISTS = ("ignore",)
+SWITCHES = ("masks", "overwrite")
+LISTS = {"feature": ";", "ignore": ",", "label": ";"}  # and what stands between their values
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:
@@ -35,7 +35,7 @@ def to_options(parameters: list[str], image: str) -> list[str]:
                 raise UserError(f"{parameter}: expected true or false")
             options += [f"--{name}"] if value.lower() == "true" else []
         elif equals and name in LISTS:
-            options += [f"--{name}={item.strip()}" for item in value.split(",") if item.strip()]
+            options += [f"--{name}={item.strip()}" for item in value.split(LISTS[name]) if item.strip()]
         else:
             options.append(parameter)
     if image and not any(option.startswith("--sdk_container_image=") for option in options):
