@@ -106,15 +106,16 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
     found = ListedPart()
-    for part in open_source(config).parts():
+    source = open_source(config, with_sizes=True)
+    for part in source.parts():
         in_part = ListedPart()
-        for listed in list_part(open_source(config, with_sizes=True), part, in_part):
+        for listed in list_part(source, part, in_part):
             if not isinstance(listed, DeadLetter):
                 split = listed.split or names[by_group((listed.group or listed.key).encode())]
                 num_examples[split] += 1
                 num_bytes[split] += listed.num_bytes
         found.merge(in_part)
-    listing = make_listing(config, open_source(config), found)
+    listing = make_listing(config, source, found)
     for split in listing.splits:
         if split not in num_examples:
             raise empty_split(split, num_examples.total())

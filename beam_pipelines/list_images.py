@@ -1,5 +1,6 @@
 """ListImages: the source's inputs, a batch to an element, and what is known once all are listed."""
 
+import uuid
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
@@ -13,9 +14,9 @@ from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import make_folder
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.list_part import PackedBatch, list_in_batches, list_whole_part
+from beam_pipelines.list_part import PackedBatch, PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.listing import ListedPart, make_listing
-from beam_pipelines.sources import Listing
+from beam_pipelines.sources import Listing, Source
 from beam_pipelines.sources.open_source import open_source
 
 # Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
@@ -89,14 +90,16 @@ class _List(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._config.num_processes)
-        self._context = share(self._config)
+        self._context = share(PartContext(self._config, uuid.uuid4().hex))
+        self._source: Source | None = None
 
     def process(self, part: str) -> Iterator[Any]:
         if self._config.source.kind in SMALL_PARTS:
             for batches, dead_letters, found in self._tasks.run(list_whole_part, self._context, part):
                 yield from self._outputs([*batches, *dead_letters, found])
         else:
-            yield from self._outputs(list_in_batches(self._config, part))
+            self._source = self._source or open_to_list(self._config)
+            yield from self._outputs(list_in_batches(self._source, part))
 
     def finish_bundle(self) -> Iterator[Any]:
         for batches, dead_letters, found in self._tasks.drain():

@@ -1,5 +1,6 @@
 """Lists one part of a source, in batches. Plain, for light processes."""
 
+import functools
 from typing import Iterator, NamedTuple
 
 from beam_pipelines.config import PrepareConfig
@@ -7,6 +8,7 @@ from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.light_processes import shared
 from beam_pipelines.listing import ListedPart, list_part
 from beam_pipelines.references import LabeledImage, pack_images
+from beam_pipelines.sources import Source
 from beam_pipelines.sources.open_source import open_source
 
 # Enough images to make the cost of an element nothing, few enough that every worker gets some.
@@ -25,9 +27,12 @@ class PackedBatch(NamedTuple):
     num_images: int
 
 
-def list_in_batches(config: PrepareConfig, part: str) -> Iterator[PackedBatch | DeadLetter | ListedPart]:
+def open_to_list(config: PrepareConfig) -> Source:
+    return open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
+
+
+def list_in_batches(source: Source, part: str) -> Iterator[PackedBatch | DeadLetter | ListedPart]:
     """The inputs of a part while they are found, and at last what was found of it."""
-    source = open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
     found = ListedPart()
     batch: list[LabeledImage] = []
     held: list[PackedBatch] = []  # until the source has closed its spool, which nobody can read before
@@ -49,8 +54,26 @@ def list_in_batches(config: PrepareConfig, part: str) -> Iterator[PackedBatch | 
     yield found
 
 
-def list_whole_part(shared_config: bytes, part: str) -> tuple[list[PackedBatch], list[DeadLetter], ListedPart]:
-    """The same at once."""
-    listed = list(list_in_batches(shared(shared_config), part))
+class PartContext(NamedTuple):
+    """What the parts of one bundle share.
+
+    Attributes:
+        config: Which source they belong to.
+        bundle: Another one for each bundle: what was looked at for one need not hold for the next.
+    """
+
+    config: PrepareConfig
+    bundle: str
+
+
+@functools.lru_cache(maxsize=1)
+def _open_once(context: bytes) -> Source:
+    """Looking at the same files again for each part would take the square of their number."""
+    return open_to_list(shared(context).config)
+
+
+def list_whole_part(context: bytes, part: str) -> tuple[list[PackedBatch], list[DeadLetter], ListedPart]:
+    """The same at once, of a shared `PartContext`."""
+    listed = list(list_in_batches(_open_once(context), part))
     batches = [one for one in listed if isinstance(one, PackedBatch)]
     return batches, [one for one in listed if isinstance(one, DeadLetter)], listed[-1]

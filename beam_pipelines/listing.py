@@ -59,6 +59,7 @@ class ListedPart:
 
 def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledImage | DeadLetter]:
     """The inputs of one part, while `found` learns of them."""
+    source.num_ignored = 0
     collect = _label_collectors(source)
     for feature, _ in collect:
         found.labels.setdefault(feature, set())

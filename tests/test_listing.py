@@ -23,7 +23,7 @@ class MadeSource:
     """A source that lists what it is given, in as many parts."""
 
     root = "in"
-    num_ignored = 1
+    num_ignored = 0
 
     def __init__(self, *parts: list, features: tuple[Feature, ...] = (CLASS,), known: dict | None = None) -> None:
         self._parts = parts
@@ -35,6 +35,7 @@ class MadeSource:
         return [str(index) for index in range(len(self._parts))]
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        self.num_ignored += 1
         yield from self._parts[int(part)]
 
     def label_names(self) -> dict:

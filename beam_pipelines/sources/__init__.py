@@ -25,13 +25,13 @@ class Source(Protocol):
     """Lists the inputs of one kind of source.
 
     Making one is cheap: it looks at no more than it needs to know its features and parts. It raises UserError where the input can't be one
-    of its kind.
+    of its kind. It lists one part after the other.
 
     Attributes:
         root: What paths are relative to: a folder, links resolved, or a URL without a "/" at its end.
         features: What an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
         targets: See `Manifest.targets`.
-        num_ignored: Files that are no inputs, counted while listing.
+        num_ignored: Files that are no inputs, counted while a part is listed.
     """
 
     root: str
