@@ -67,8 +67,8 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     prepare = commands.add_parser(
         "prepare",
-        help="a folder of images -> a globally shuffled data set",
-        description="Reads a folder of images, checks them, shuffles them globally and writes sharded TFRecords.\n"
+        help="images and labels -> a globally shuffled data set",
+        description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
         "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -171,7 +171,13 @@ def _add_image_options(group: argparse._ArgumentGroup) -> None:
         help="short=256 or long=1024: larger images are made smaller until that side has so many pixels; exact=HEIGHTxWIDTH: all "
         "images have that size (default: as they are)",
     )
-    add("--image_format", default="keep", metavar="FORMAT", help="keep, png, jpeg or webp, with a quality: jpeg:90 (default: keep)")
+    add(
+        "--image_format",
+        default="keep",
+        metavar="FORMAT",
+        help="keep, png, jpeg or webp, with a quality: jpeg:90. WebP is read by tf_input with TensorFlow 2.21, not by TensorFlow Datasets "
+        "(default: keep)",
+    )
     add("--image_encoding", choices=IMAGE_ENCODINGS, default="file", help="raw: as uint8 pixels, for small images of one size")
 
 

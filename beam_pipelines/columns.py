@@ -16,6 +16,7 @@ A column is named on the command line as `NAMES[:KIND]`, such as `weather`, `age
 """
 
 import dataclasses
+import math
 import re
 from typing import Any, Callable, Collection, Mapping, Sequence
 
@@ -186,7 +187,7 @@ def _converter(column: Column, root: Root, label_names: Collection[str]) -> Call
         case "multi_label":
             return lambda cell: read_classes(cell, label_names)
         case "float":
-            return (lambda cell: read_floats(cell, column.shape[0])) if column.shape else read_float
+            return (lambda cell: read_floats(cell, math.prod(column.shape))) if column.shape else read_float
         case "integer":
             return read_integer
         case "text":

@@ -10,7 +10,7 @@ from beam_pipelines.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
-from tf_input.dataset_format import OBJECTS
+from tf_input.dataset_format import LABEL, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
@@ -93,7 +93,7 @@ class SourceConfig:
         for name in names:
             _require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
             _require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")
-            _require(names.count(name) == 1, "--label or --feature", name, "each name once")
+            _require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
         if len(set(self.label_names)) < len(self.label_names):
             raise UserError("--label_names: expected each class name once")
 

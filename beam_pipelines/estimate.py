@@ -55,6 +55,7 @@ class Estimate:
         num_dead_letters: Inputs that the listing refuses already.
         core_seconds: Work, on however many cores.
         is_inline: Whether images would be read once, and all be spooled.
+        is_kept: Whether images are stored in their size and format.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
     """
 
@@ -66,6 +67,7 @@ class Estimate:
     core_seconds: float
     is_inline: bool
     has_sizes: bool = True
+    is_kept: bool = True
 
     @property
     def num_images(self) -> int:
@@ -132,6 +134,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
         is_inline=config.is_inline,
         has_sizes=bool(found.num_bytes),
+        is_kept=config.images.size is None and config.images.format == "keep",
     )
 
 
@@ -147,7 +150,8 @@ def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[s
     assumed = "" if estimate.has_sizes else f", {format_size(ASSUMED_BYTES)} an image assumed: the listing has no sizes"
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
-    yield "written", f"{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
+    at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
+    yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of references"
     if estimate.is_inline:
         yield "spooled", f"{format_size(sum(estimate.num_bytes.values()))} beside the output, until the end (inline)"

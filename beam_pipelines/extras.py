@@ -14,7 +14,7 @@ from beam_pipelines.files import Files
 from beam_pipelines.class_masks import draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.references import WHOLE_FILE, FilePart
 from beam_pipelines.resize import Geometry
-from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 
 # Only an array of one dimension then comes here, and follows nothing.
@@ -27,8 +27,8 @@ class Extras(NamedTuple):
     Attributes:
         entries: As `examples.encode_extras` gives them.
         labels: Feature with class names -> the example's labels.
-        mask_values: The smallest and the largest value of the mask, if there is one.
-        mask_bits: Of a pixel of the mask, 8 or 16; 0 where there is none.
+        mask_values: The smallest and the largest value of its masks, if there is one.
+        mask_bits: Of a pixel of its masks, 8 or 16 at most; 0 where there is none.
         num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: Boxes of which a part was outside.
     """
@@ -78,10 +78,12 @@ class ExtrasEncoder:
         for name, value in values.items():
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
-            elif name == MASK and self._by_name[name].kind == "mask":
+            elif self._by_name[name].kind == "mask":
                 mask = self._make_mask(value, geometry, files)
                 encoded[name] = encode_mask(mask)
-                facts |= {"mask_values": (int(mask.min()), int(mask.max())), "mask_bits": 8 * mask.itemsize}
+                smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
+                facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
+                facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
             else:
                 encoded[name] = self._convert(self._by_name[name], value, geometry, files)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}

@@ -8,7 +8,7 @@ from beam_pipelines.quality import shuffle_quality
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
-from tf_input.dataset_format import FEATURE_KINDS, MASK, OBJECTS, Feature, Manifest, label_file_name
+from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, Manifest, label_file_name
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
@@ -158,7 +158,7 @@ def statistics(
     """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
     facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
     names = {feature.name for feature in listing.schema}
-    if MASK in names:
+    if any(feature.kind == "mask" for feature in listing.schema):
         facts["mask"] = images.mask_values_to_json()
     if f"{OBJECTS}/bbox" in names:
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}

@@ -53,7 +53,6 @@ def sort_by_shuffle_key(references: References, seed: int) -> References:
 
     Raises:
         UserError: Two inputs have the same key.
-        RunError: One input came twice.
     """
     positions = np.argsort(references.rows["order"], kind="stable")
     orders = references.rows["order"][positions]
@@ -64,9 +63,13 @@ def sort_by_shuffle_key(references: References, seed: int) -> References:
     for index in np.flatnonzero(orders[1:] == orders[:-1]).tolist():
         if ordered.keys[index] == ordered.keys[index + 1]:
             first, second = sorted([ordered.path(index), ordered.path(index + 1)])
+            key = ordered.keys[index].decode()
             if first == second:
-                raise RunError(f"{first!r} arrived twice: the runner lost or repeated some references")
-            raise UserError(f"two inputs have the key {ordered.keys[index].decode()!r}: {first!r} and {second!r}")
+                raise UserError(
+                    f"{first!r} came twice with the key {key!r}: its source lists it twice (see --key_column), unless the runner "
+                    "lost or repeated some references"
+                )
+            raise UserError(f"two inputs have the key {key!r}: {first!r} and {second!r}")
     return ordered
 
 
@@ -116,16 +119,17 @@ class SplitPlan:
             UserError: Two inputs have the same key.
             RunError: References were lost or repeated on the way.
         """
-        ordered = sort_by_shuffle_key(references, seed)
-        first_bucket, last_bucket = buckets(ordered.rows["order"][[0, -1]]).tolist()
+        orders = references.rows["order"]
+        first_bucket, last_bucket = buckets(np.array([orders.min(), orders.max()])).tolist()
         base, limit = self.before[[first_bucket, last_bucket + 1]].tolist()
         shards = self.block_shards(block)
-        if len(ordered) != limit - base or base > self.first_rank(shards.start) or limit < self.first_rank(shards.stop):
+        if len(references) != limit - base or base > self.first_rank(shards.start) or limit < self.first_rank(shards.stop):
             raise RunError(
                 f"split {self.split}: shards {shards.start} to {shards.stop - 1} need the ranks "
-                f"{self.first_rank(shards.start)} to {self.first_rank(shards.stop)}; {len(ordered)} references of ranks "
+                f"{self.first_rank(shards.start)} to {self.first_rank(shards.stop)}; {len(references)} references of ranks "
                 f"{base} to {limit} arrived: the runner lost or repeated some"
             )
+        ordered = sort_by_shuffle_key(references, seed)
         for shard_index in shards:
             start, end = self.first_rank(shard_index) - base, self.first_rank(shard_index + 1) - base
             yield shard_index, ordered.take(np.arange(start, end))

@@ -123,8 +123,8 @@ def test_splits_are_the_sources_or_by_group():
         (MadeSource([image(0, "a", "test")]), {"splits": {"train": 1}}, r"name their splits \(test\) already; drop --splits"),
         (MadeSource(classes("a")), {"source": SourceConfig("table", label_names=("b",))}, "class 'a' is none of those"),
         (MadeSource(classes("a")), {"images": ImageConfig(encoding="raw")}, "expected images of one size"),
-        (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "have to be looked into"),
-        (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "have to be looked into"),
+        (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "are looked into"),
+        (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "are looked into"),
         (
             MadeSource([image(0, values={"objects": Objects((), ())})], features=OBJECTS),
             {"check": "none"},

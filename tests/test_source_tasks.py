@@ -3,15 +3,18 @@
 An example is known by its pixels, so each case says for each picture what has to stand beside it.
 """
 
+import csv
 import pathlib
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from made_sources import CASES, GREYS, NUM, PICTURES, ROWS, Case, write_csv
+from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, Case, plain, write_csv
 
+import tf_input
 from beam_pipelines.__main__ import main
 from tf_input.dataset_format import Manifest, read_manifest
 
@@ -130,3 +133,65 @@ def test_tensorflow_datasets_opens_every_task(tmp_path, name):
     assert seen == set(range(NUM))
     pair = builder.info.supervised_keys
     assert pair == (("image", case.targets[0]) if len(case.targets) == 1 else None)
+
+
+def test_masks_beside_a_class_and_beside_each_other(tmp_path):
+    write_csv(tmp_path / "in")
+    options = ["--label=class", "--label=mask_path:mask", "--feature=class:text"]
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 2
+    options = ["--label=class", "--label=mask_path:mask", "--feature=city", "--weight_column="]
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest.targets == ("class", "mask_path") and manifest.num_dead_letters == 0
+    found = read_back(tmp_path / "out", manifest)
+    for index, pixels in enumerate(PICTURES):
+        np.testing.assert_array_equal(found[pixels.tobytes()]["mask_path"], MASKS[index])
+    for x, y in tf_input.open(tmp_path / "out").batches("train", batch_size=4, image_size=8):
+        assert x.shape[1:] == (8, 8, 3) and set(y) == {"class", "mask_path"} and y["mask_path"].shape[1:] == (8, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["table csv, dense", "voc, detection", "table csv, two heads", "image_folder, raw"])
+def test_our_own_data_sets_are_a_source_too(tmp_path, name):
+    prepared = prepare(CASES[name], tmp_path)
+    assert main(["prepare", "--input", str(prepared), "--output", str(tmp_path / "again"), *CASES[name].options[:0]]) == 0
+    before, after = (read_back(path, read_manifest(path)) for path in (prepared, tmp_path / "again"))
+    assert before.keys() == after.keys()
+    for pixels, values in before.items():
+        for feature, value in values.items():
+            if feature != "image":
+                assert after[pixels][feature] == value, feature
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--label=weather", "--label=ground"], "--label_names: fixes the class names of one label or of objects; here"),
+        (["--label=age:float"], "here nothing has class names"),
+        (["--label=class", "--key_column=patient", "--splits=train=1"], "two inputs have the key 'p"),
+    ],
+)
+def test_what_does_not_go_with_a_table_is_one_line(tmp_path, capsys, options, message):
+    write_csv(tmp_path / "in")
+    names = tmp_path / "names.txt"
+    names.write_text("ant\nbee\ncow\n")
+    command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]
+    assert main([*command, f"--label_names={names}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_image_in_two_rows_is_refused_by_name(tmp_path, capsys):
+    write_csv(tmp_path / "in")
+    with open(tmp_path / "in/rows.csv", "a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, list(ROWS[0])).writerow(plain(ROWS[0]))
+    command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), "--label=class"]
+    assert main(command) == 2
+    assert "'pictures/00.png' came twice with the key 'pictures/00.png': its source lists it twice" in capsys.readouterr().err
+
+
+def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
+    CASES["table parquet, embedded images"].write(tmp_path / "in/data")
+    (tmp_path / "in/data/train.parquet").rename(tmp_path / "in/data/train-00000-of-00001.parquet")
+    shutil.copy(tmp_path / "in/data/train-00000-of-00001.parquet", tmp_path / "in/data/test-00000-of-00001.parquet")
+    assert main(["prepare", "--source=table", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert {split: manifest.num_examples(split) for split in manifest.splits} == {"train": NUM, "test": NUM}

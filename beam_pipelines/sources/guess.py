@@ -11,17 +11,20 @@ _FILES = {
     "table": ("*.csv", "*.tsv", "*.jsonl", "*.ndjson", "*.parquet", "*.csv.gz", "*.tsv.gz", "*.jsonl.gz", "*.ndjson.gz"),
     "coco": ("*.json",),
     "webdataset": ("*.tar", "*.tar.gz", "*.tgz"),
-    "tfrecord": ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrec", "*.record", "*.tfrecord-*-of-*", "*-of-[0-9]*"),
+    "tfrecord": (
+        *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
+        *("*.tfrecord-*-of-*", "*-of-[0-9][0-9][0-9][0-9][0-9]"),
+    ),
     "arrays": ("*.npz", "*.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin", "test_batch.bin"),
     "text": ("*.txt", "*.lst"),
 }
 # What the names in a folder tell, in this order: any of them, for a file or a folder.
 _FOLDERS = {
     "tfrecord": ("dataset_info.json", "manifest.json", *_FILES["tfrecord"]),
-    "table": ("metadata.csv", "metadata.jsonl", "metadata.parquet"),
+    "table": ("metadata.csv", "metadata.jsonl", "*.parquet"),
     "webdataset": _FILES["webdataset"],
     "coco": ("_annotations.coco.json",),
-    "arrays": ("*.npz", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
+    "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}

@@ -3,8 +3,10 @@
 import importlib
 
 from beam_pipelines.config import PrepareConfig
+from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.sources import Source
+from tf_input.dataset_format import LABEL, OBJECTS
 
 # Kind -> module and class; imported when it is needed, because each has a format's library behind it.
 _SOURCES = {
@@ -36,4 +38,9 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     if config.source.kind == "image_folder" and is_remote(config.input):
         module, name = "image_objects", "ImageObjects"
     source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)
-    return source(config, with_sizes=with_sizes, spool_directory=spool_directory)
+    opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
+    named = [feature.name for feature in opened.features if feature.kind == "class_label"]
+    if config.source.label_names and named not in ([LABEL], [f"{OBJECTS}/{LABEL}"]):
+        found = f"{', '.join(named)} have" if named else "nothing has"
+        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names")
+    return opened

@@ -111,7 +111,7 @@ def _column_of(feature: Feature, folder: str) -> Column:
     name, kind = feature.name, feature.kind
     if kind == "class_label":
         return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
-    if len(feature.shape) > 1 or kind not in ("float", "integer", "text", "mask"):
+    if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask"):
         raise UserError(
             f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again"
         )

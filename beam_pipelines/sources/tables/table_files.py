@@ -115,6 +115,8 @@ class _Finder:
         if not found:
             found = [path for folder in folders for path in self._tables_in(f"{folder}/", None)]
             stems = [path.split("/")[0] for path in found]
+            if not any(stem.lower() in SPLIT_FOLDERS for stem in stems):  # as in data/train-00000-of-00002.parquet
+                stems = [_SHARD.sub("", os.path.basename(path).split(".")[0]) for path in found]
         if not found:
             wanted = f"{', '.join(self._metadata)}, or files" if self._metadata else "files"
             raise UserError(f"--input={self._config.input}: no table in it; expected {wanted} named {self._extensions}")

@@ -160,7 +160,10 @@ class _Fields:
             raise BadCellError(
                 "bad_row", "a NUL byte, bytes that are not UTF-8 or a line without an end; expected text"
             )
-        fields = [field.strip() for field in line.split("\t")] if "\t" in line else line.split()
+        if "\t" in line:
+            fields = [field.strip() for field in line.split("\t")]
+        else:  # the path may have blanks in it, where the number of labels is known
+            fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
         if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
             names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
             raise BadCellError(
