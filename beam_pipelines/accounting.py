@@ -10,8 +10,10 @@ from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
 
 
-def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> dict[str, int]:
-    """Shards for each split, once every image is checked and before anything is written.
+def plan_num_shards(
+    images: ImageStatistics, listing: Listing, config: PrepareConfig, unused_checked: Sequence[int] = ()
+) -> dict[str, int]:
+    """Shards for each split, once every image is checked, and its split, and before anything is written.
 
     Raises:
         UserError: The images do not make the data set that was asked for.

@@ -116,7 +116,7 @@ OTHERS = (
     "sources.tables.__init__",
     "waiting",
 )
-PTRANSFORMS = ("list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
+PTRANSFORMS = ("check_splits", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
 
 
 def imported_by(statement: str) -> set[str]:

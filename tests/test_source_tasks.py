@@ -195,3 +195,17 @@ def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
     assert main(["prepare", "--source=table", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
     manifest = read_manifest(tmp_path / "out")
     assert {split: manifest.num_examples(split) for split in manifest.splits} == {"train": NUM, "test": NUM}
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_an_image_in_two_splits_is_refused(tmp_path, capsys, num_processes):
+    write_csv(tmp_path / "in")
+    for split, rows in (("train", ROWS), ("val", ROWS[7:8])):
+        lines = [f"{row['file_name']} {row['class']}\n" for row in rows]
+        (tmp_path / f"in/{split}.txt").write_text("".join(lines))
+    (tmp_path / "in/rows.csv").unlink()
+    flags = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"] if num_processes == 2 else []
+    command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--source=text", *flags]
+    assert main(command) == 2
+    assert "'pictures/07.png' is in split 'train' and in split 'validation'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
