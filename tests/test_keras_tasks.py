@@ -38,6 +38,13 @@ def write_row(root: pathlib.Path, index: int) -> dict:
     }
 
 
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
+    yield
+    tf.random.set_seed(None)
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory) -> pathlib.Path:
     root = tmp_path_factory.mktemp("rows")
@@ -114,9 +121,9 @@ def test_a_detector(table, tmp_path, options):
     assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
 
 
-@pytest.mark.parametrize("augment", [False, True])
-def test_a_u_net(table, tmp_path, augment):
-    dataset = prepare(table, tmp_path, "--label=mask:mask", "--weight_column=")
+@pytest.mark.parametrize("augment, weights", [(False, "--weight_column="), (True, "--weight_column=weight")])
+def test_a_u_net(table, tmp_path, augment, weights):
+    dataset = prepare(table, tmp_path, "--label=mask:mask", weights)
     image, pixels = image_input()
     wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
     deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
@@ -124,7 +131,7 @@ def test_a_u_net(table, tmp_path, augment):
     model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
     fit(model, dataset, "sparse_categorical_crossentropy", augment=augment)
     # The mask is where the colour is: a few steps are enough to find most of it.
-    x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
+    x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE, use_weights=False)))
     assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
 
 
@@ -162,3 +169,25 @@ def test_keras_takes_what_the_spec_of_examples_says(table, tmp_path):
     image = keras.Input(x.shape[1:], dtype=x.dtype.name)
     assert keras.Model(image, image).output_shape == (None, SIZE, SIZE, 3)
     assert y["bbox"] == tf.TensorSpec((None, MAX_OBJECTS, 4), tf.float32)
+
+
+@pytest.mark.parametrize("labels", [["--label=mask:mask"], ["--label=mask:mask", "--label=share:float"]])
+def test_a_weight_counts_for_the_whole_of_its_map(table, tmp_path, labels):
+    """The loss of a batch is that which the weights say, whatever the size of a map."""
+    dataset = prepare(table, tmp_path, *labels)
+    image, pixels = image_input()
+    zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(pixels)
+    outputs = {"mask": zeros, "share": keras.layers.Flatten()(keras.layers.GlobalAveragePooling2D()(zeros))}
+    batches = dataset.batches("train", batch_size=COUNT, image_size=SIZE)
+    _, y, weights = next(iter(batches))
+    if len(labels) == 1:
+        outputs, y, weights = outputs["mask"], {"mask": y}, {"mask": weights}
+    model = keras.Model(image, outputs)
+    model.compile(loss="mse" if len(labels) == 1 else {"mask": "mse", "share": "mse"})
+    expected = 0.0
+    for name, target in y.items():
+        squares = np.square(target.numpy().astype(np.float64)).reshape(COUNT, -1).mean(axis=1)
+        expected += float((squares * weights[name].numpy().ravel()).mean())
+    found = model.evaluate(batches, verbose=0, return_dict=True)["loss"]
+    assert abs(found - expected) < 1e-4 * expected, (found, expected)
+    assert weights["mask"].shape == (COUNT, 1, 1)

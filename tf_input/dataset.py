@@ -124,6 +124,8 @@ class PreparedDataset:
     def class_weight(self, split: str = "train") -> dict[int, float]:
         """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
 
+        Keras takes them or weights of examples, not both: read a set with a feature `weight` with `use_weights=False`.
+
         Returns:
             Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
             the others.
@@ -134,7 +136,10 @@ class PreparedDataset:
         self._check_split(split)
         label = self.features.get(LABEL)
         if self.targets != (LABEL,) or label is None or label.kind != "class_label" or label.shape:
-            raise ValueError(f"class weights are for one class label; the targets are {', '.join(self.targets) or 'none'}")
+            found = [f"{name} ({self.features[name].kind if name in self.features else name})" for name in self.targets]
+            if label is not None and label.is_ragged:
+                found = [f"{LABEL} (any number of classes)"]
+            raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
         counts = self.statistics["splits"][split]["label_counts"]
         share = sum(counts.values()) / sum(count > 0 for count in counts.values())
         return {label: share / counts[name] if counts[name] else 0.0 for label, name in enumerate(self.label_names)}
@@ -152,15 +157,16 @@ class PreparedDataset:
             **options: The attributes of `ReadConfig`; `batch_size` has no default.
 
         Returns:
-            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too (float32 [batch]). `x` is
-            the one of `inputs`, or all of them in a dictionary; `y` likewise of the targets. Each is, by kind:
+            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
+            all of them in a dictionary; `y` likewise of the targets. A weight is float32 [batch], or [batch, 1, 1] for a mask or a
+            map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by kind:
 
             image         uint8 [batch, height, width, 3], RGB
             pixels        uint8 [batch, height, width, channels], as stored
             class_label   int64 [batch], or, of any number of labels, float32 [batch, num_classes]: 1 for those that it has
             mask          uint8 [batch, height, width, 1], or int32 where a value is above 255; what its image shows
             float         float32 [batch, *shape]; of three dimensions it is a map that lies over its image, and shows what
-                          that does
+                          that does; of two, it goes with whole images alone (`fit="stretch"`, no augmentation)
             integer       int64 [batch, *shape]
             text          string [batch, *shape]
             objects       a dictionary: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;

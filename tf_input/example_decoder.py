@@ -51,6 +51,20 @@ class ExampleDecoder:
         for option, names in (("inputs", self.config.input_names), ("targets", self.targets)):
             for name in names:
                 _check(option, name, self.features)
+        if self.config.max_objects is not None and OBJECTS not in (*self.config.input_names, *self.targets):
+            raise ValueError(f"max_objects={self.config.max_objects}: no objects are asked for")
+        self._check_matrices()
+
+    def _check_matrices(self) -> None:
+        """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view."""
+        keeps_whole = self.config.fit == "stretch" and self.config.augmentation is None
+        for name in self._named if self._makes_views and not keeps_whole else ():
+            feature = self.features[name]
+            if feature.kind == "float" and not feature.is_ragged and len(feature.shape) == 2:
+                raise ValueError(
+                    f"{name!r} has shape {feature.shape}: whether it lies over its image, which is cropped or padded, is not known; "
+                    "expected (height, width, channels), or fit='stretch' without augmentation"
+                )
 
     def __call__(self, serialized: tf.Tensor, number: tf.Tensor | None = None) -> Any:
         """Args:
@@ -63,7 +77,20 @@ class ExampleDecoder:
         if not self.targets:
             return x
         y = _one_or_all({name: self._output(name, parsed, views) for name in self.targets})
-        return (x, y, parsed[WEIGHT]) if self._has_weights else (x, y)
+        return (x, y, self._weights(parsed[WEIGHT])) if self._has_weights else (x, y)
+
+    def _weights(self, weight: tf.Tensor) -> Any:
+        """In the shape in which Keras multiplies losses with them: that of a target without its last dimension."""
+        ranks = {name: self._rank(name) for name in self.targets}
+        shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
+        return shaped if max(ranks.values()) > 1 and len(shaped) > 1 else next(iter(shaped.values()))
+
+    def _rank(self, name: str) -> int:
+        """Dimensions of a target, without that of the batch, and 1 where Keras reduces none, or objects have a loss of their own."""
+        if name == OBJECTS:
+            return 1
+        feature = self.features[name]
+        return _NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
 
     @property
     def _has_weights(self) -> bool:
