@@ -288,7 +288,7 @@ def test_class_weights_are_for_one_class_label(rich, tmp_path):
     assert rich.class_weight() == {0: 7 / 8, 1: 7 / 6}
     for targets in (("tags",), ("label", "weather"), ("objects",), ()):
         dataset = write_data_set(tmp_path / "-".join(targets), SCHEMA, {"train": [values_of(1)]}, targets)
-        with pytest.raises(ValueError, match=f"for one class label; the targets are {', '.join(targets) or 'none'}"):
+        with pytest.raises(ValueError, match=f"for a target with one class; here is {targets[0] if targets else 'no target'}"):
             dataset.class_weight()
 
 
