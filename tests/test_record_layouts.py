@@ -1,5 +1,6 @@
 """TFRecords as others write them, read without preparing them first."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 from made_images import encode, noise, write_files
 from made_records import encode_mask, example, write_records
+from prepared import prepare_images
 
 import tf_input
 
@@ -126,7 +128,7 @@ def test_a_mapping_says_what_is_what(tmp_path):
     x, y, weight = read_all(files, inputs=("image", "years"), targets=("label", "mask", "objects"), batch_size=COUNT)[0]
     np.testing.assert_array_equal(x["image"], IMAGES)
     assert x["years"].tolist() == [[1, 2]] * COUNT
-    assert y["label"].tolist() == [1, 0, 1, 0, 1] and weight.tolist() == [0, 0.5, 1, 1.5, 2]
+    assert y["label"].tolist() == [1, 0, 1, 0, 1] and weight["label"].tolist() == [0, 0.5, 1, 1.5, 2]
     assert y["mask"].dtype == np.int32 and [set(mask.flat) for mask in y["mask"]] == [{index} for index in range(COUNT)]
     assert y["objects"]["valid"].sum(axis=1).tolist() == list(range(COUNT))
     assert y["objects"]["bbox"][4].tolist() == [[0, 0.5, 1, 1]] * 4
@@ -142,6 +144,91 @@ def test_any_number_of_labels_needs_names(tmp_path):
     assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
     with pytest.raises(ValueError, match="targets='label': its number of classes is unknown; label_names=... says it"):
         read_all(tf_input.open_tfrecords(path))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
+    values = [([1], [b"a"]), ([0, 2], [b"a", b"b"]), ([], [])]
+
+    def make(index: int) -> dict:
+        labels, tags = values[order[index]]
+        return {"image": encoded(index), "label": labels, "tags": tags, **({"ids": [7]} if index else {})}
+
+    path = write(tmp_path / "a.tfrecord", make, count=3)
+    mapping = {name: name for name in ("image", "label", "tags", "ids")}
+    files = tf_input.open_tfrecords(path, mapping, label_names="abc")
+    assert {files.features[name].shape for name in ("label", "tags", "ids")} == {(None,)}
+    ((x, y),) = read_all(files, inputs=("tags", "ids"), batch_size=3)
+    expected = [[float(label in values[index][0]) for label in range(3)] for index in order]
+    assert y.tolist() == expected and [row.tolist() for row in x["tags"]] == [values[index][1] for index in order]
+    assert [row.tolist() for row in x["ids"]] == [[], [7], [7]]
+
+
+def test_later_files_are_looked_at_where_the_first_has_few_records(tmp_path):
+    for index, labels in enumerate([[1], [0, 2], []]):
+        write(tmp_path / f"{index}.tfrecord", lambda _: {"image": encoded(0), "label": labels}, count=1)  # noqa: B023
+    ((_, y),) = read_all(tf_input.open_tfrecords(tmp_path / "*.tfrecord", label_names="abc"), batch_size=3)
+    assert y.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
+
+
+def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
+    late = 70  # further than anybody looks
+    path = write(
+        tmp_path / "a.tfrecord",
+        lambda index: {"image": encoded(0), "label": [0, 2] if index == late else [1], "age": [3] * (1 + index // late)},
+        count=late + 1,
+    )
+    mapping = {"image": "image", "label": "label", "age": "age"}
+    options = {"label_names": "abc"}
+    for name in ("age", "label"):
+        message = rf"{name}: expected 1 of it in each record, .* in which {name} is a list, \[{name}\], is for any number"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            read_all(tf_input.open_tfrecords(path, mapping, **options), inputs=name, targets=())
+    files = tf_input.open_tfrecords(path, {**mapping, "label": ["label"], "age": ["age"]}, **options)
+    assert files.features["label"].shape == files.features["age"].shape == (None,)
+    x, y = read_all(files, inputs="age", batch_size=late + 1)[0]
+    assert x[late - 1].tolist() == [3] and x[late].tolist() == [3, 3]
+    assert y[late - 1].tolist() == [0, 1, 0] and y[late].tolist() == [1, 0, 1]
+
+
+def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
+    bare = {name: value for name, value in detection(0).items() if not name.startswith(OBJECT)}
+    for count, layout in ((2, None), (71, "detection")):
+        path = write(tmp_path / f"{count}", lambda index: detection(2) if index == count - 1 else bare, count=count)  # noqa: B023
+        files = tf_input.open_tfrecords(path, layout)
+        assert files.targets == ("objects",), count
+        objects = read_all(files, batch_size=count)[0][1]
+        assert objects["valid"].sum(axis=1).tolist() == [0] * (count - 1) + [2], count
+        assert objects["label"][-1].tolist() == [3, 3], count
+    with pytest.raises(ValueError, match="its first 64 records have .*, which is no known layout"):
+        tf_input.open_tfrecords(path)
+
+
+def test_records_must_agree_in_types(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": index if index else b"ant"})
+    with pytest.raises(ValueError, match="label: expected values of one type; .* records have bytes and int64 × 1 in label"):
+        tf_input.open_tfrecords(path)
+    lacking = write(tmp_path / "b.tfrecord", lambda index: {"label": index, **({} if index else {"image": encoded(index)})})
+    with pytest.raises(ValueError, match="image: expected one string of bytes; its first 5 records have bytes × 0..1 in image"):
+        tf_input.open_tfrecords(lacking)
+
+
+@pytest.mark.parametrize("labels", [[0, 3, 1], [0, -1, 1], [[0, 1], [3], []]])
+def test_a_label_without_a_name_is_an_error(tmp_path, labels):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have, which names 0..2"):
+        read_all(tf_input.open_tfrecords(path, label_names="abc"))
+    assert len(read_all(tf_input.open_tfrecords(path, label_names="abc"), targets=(), batch_size=3)) == 1
+
+
+def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have"):
+        read_all(tf_input.open_tfrecords(path, label_names="abc"))
+    sides = tuple(f"{OBJECT}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
+    mapping = {"image": "image/encoded", "label": "label", "objects/bbox": sides, "objects/label": f"{OBJECT}/class/label"}
+    read = read_all(tf_input.open_tfrecords(path, mapping, label_names="abc"), targets=("label", "objects"))
+    assert max(y["objects"]["label"].max() for _, y in read) == COUNT
 
 
 def test_a_raw_image_may_be_an_encoded_one(tmp_path):
@@ -194,7 +281,9 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
         (slim(0) | {"image/class/label": b"dog"}, None, "label: expected integers, or label_names=... with texts"),
         (slim(0) | {"w": 2}, {**image, "weight": "w"}, "weight: expected one float; its first record has int64 × 1"),
         (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox: expected floats in 0..1"),
-        (slim(0), {"image": ("image/encoded", "image/format")}, "image: expected one feature; its first record has 2"),
+        (slim(0), {"image": ("image/encoded", "image/format")}, "image: expected a name; found ['image/encoded', 'image/"),
+        (slim(0), {"image": ["image/encoded"]}, "layout: image: expected a name; found ['image/encoded']"),
+        (slim(0), {**image, "label": ("a", "b")}, "layout mapping needs a, b; its first record has"),
     ]
     for index, (record, layout, message) in enumerate(cases):
         path = write_records(tmp_path / f"{index}.tfrecord", [example(record)])
@@ -205,13 +294,12 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
 
 
 def test_files_that_can_not_be_read_are_refused(tmp_path):
-    write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "made/manifest.json": b"{}", "folder/a": b""})
+    write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "folder/a": b"", "folder/manifest.json": b"{}"})
     write_records(tmp_path / "no_example", [b"no example"])
     cases = [
         ("none*", FileNotFoundError, "none*: no such file"),
         ("text", ValueError, "text is no TFRecord file"),
         ("empty", ValueError, "no records in"),
-        ("made", ValueError, "made was prepared: tf_input.open reads it"),
         ("folder", ValueError, "folder is a directory; expected files, such as"),
         ("no_example", ValueError, "no_example: its first record is no tf.train.Example"),
     ]
@@ -224,6 +312,57 @@ def test_files_that_can_not_be_read_are_refused(tmp_path):
         tf_input.open_tfrecords(plain, compression="GZIP")
     with pytest.raises(ValueError, match="compression='gzip': expected None, '', 'GZIP', 'ZLIB'"):
         tf_input.open_tfrecords(plain, compression="gzip")
+
+
+def test_what_was_prepared_is_refused(tmp_path):
+    made = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
+    shard = next(made.glob("*.tfrecord-*"))
+    for pattern in (made, f"{made}/", f"{made}/*.tfrecord-*", [shard]):
+        with pytest.raises(ValueError, match="made/? was prepared: tf_input.open reads it"):
+            tf_input.open_tfrecords(pattern)
+
+
+def test_the_manifest_of_somebody_else_is_no_hindrance(tmp_path, monkeypatch):
+    write(tmp_path / "a.tfrecord", slim)
+    (tmp_path / "manifest.json").write_text('{"name": "an app"}')
+    monkeypatch.chdir(tmp_path)
+    assert tf_input.open_tfrecords("*.tfrecord").layout.name == "slim"
+
+
+def test_files_must_be_compressed_alike(tmp_path):
+    for first, second in (("", "GZIP"), ("GZIP", ""), ("", "ZLIB"), ("ZLIB", "GZIP")):
+        folder = tmp_path / f"{first}-{second}"
+        write(folder / "a.tfrecord", slim, first, count=COUNT)
+        write(folder / "b.tfrecord", slim, second)
+        write(folder / "c.tfrecord", slim, first, count=0)
+        with pytest.raises(ValueError, match=f"b.tfrecord is no TFRecord file with compression '{first}'"):
+            tf_input.open_tfrecords(folder / "*")
+
+
+@pytest.mark.parametrize("length", [0x8B1F, 0x0178])
+def test_a_length_may_look_like_a_compression(tmp_path, length):
+    path = tmp_path / "b.tfrecord"
+    for padding in range(length):
+        record = example({**slim(0), "x": bytes(padding)}) if padding > length - 1200 else b""
+        if len(record) == length:
+            break
+    else:
+        pytest.fail("no record of that length")
+    write(tmp_path / "a.tfrecord", slim)
+    write_records(path, [record])
+    assert len(tf_input.open_tfrecords(tmp_path / "*.tfrecord").paths["train"]) == 2
+
+
+def test_no_files_are_refused():
+    with pytest.raises(ValueError, match=r"pattern=\[\]: expected files"):
+        tf_input.open_tfrecords([])
+
+
+def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
+    path = pathlib.Path(write(tmp_path / "a.tfrecord", slim))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="a.tfrecord: one of its first 64 records is damaged, or cut short"):
+        tf_input.open_tfrecords(path)
 
 
 def test_many_files_are_one_split(tmp_path):
@@ -268,6 +407,9 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
         "zipped": features.Tensor(shape=(2,), dtype=np.uint8, encoding="zlib"),
         "objects": features.Sequence({"bbox": features.BBoxFeature(), "label": features.ClassLabel(names=["x", "y"])}),
         "segmentation_mask": features.LabeledImage(labels=3, shape=(None, None, 1)),
+        "trimap": features.Image(shape=(None, None, 1), use_colormap=True),
+        "depth": features.Image(shape=(None, None, 1), dtype=np.uint16),
+        "flow": features.Image(shape=(None, None, 1), dtype=np.float32),
     }
 
     def make(index: int) -> dict:
@@ -277,6 +419,9 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
             **{"tags": [0, 2][: index % 3], "objects": [{"bbox": box, "label": 1}] * (index % 3)},
             "zipped": np.zeros(2, np.uint8),
             "segmentation_mask": np.full((*SIZE, 1), index % 3, np.uint8),
+            "trimap": np.full((*SIZE, 1), index % 3 + 1, np.uint8),
+            "depth": np.full((*SIZE, 1), 1000 * index, np.uint16),
+            "flow": np.full((*SIZE, 1), index, np.float32),
         }
 
     class Toy(tfds.core.GeneratorBasedBuilder):
@@ -299,8 +444,10 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
     assert (toy.layout.name, toy.splits, toy.targets) == ("tfds", ("train", "test"), ("label",))
     assert (toy.num_examples("train"), toy.num_examples("test")) == (COUNT, 2)
     assert toy.label_names == ("ant", "bee") and toy.features["objects/label"].label_names == ("x", "y")
-    assert set(toy.features) == {"image", "label", "key", "score", "tags", "objects/bbox", "objects/label", "segmentation_mask"}
-    targets = ("label", "tags", "objects", "segmentation_mask")
+    masks = ("segmentation_mask", "trimap", "depth")
+    assert set(toy.features) == {"image", "label", "key", "score", "tags", "objects/bbox", "objects/label", *masks}
+    assert {toy.features[name].kind for name in masks} == {"mask"}
+    targets = ("label", "tags", "objects", *masks)
     options = {"inputs": ("image", "key", "score"), "targets": targets}
     (batch,) = toy.batches("train", batch_size=COUNT, image_size=SIZE, **options)
     x, y = tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
@@ -312,9 +459,30 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
         assert (x["score"][row], y["label"][row]) == (one["score"], one["label"])
         assert np.flatnonzero(y["tags"][row]).tolist() == one["tags"]
         assert y["objects"]["valid"][row].sum() == len(one["objects"])
-        np.testing.assert_array_equal(y["segmentation_mask"][row], one["segmentation_mask"])
+        for name in masks:
+            np.testing.assert_array_equal(y[name][row], one[name], err_msg=name)
     with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
         tf_input.open_tfrecords(builder.data_path, "slim")
+
+
+def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):
+    info = b'{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "a"}]}'
+    grey, mapped = ({"shape": {"dimensions": ["-1", "-1", "1"]}, **more} for more in ({}, {"useColormap": True}))
+    cases = [
+        ({"image": grey}, {"image": "image"}),
+        ({"left": grey, "right": grey}, {"image": "image", "right": "image"}),
+        ({"image": mapped}, {"image": "image"}),
+        ({"image": grey, "seg": mapped}, {"image": "image", "seg": "mask"}),
+        ({"image": grey, "colour": {"shape": {"dimensions": ["8", "8", "3"]}}}, {"image": "image", "colour": "image"}),
+        ({"image": {}, "scan": {**grey, "encodingFormat": "jpeg"}}, {"image": "image", "scan": "image"}),
+    ]
+    for index, (images, kinds) in enumerate(cases):
+        fields = {"featuresDict": {"features": {name: {"image": image} for name, image in images.items()}}}
+        files = {"dataset_info.json": info, "features.json": json.dumps(fields).encode()}
+        folder = write_files(tmp_path / str(index), files)
+        write(folder / "a", lambda _, names=tuple(images): dict.fromkeys(names, encoded(0)), count=1)
+        found = tf_input.open_tfrecords(folder).features
+        assert {name: feature.kind for name, feature in found.items()} == kinds, images
 
 
 def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):

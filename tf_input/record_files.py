@@ -1,5 +1,6 @@
 """TFRecords that others wrote, fed to Keras without preparing them first: open_tfrecords."""
 
+import concurrent.futures
 import os
 from typing import Any, Mapping, Sequence
 
@@ -14,6 +15,8 @@ from tf_input.record_layouts import RecordLayout, find_layout
 
 SPLIT = "train"  # what files are called that do not say of which split they are
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
+_FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
+_NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
 
 
 def open_tfrecords(
@@ -39,30 +42,34 @@ def open_tfrecords(
         layout: What stored features mean: the name of a layout (see `record_layouts`), or a mapping of our names to those in the
             records: `image`, `label`, `weight`, `mask`, `objects/bbox` (one name, or the four of ymin, xmin, ymax, xmax),
             `objects/label`, or any other. Of pixels without a format, `shape` or `height`, `width` and `depth` name what says
-            their shape, which must be the same for all. None: found by looking at the first record.
-        label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts.
-        compression: "", "GZIP" or "ZLIB"; None: found by reading the first record.
+            their shape, which must be the same for all. None: found by looking at the first 64 records. Those also tell how many
+            values a feature has, any number if they differ; a list of one name, {"label": ["tags"]}, says any number itself.
+        label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts. To
+            read a label that has none is an error.
+        compression: "", "GZIP" or "ZLIB", the same of all files; None: found by reading the first record.
         count: Whether to read all files once, so that the number of examples is known. That of TensorFlow Datasets is.
 
     Raises:
         FileNotFoundError: There are no such files.
-        ValueError: They hold no records, or not what the layout says.
+        ValueError: They hold no records, or not what the layout says, or were prepared.
     """
     if compression not in (None, *_COMPRESSIONS):
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
     if not isinstance(pattern, (list, tuple)) and tfds_directory.is_tfds_directory(os.fspath(pattern)):
+        _refuse_prepared([os.fspath(pattern)])  # which TensorFlow Datasets reads too
         if layout not in (None, "tfds"):
             raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
         splits = tfds_directory.read_splits(os.fspath(pattern))
         counts = {split: num_examples for split, (_, num_examples) in splits.items()}
         paths = {split: files for split, (files, _) in splits.items() if files}
-        _, record, _ = _first_record([path for files in paths.values() for path in files], "")
-        return RecordFiles(paths, tfds_directory.read_layout(os.fspath(pattern)), "", counts, len(record))
+        _, records, _ = _first_records([path for files in paths.values() for path in files], "")
+        return RecordFiles(paths, tfds_directory.read_layout(os.fspath(pattern)), "", counts, _mean_bytes(records))
     paths = _find_files(pattern)
-    path, record, compression = _first_record(paths, compression)
-    found = find_layout(record, path, layout, label_names)
+    path, records, compression = _first_records(paths, compression)
+    _check_compression(paths, compression)
+    found = find_layout(records, path, layout, label_names)
     counts = {SPLIT: _count(paths, compression)} if count else {}
-    return RecordFiles({SPLIT: paths}, found, compression, counts, len(record))
+    return RecordFiles({SPLIT: paths}, found, compression, counts, _mean_bytes(records))
 
 
 class RecordFiles:
@@ -172,29 +179,76 @@ def _find_files(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str
         found = tf.io.gfile.glob(one)
         if not found:
             raise FileNotFoundError(f"{one}: no such file")
-        for path in found:
-            if tf.io.gfile.isdir(path):
-                if tf.io.gfile.exists(locations.join(path, MANIFEST)):
-                    raise ValueError(f"{path} was prepared: tf_input.open reads it")
-                raise ValueError(f"{path} is a directory; expected files, such as {locations.join(path, '*.tfrecord')}")
+        folders = [path for path in found if tf.io.gfile.isdir(path)]
+        _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
+        for path in folders:
+            raise ValueError(f"{path} is a directory; expected files, such as {locations.join(path, '*.tfrecord')}")
         paths += found
+    if not paths:
+        raise ValueError("pattern=[]: expected files")
     return sorted(set(paths))
 
 
-def _first_record(paths: Sequence[str], compression: str | None) -> tuple[str, bytes, str]:
-    """The first record there is, with its file's path and compression."""
+def _refuse_prepared(directories: Sequence[str]) -> None:
+    """Of data sets with a manifest more is known than can be found out here."""
+    for directory in directories:
+        path = locations.join(directory, MANIFEST)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                if b'"recordmill"' in file.read(100):  # others may have files of that name
+                    raise ValueError(f"{directory} was prepared: tf_input.open reads it")
+
+
+def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, list[bytes], str]:
+    """The first records there are, with the path of the first one's file and their compression."""
+    first_path, records = "", []
     for path in paths:
-        # Tried one after the other: two bytes of a plain file, a record's length, may look like those of a compressed one.
-        for guess in _COMPRESSIONS if compression is None else (compression,):
-            try:
-                for record in tf.data.TFRecordDataset(path, guess).take(1).as_numpy_iterator():
-                    return path, record, guess
-                break  # it is empty
-            except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-                continue
-        else:
-            raise ValueError(f"{path} is no TFRecord file{'' if compression is None else f' with compression {compression!r}'}")
-    raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+        if (found := _find_compression(path, compression)) is None:
+            continue
+        first_path, compression = first_path or path, found
+        try:
+            for record in tf.data.TFRecordDataset(path, compression).as_numpy_iterator():
+                records.append(record)
+                if len(records) == _FIRST_RECORDS or sum(map(len, records)) >= _FIRST_BYTES:
+                    return first_path, records, compression
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+            raise ValueError(f"{path}: one of its first {_FIRST_RECORDS} records is damaged, or cut short") from None
+    if not records:
+        raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+    return first_path, records, compression
+
+
+def _find_compression(path: str, compression: str | None) -> str | None:
+    """Of a file, which must be the given one if any is given; None: it has no records.
+
+    Each is tried: the first bytes of a plain file, a record's length, may look like those of a compressed one.
+    """
+    for guess in _COMPRESSIONS if compression is None else (compression,):
+        try:
+            has_records = any(True for _ in tf.data.TFRecordDataset(path, guess).take(1))
+            return guess if has_records else None
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+            continue
+    raise ValueError(f"{path} is no TFRecord file{'' if compression is None else f' with compression {compression!r}'}")
+
+
+def _check_compression(paths: Sequence[str], compression: str) -> None:
+    """Files are read if their first bytes do not look like those of the others."""
+
+    def check(path: str) -> None:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            start = file.read(2)
+        looks = "GZIP" if start == b"\x1f\x8b" else "ZLIB" if start[:1] == b"\x78" else ""
+        if start and looks != compression:
+            _find_compression(path, compression)
+
+    with concurrent.futures.ThreadPoolExecutor(_NUM_OPEN_FILES) as threads:
+        for _ in threads.map(check, paths):
+            pass
+
+
+def _mean_bytes(records: Sequence[bytes]) -> int:
+    return max(1, sum(map(len, records)) // len(records))
 
 
 def _count(paths: Sequence[str], compression: str) -> int:

@@ -1,4 +1,4 @@
-"""TFRecords that others wrote: which stored feature means what, found by looking at a first record.
+"""TFRecords that others wrote: which stored feature means what, found by looking at the first ones.
 
     layout               stored features
     detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/label (TF Object Detection)
@@ -16,7 +16,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError  # which TensorFlow brings
 
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, Feature
-from tf_input.record_columns import BBOX, SHAPES, Column, FirstRecord, Stored, flat, storage, values_of
+from tf_input.record_columns import BBOX, SHAPES, Column, FirstRecords, Seen, Stored, flat, look_at
 from tf_input.schema import parse_examples
 
 # Ours -> theirs; `?` where records may lack it. In the order in which they are tried: what asks for more comes first.
@@ -72,38 +72,40 @@ def default_targets(names: Collection[str]) -> tuple[str, ...]:
 
 
 def find_layout(
-    record: bytes, path: str, layout: str | Mapping[str, Stored] | None, label_names: Sequence[str]
+    records: Sequence[bytes], path: str, layout: str | Mapping[str, Stored] | None, label_names: Sequence[str]
 ) -> RecordLayout:
-    """How to read records that are like this one.
+    """How to read records that are like these.
 
     Args:
-        record: The first.
-        path: Where it lies, for messages.
+        records: The first ones.
+        path: Where the first lies, for messages.
         layout: One of `LAYOUTS`; or our names -> theirs; None: the first of `LAYOUTS` that fits.
         label_names: Class names, if they are known.
 
     Raises:
-        ValueError: It is no `tf.train.Example`, or lacks something.
+        ValueError: One is no `tf.train.Example`, or they lack something.
     """
     try:
-        values = dict(tf.train.Example.FromString(record).features.feature)
+        seen = look_at(records)
     except DecodeError as error:
-        raise ValueError(f"{path}: its first record is no tf.train.Example: {error}") from None
-    if isinstance(layout, str):
-        name, mapping = layout, LAYOUTS.get(layout)
-        if mapping is None:
-            raise ValueError(f"layout={layout!r}: expected one of {', '.join(LAYOUTS)}, or a mapping")
-    elif layout is not None:
-        name, mapping = "mapping", layout
-    else:
-        name, mapping = _guess(values, path)
-    mapping = {ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs) or theirs[:-1] in values}
+        they_are = "its first record is" if len(records) == 1 else f"one of its first {len(records)} records is"
+        raise ValueError(f"{path}: {they_are} no tf.train.Example: {error}") from None
+    they_have = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
+    found = f"{they_have} {_describe(seen)}"
+    if isinstance(layout, str) and layout not in LAYOUTS:
+        raise ValueError(f"layout={layout!r}: expected one of {', '.join(LAYOUTS)}, or a mapping")
+    name = "mapping" if isinstance(layout, Mapping) else layout or _guess(seen, path, found)
+    mapping = layout if isinstance(layout, Mapping) else LAYOUTS[name]
+    mapping = {ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs) or theirs[:-1] in seen}
     mapping = {ours: theirs[:-1] if _is_optional(theirs) else theirs for ours, theirs in mapping.items()}
-    if IMAGE not in mapping or (missing := _missing(mapping, values)):
+    objects = flat(theirs for ours, theirs in mapping.items() if ours.startswith(f"{OBJECTS}/"))
+    if isinstance(layout, str) and not seen.keys() & objects:
+        seen |= dict.fromkeys(objects, Seen())  # it says that they are there, though the first images show none
+    if IMAGE not in mapping or (missing := _missing(mapping, seen)):
         wanted = f"layout {name} needs {', '.join(missing)}" if IMAGE in mapping else "layout: expected an image in it"
-        raise ValueError(f"{path}: {wanted}; its first record has {_describe(values)}")
-    found = FirstRecord(path, mapping, values, tuple(label_names))
-    columns = {ours: found.column(ours) for ours in mapping if ours not in SHAPES}
+        raise ValueError(f"{path}: {wanted}; {found}")
+    first = FirstRecords(path, they_have, mapping, seen, tuple(label_names))
+    columns = {ours: first.column(ours) for ours in mapping if ours not in SHAPES}
     return RecordLayout(name, columns, default_targets(columns))
 
 
@@ -111,22 +113,22 @@ def _is_optional(theirs: Stored) -> bool:
     return isinstance(theirs, str) and theirs.endswith("?")
 
 
-def _guess(values: Mapping[str, tf.train.Feature], path: str) -> tuple[str, Mapping[str, Stored]]:
+def _guess(seen: Mapping[str, Seen], path: str, found: str) -> str:
     for name, mapping in LAYOUTS.items():
-        if not _missing({ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs)}, values):
-            return name, mapping
+        if not _missing({ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs)}, seen):
+            return name
     needed = {name: flat(one for one in mapping.values() if not _is_optional(one)) for name, mapping in LAYOUTS.items()}
     known = "; ".join(f"{name}: {', '.join(names)}" for name, names in needed.items())
     raise ValueError(
-        f"{path}: its first record has {_describe(values)}, which is no known layout ({known}); "
+        f"{path}: {found}, which is no known layout ({known}); "
         'layout={"image": "theirs", "label": "theirs"} says what is what'
     )
 
 
-def _missing(mapping: Mapping[str, Stored], values: Mapping[str, tf.train.Feature]) -> list[str]:
-    return [name for name in flat(mapping.values()) if name not in values]
+def _missing(mapping: Mapping[str, Stored], seen: Mapping[str, Seen]) -> list[str]:
+    return [name for name in flat(mapping.values()) if name not in seen]
 
 
-def _describe(values: Mapping[str, tf.train.Feature]) -> str:
-    shown = [f"{name} ({storage(value)} × {len(values_of(value))})" for name, value in sorted(values.items())[:20]]
-    return ", ".join(shown) + (f" and {len(values) - 20} more" if len(values) > 20 else "") or "no features"
+def _describe(seen: Mapping[str, Seen]) -> str:
+    shown = [f"{name} ({one})" for name, one in sorted(seen.items())[:20]]
+    return ", ".join(shown) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "") or "no features"

@@ -1,7 +1,8 @@
 """Directories that TensorFlow Datasets wrote, read without it: `dataset_info.json` and `features.json`.
 
 Images, masks, class labels, texts, boxes and tensors are understood, and sequences of all but the first two; what else there is
-(videos, sequences in sequences, compressed tensors) is left out.
+(videos, images of floats, sequences in sequences, compressed tensors) is left out. An image is a mask if it is said to have
+labels or a colour map, or has one channel where another beside it has more; only labels make a mask of one called `image`.
 """
 
 import contextlib
@@ -71,18 +72,25 @@ def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -
     return name
 
 
-def _features(directory: str, name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:
+def _features(
+    directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
+) -> Iterator[Feature]:
     """What a feature of theirs is stored as; of a dictionary, each of its own under `name/`."""
     if "featuresDict" in fields:
-        for inner, value in fields["featuresDict"]["features"].items():
-            yield from _features(directory, f"{name}/{inner}" if name else inner, value)
+        inner_fields = fields["featuresDict"]["features"]
+        has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())
+        for inner, value in inner_fields.items():
+            yield from _features(directory, f"{name}/{inner}" if name else inner, value, has_colours and inner != IMAGE)
     elif "sequence" in fields:
         length = int(fields["sequence"].get("length", -1))
         for inner in _features(directory, name, fields["sequence"]["feature"]):
             if not inner.is_ragged and inner.kind not in ("image", "mask"):
                 yield Feature(inner.name, inner.kind, (None if length < 0 else length, *inner.shape), inner.label_names)
     elif "image" in fields:
-        yield Feature(name, "mask" if "label" in fields["image"] else "image")
+        is_grey = is_beside_colours and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"
+        is_mask = "label" in fields["image"] or (fields["image"].get("useColormap") and name != IMAGE) or is_grey
+        if not str(fields["image"].get("dtype", "")).startswith("float"):  # their bytes, dressed up as colours
+            yield Feature(name, "mask" if is_mask else "image")
     elif "classLabel" in fields:
         yield Feature(name, "class_label", (), _label_names(directory, name, int(fields["classLabel"].get("numClasses", 0))))
     elif "boundingBox" in fields:
@@ -91,6 +99,12 @@ def _features(directory: str, name: str, fields: Mapping[str, Any]) -> Iterator[
         yield Feature(name, "text")
     elif "tensor" in fields and fields["tensor"].get("encoding", "none") == "none":
         yield from _tensor(name, fields["tensor"])
+
+
+def _num_channels(fields: Mapping[str, Any]) -> int:
+    """Of an image; 0 of others, and of images of which nothing is said."""
+    dimensions = fields.get("image", {}).get("shape", {}).get("dimensions", [])
+    return int(dimensions[-1]) if dimensions else 0
 
 
 def _tensor(name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:

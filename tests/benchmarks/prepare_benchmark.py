@@ -38,6 +38,7 @@ class Case:
         few: Images of the short run, which is subtracted.
         many: Images of the long one.
         rival: The contestant that the steady state is compared with.
+        short: The short side to which both make images smaller, as JPEGs of quality 90; 0: they don't.
     """
 
     images: str
@@ -45,24 +46,29 @@ class Case:
     few: int
     many: int
     rival: str
+    short: int = 0
 
 
 CASES = {
     "photos-none": Case("photos", "none", 1_600, 8_000, LOOP),
     "photos-strict": Case("photos", "strict", 1_600, 8_000, LOOP_2),
     "tiny-strict": Case("tiny", "strict", 10_000, 50_000, LOOP_2),
+    "photos-resized": Case("photos", "strict", 800, 4_000, LOOP_2, short=256),
 }
 
 
-def contestants(check: str) -> dict[str, Callable[[str, str], list[str]]]:
-    """Name -> (folder, output) -> command."""
+def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
+    """Name -> (folder, output) -> command. TensorFlow Datasets makes no image smaller."""
     rivals = [PYTHON, "-m", "tests.benchmarks.rivals"]
-    return {
-        LOOP: lambda folder, output: [*rivals, "loop", folder, output, "--check", check],
-        LOOP_2: lambda folder, output: [*rivals, "loop", folder, output, "--check", check, "--processes", str(cores())],
+    loop = ["--check", case.check, "--short", str(case.short)]
+    smaller = [f"--image_size=short={case.short}", "--image_format=jpeg:90"] if case.short else []
+    all_of_them = {
+        LOOP: lambda folder, output: [*rivals, "loop", folder, output, *loop],
+        LOOP_2: lambda folder, output: [*rivals, "loop", folder, output, *loop, "--processes", str(cores())],
         TFDS: lambda folder, output: [*rivals, "tfds", folder, output],
-        OURS: lambda folder, output: prepare_command(folder, output, check),
+        OURS: lambda folder, output: [*prepare_command(folder, output, case.check), *smaller],
     }
+    return {name: command for name, command in all_of_them.items() if not (case.short and name == TFDS)}
 
 
 def prepare_command(folder: str, output: str, check: str) -> list[str]:
@@ -96,7 +102,7 @@ def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> Non
     folders = {num: repeat_images(source, scratch / f"{case.images}-{num}", num) for num in (case.few, case.many)}
     runs: dict[tuple[str, int], list[Measured]] = {}
     for _ in range(rounds + 1):  # the first fills the page cache
-        for name, command in contestants(case.check).items():
+        for name, command in contestants(case).items():
             for num, folder in folders.items():
                 output = scratch / "output"
                 runs.setdefault((name, num), []).append(measure(command(folder, str(output))))
@@ -105,7 +111,7 @@ def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> Non
 
 
 def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
-    names = list(contestants(case.check))
+    names = list(contestants(case))
     whole = {name: statistics.median(run.seconds for run in runs[name, case.many]) for name in names}
     steady = {
         name: (case.many - case.few)
@@ -115,12 +121,14 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None
         for name in names
     }
     peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
-    print(f"\n{case.many:,} {case.images}, --check {case.check}, medians of {len(runs[OURS, case.many])} rounds")
+    smaller = f", short side {case.short}" if case.short else ""
+    print(f"\n{case.many:,} {case.images}, --check {case.check}{smaller}, medians of {len(runs[OURS, case.many])} rounds")
     print(f"{'':32}{'whole s':>9}{'steady images/s':>18}{'peak MB':>9}")
     for name in names:
         print(f"{name:32}{whole[name]:9.2f}{steady[name]:18,.0f}{peak[name]:9.0f}")
     print(f"steady state, recordmill / {case.rival}: {steady[OURS] / steady[case.rival]:.2f}")
-    print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
+    if TFDS in whole:
+        print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
 
 
 def run_memory(source: str, scratch: pathlib.Path) -> None:

@@ -5,6 +5,7 @@
 """
 
 import argparse
+import io
 import multiprocessing
 import os
 import random
@@ -24,12 +25,15 @@ def list_class_folders(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
     return files, names
 
 
-def loop(folder: str, output: str, check: str, num_processes: int) -> None:
-    """List, shuffle, and let each process read, check and write its own shards; no Beam, no TensorFlow."""
+def loop(folder: str, output: str, check: str, num_processes: int, short: int = 0) -> None:
+    """List, shuffle, and let each process read, check and write its own shards; no Beam, no TensorFlow.
+
+    With a short side, Pillow makes images smaller as its documentation has it, and their decoding is the check.
+    """
     files, _ = list_class_folders(folder)
     random.Random(0).shuffle(files)
     os.makedirs(output)
-    shards = [(files[index::NUM_SHARDS], f"{output}/loop-{index:05d}", folder, check) for index in range(NUM_SHARDS)]
+    shards = [(files[index::NUM_SHARDS], f"{output}/loop-{index:05d}", folder, check, short) for index in range(NUM_SHARDS)]
     if num_processes == 1:
         for shard in shards:
             _write_shard(*shard)
@@ -38,7 +42,23 @@ def loop(folder: str, output: str, check: str, num_processes: int) -> None:
         pool.starmap(_write_shard, shards, chunksize=1)
 
 
-def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: str) -> None:
+def make_smaller(data: bytes, short: int) -> tuple[bytes, int, int]:
+    """The bytes, height and width of an image whose short side is no longer than that."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(data))
+    if min(image.size) <= short:
+        image.load()
+        return data, image.height, image.width
+    scale = short / min(image.size)
+    size = (round(image.width * scale), round(image.height * scale))
+    image.draft("RGB", size)
+    encoded = io.BytesIO()
+    image.convert("RGB").resize(size, Image.Resampling.LANCZOS).save(encoded, "JPEG", quality=90)
+    return encoded.getvalue(), size[1], size[0]
+
+
+def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: str, short: int) -> None:
     import google_crc32c
 
     from beam_pipelines.examples import ExampleEncoder
@@ -57,7 +77,10 @@ def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: st
             with open(file, "rb") as image_file:
                 image = image_file.read()
             values = {"key": os.path.relpath(file, folder).encode(), "label": label}
-            if check != "none":
+            if short:
+                image, height, width = make_smaller(image, short)
+                values |= {"height": height, "width": width}
+            elif check != "none":
                 checked = check_image(image, check)
                 values |= {"height": checked.height, "width": checked.width}
                 image = image if checked.encoded is None else checked.encoded
@@ -98,9 +121,10 @@ def main() -> None:
     parser.add_argument("output")
     parser.add_argument("--check", default="none")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--short", type=int, default=0)
     arguments = parser.parse_args()
     if arguments.rival == "loop":
-        loop(arguments.folder, arguments.output, arguments.check, arguments.processes)
+        loop(arguments.folder, arguments.output, arguments.check, arguments.processes, arguments.short)
     else:
         tfds(arguments.folder, arguments.output)
 
