@@ -463,6 +463,9 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
             np.testing.assert_array_equal(y[name][row], one[name], err_msg=name)
     with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
         tf_input.open_tfrecords(builder.data_path, "slim")
+    for option in ({"label_names": ("a", "b")}, {"compression": "GZIP"}):
+        with pytest.raises(ValueError, match="says its class names, and is not compressed"):
+            tf_input.open_tfrecords(builder.data_path, **option)
 
 
 def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):

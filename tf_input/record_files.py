@@ -59,6 +59,8 @@ def open_tfrecords(
         _refuse_prepared([os.fspath(pattern)])  # which TensorFlow Datasets reads too
         if layout not in (None, "tfds"):
             raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
+        if label_names or compression:
+            raise ValueError(f"{pattern}: a directory of TensorFlow Datasets says its class names, and is not compressed")
         splits = tfds_directory.read_splits(os.fspath(pattern))
         counts = {split: num_examples for split, (_, num_examples) in splits.items()}
         paths = {split: files for split, (files, _) in splits.items() if files}
