@@ -31,7 +31,14 @@ def varint(value: int) -> bytes:
 
 
 # What a reference has a column for.
-_CORE = (("height", "integer"), ("image", "image"), ("image", "pixels"), ("key", "text"), ("label", "class_label"), ("width", "integer"))
+_CORE = (
+    ("height", "integer"),
+    ("image", "image"),
+    ("image", "pixels"),
+    ("key", "text"),
+    ("label", "class_label"),
+    ("width", "integer"),
+)
 
 Value = int | float | bytes | Sequence[int] | Sequence[float]
 

@@ -3,7 +3,6 @@
 They wait in the spool: boxes, masks, arrays and texts of any size then cost the shuffle as little as an example without them.
 """
 
-import functools
 from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Reads the images that references point to, and what else belongs to them, in the order of the references. Plain, for light processes."""
+"""Reads the images that references point to, and their extras, in the order of the references. Plain, for light processes."""
 
 from typing import Iterator
 

@@ -21,7 +21,7 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from beam_pipelines import dataflow, engines, flink
 from beam_pipelines.config import SOURCES, ImageConfig, PrepareConfig, SourceConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError, find_user_facing, is_interrupt, printable
+from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt, printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory

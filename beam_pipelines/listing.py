@@ -116,7 +116,9 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         root=source.root,
         schema=_make_schema(config, source, found),
         targets=source.targets,
-        listed_labels=frozenset(found.labels.get(LABEL, ())).union(found.known_labels.get(LABEL, ()) if _is_folder(config) else ()),
+        listed_labels=frozenset(found.labels.get(LABEL, ())).union(
+            found.known_labels.get(LABEL, ()) if _is_folder(config) else ()
+        ),
         splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
         fractions=fractions,
         num_inputs=found.num_inputs,
@@ -146,7 +148,9 @@ def _check_follows(config: PrepareConfig, source: Source, found: ListedPart) -> 
     if following:
         raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
     if not config.images.is_kept or found.raws != {None}:
-        raise UserError("--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more")
+        raise UserError(
+            "--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more"
+        )
 
 
 def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
@@ -166,7 +170,7 @@ def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
 def _label_names(config: PrepareConfig, name: str, found: ListedPart) -> tuple[str, ...]:
     """A feature's class names, in order.
 
-    Names that are all integers mean themselves: label 7 stays 7, whether the classes between have an example or not. (A class folder's
+    Names that are all integers mean themselves: label 7 stays 7, whether those between have an example or not. (A class folder's
     name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
     """
     known, names = found.known_labels.get(name, ()), found.labels[name]

@@ -79,7 +79,10 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
     index = index_name(context.name, *address)
     path = f"{context.directory}/{shard}"
     try:
-        with ImageReader(context.root, context.spool_directory, context.has_checksums) as reader, files_at(path).create(path) as file:
+        with (
+            ImageReader(context.root, context.spool_directory, context.has_checksums) as reader,
+            files_at(path).create(path) as file,
+        ):
             writer = RecordWriter(file)
             index_rows = _write_examples(context, references, reader, writer)
     except OSError as error:
@@ -104,7 +107,9 @@ def _write_examples(
         values = {"height": height, "key": references.keys[position], "label": label, "width": width}
         before, after = encode_around(num_bytes, values, extras)
         record_offset = writer.write(before, image, after)
-        index_rows.append((record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label if has_labels else NO_LABEL))
+        index_rows.append(
+            (record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label if has_labels else NO_LABEL)
+        )
     writer.flush()
     return index_rows
 

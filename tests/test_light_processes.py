@@ -14,7 +14,6 @@ import pytest
 
 import beam_pipelines
 from beam_pipelines import light_processes
-from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.light_processes import LightProcesses, TaskWindow, share, shared
 from beam_pipelines.input_reader import ReadContext
@@ -247,12 +246,11 @@ def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
     root = write_files(tmp_path / "in", {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"})
     (tmp_path / "out").mkdir()
     pool = start(1)
-    config = PrepareConfig(input=str(root), output="out", name="cats")
     read_context = ReadContext(str(root), "strict", 0, ("train",), {"train": 1}, make_schema("cat"), 2, str(tmp_path / "spool"))
     images = [LabeledImage(key, key, "cat", None) for key in ("cat/1.jpg", "cat/bad.jpg")]
     batch = ask(pool, read_batch, share(read_context), pack_images(images))
     assert batch.statistics.num_examples == len(batch.dead_letters) == 1
-    write_context = WriteContext(str(root), str(tmp_path / "out"), str(tmp_path / "spool"), "cats", config.schema, True)
+    write_context = WriteContext(str(root), str(tmp_path / "out"), str(tmp_path / "spool"), "cats", make_schema("cat"), True)
     shard = ask(pool, write_shard, share(write_context), ShardAddress("train", 0, 1), batch.references)
     assert shard.info.num_examples == 1
     modules = ask(pool, eval, CHILD_MODULES)

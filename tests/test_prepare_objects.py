@@ -168,7 +168,7 @@ def test_a_bucket_that_is_not_there_and_an_empty_input_are_named(server, bucket,
         (line,) = capsys.readouterr().err.splitlines()
         assert f"{option}={nowhere}: bucket 'no-such-bucket-anywhere' does not exist" in line
     assert prepare(f"{bucket}/empty", f"{bucket}/out", *server.flags) == 2
-    assert f"--input={bucket}/empty: nothing lies below it" in capsys.readouterr().err
+    assert f"--input={bucket}/empty: nothing lies there" in capsys.readouterr().err
 
 
 def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepared, monkeypatch):

@@ -24,8 +24,8 @@ from tf_input.dataset_format import LABEL, Feature
 class Source(Protocol):
     """Lists the inputs of one kind of source.
 
-    Making one is cheap: it looks at no more than it needs to know its features and parts. It raises UserError where the input can't be one
-    of its kind. It lists one part after the other.
+    Making one is cheap: it looks at no more than it needs to know its features and parts. It raises UserError where the input
+    can't be one of its kind. It lists one part after the other.
 
     Attributes:
         root: What paths are relative to: a folder, links resolved, or a URL without a "/" at its end.

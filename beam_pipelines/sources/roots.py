@@ -46,7 +46,15 @@ class Root:
                 name = name[len(base) + 1 :]
         if name.startswith("./") or "//" in name or "/." in name:
             name = posixpath.normpath(name)
-        if not name or name == "." or name.startswith(("/", "../")) or name == ".." or is_remote(name) or "\0" in name or not _is_text(name):
+        if (
+            not name
+            or name == "."
+            or name.startswith(("/", "../"))
+            or name == ".."
+            or is_remote(name)
+            or "\0" in name
+            or not _is_text(name)
+        ):
             raise self._outside(path)
         if not self._is_remote and not self._stays_inside(name):
             raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path}")

@@ -32,7 +32,7 @@ from beam_pipelines.annotations import Objects, Regions
 from beam_pipelines.cells import BadCellError, known, read_path
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at, is_remote
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.annotated.coco_annotations import BadEntryError, ImageObjects

@@ -43,7 +43,10 @@ _SPOOL_IMAGES = 16_384
 
 Listed = LabeledImage | DeadLetter
 
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names image_root bad_boxes skip_lines comment".split()
+_OPTIONS = (
+    *("image_column", "key_column", "split_column", "group_column", "weight_column"),
+    *("labels", "features", "label_names", "image_root", "bad_boxes", "skip_lines", "comment"),
+)
 
 
 class _Embedded(NamedTuple):
@@ -230,9 +233,7 @@ def _split_name(name: str) -> str | None:
 def _read_split(cell: Any) -> str:
     split = _split_name(read_name("bad_split", cell).strip())
     if split is None:
-        raise BadCellError(
-            "bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first"
-        )
+        raise BadCellError("bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first")
     return split
 
 
