@@ -17,14 +17,10 @@ from beam_pipelines.config import (
     ImageConfig,
     PrepareConfig,
     SourceConfig,
-    parse_image_format,
-    parse_image_size,
-    parse_num_shards,
-    parse_size,
-    parse_splits,
 )
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at
+from beam_pipelines.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
 
 _EXAMPLE = """\
 example:

@@ -5,7 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from beam_pipelines.config import CHECKS, DEFAULT_SPLITS, PrepareConfig, parse_num_shards, parse_size, parse_splits
+from beam_pipelines.config import CHECKS, DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.option_values import parse_num_shards, parse_size, parse_splits
 from beam_pipelines.errors import UserError
 
 

@@ -22,7 +22,7 @@ from made_images import encode, noise, write_class_folders
 from packaging.requirements import Requirement
 
 from beam_pipelines.__main__ import main, make_parser
-from beam_pipelines.config import parse_num_shards, parse_size, parse_splits
+from beam_pipelines.option_values import parse_num_shards, parse_size, parse_splits
 from beam_pipelines.errors import RunError, UserError
 from tf_input.dataset_format import RUN
 

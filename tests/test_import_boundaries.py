@@ -37,6 +37,7 @@ PLAIN = (
     "metadata",
     "object_stores.retries",
     "object_stores.upload",
+    "option_values",
     "output_directory",
     "progress",
     "publish",

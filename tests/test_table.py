@@ -17,7 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.annotations import Objects
 from beam_pipelines.columns import parse_column, parse_labels
-from beam_pipelines.config import PrepareConfig, SourceConfig, parse_splits
+from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.option_values import parse_splits
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
 from beam_pipelines.launch import parse_pipeline_options

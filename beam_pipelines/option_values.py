@@ -1,0 +1,59 @@
+"""The values of options as they are typed, and what they mean: splits, numbers of shards, sizes, formats. Plain."""
+
+import re
+from fractions import Fraction
+
+from beam_pipelines.config import ImageConfig
+from beam_pipelines.errors import UserError
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_splits(text: str) -> dict[str, Fraction]:
+    """`train=0.9,validation=0.1` -> exact fractions, in the given order."""
+    expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
+    return _parse_pairs("--splits", text, Fraction, expected)
+
+
+def parse_num_shards(text: str) -> int | dict[str, int]:
+    """`16`, for the whole data set, or `train=14,validation=2`."""
+    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+        return int(text)
+    return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
+
+
+def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
+    pairs: dict = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            if not equals or name.strip() in pairs:
+                raise ValueError
+            pairs[name.strip()] = convert(value.strip())
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"{option}={text}: expected {expected}") from None
+    return pairs
+
+
+def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
+    """`short=256`, `long=1024` or `exact=HEIGHTxWIDTH`."""
+    match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
+    if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
+        raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
+    return (match[1], int(match[2])) if match[1] else ("exact", int(match[3]), int(match[4]))
+
+
+def parse_image_format(text: str) -> tuple[str, int]:
+    """`jpeg:90` -> (format, quality)."""
+    name, colon, quality = text.partition(":")
+    if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
+        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
+    return name, int(quality) if colon else ImageConfig.quality
+
+
+def parse_size(text: str) -> int:
+    """`128MiB` -> bytes. Units: B, KB, MB, GB and KiB, MiB, GiB."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _UNITS:
+        raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])
