@@ -23,8 +23,14 @@ def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        arguments, beam_flags = make_parser().parse_known_args(argv)
-        prepare(arguments, beam_flags)
+        parser = make_parser()
+        arguments, others = parser.parse_known_args(argv)
+        if arguments.command == "benchmark":
+            if others:
+                parser.error(f"unrecognized arguments: {' '.join(others)}")
+            benchmark(arguments)
+        else:
+            prepare(arguments, others)
     except (UserError, RunError) as error:
         print(f"recordmill: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
@@ -53,6 +59,19 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         wait=arguments.wait,
     )
     print(job or summary.describe(config.output))
+
+
+def benchmark(arguments: argparse.Namespace) -> None:
+    from tf_input import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
+
+    options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
+    try:
+        config = benchmark.ReadConfig(**{name: value for name, value in options.items() if value is not None}, seed=0)
+        benchmark.run(arguments.directory, arguments.split, config, arguments.seconds)
+    except RuntimeError as error:
+        raise RunError(str(error)) from None
+    except (ImportError, OSError, ValueError) as error:
+        raise UserError(str(error)) from None
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from typing import NoReturn
 
+from beam_pipelines.benchmark_arguments import add_benchmark
 from beam_pipelines.columns import KINDS, parse_column, parse_labels
 from beam_pipelines.config import (
     BAD_BOXES,
@@ -119,6 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     _add_source_options(prepare.add_argument_group("where images and labels come from"))
     _add_image_options(prepare.add_argument_group("how images are stored"))
+    add_benchmark(commands)
     return parser
 
 

@@ -9,7 +9,6 @@ import pickle
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
-import zstandard
 
 
 # The offset of an image that is a file of its own.
@@ -133,11 +132,11 @@ class References:
         extras = b"" if self.extras is None else _encode_columns(self.extras)
         names = b"\0".join(self.keys) + b"\0" + b"\0".join(self.paths)
         flag = bytes([self.extras is not None])
-        return zstandard.ZstdCompressor(level=1).compress(header + _encode_columns(self.rows) + flag + extras + names)
+        return _compress(header + _encode_columns(self.rows) + flag + extras + names)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
-        data = zstandard.ZstdDecompressor().decompress(packed)
+        data = _decompress(packed)
         rows = _decode_rows(data)
         position = _HEADER_BYTES + rows.nbytes + 1
         extras = _decode_columns(data, EXTRAS, len(rows), position) if data[position - 1] else None
@@ -148,7 +147,7 @@ class References:
     @staticmethod
     def unpack_rows(packed: bytes) -> np.ndarray:
         """The rows alone."""
-        return _decode_rows(zstandard.ZstdDecompressor().decompress(packed))
+        return _decode_rows(_decompress(packed))
 
     @classmethod
     def concatenate(cls, batches: Sequence["References"]) -> "References":
@@ -181,7 +180,7 @@ def _decode_rows(data: bytes) -> np.ndarray:
 
 def pack_images(images: Iterable[LabeledImage]) -> bytes:
     """A listing's batch, small: columns of names, most of which repeat."""
-    return zstandard.ZstdCompressor(level=1).compress(pickle.dumps(tuple(zip(*images)), protocol=5))
+    return _compress(pickle.dumps(tuple(zip(*images)), protocol=5))
 
 
 class LabeledImages(NamedTuple):
@@ -200,4 +199,16 @@ class LabeledImages(NamedTuple):
 
 
 def unpack_images(packed: bytes) -> LabeledImages:
-    return LabeledImages(*pickle.loads(zstandard.ZstdDecompressor().decompress(packed)))
+    return LabeledImages(*pickle.loads(_decompress(packed)))
+
+
+def _compress(data: bytes) -> bytes:
+    import zstandard  # not where data sets are only read
+
+    return zstandard.ZstdCompressor(level=1).compress(data)
+
+
+def _decompress(data: bytes) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompress(data)

@@ -9,7 +9,19 @@ import tensorflow as tf
 from PIL import Image
 
 import tf_input
-from tf_input.dataset_format import FEATURE_KINDS, MANIFEST, STATISTICS, Feature, Manifest, ShardInfo, shard_name, to_json
+from tf_input.dataset_format import (
+    FEATURE_KINDS,
+    MANIFEST,
+    NO_LABEL,
+    STATISTICS,
+    Feature,
+    Manifest,
+    ShardInfo,
+    encode_index,
+    shard_name,
+    to_json,
+)
+from tf_input.frames import FRAME_BYTES
 
 Values = Mapping[str, Any]
 
@@ -69,6 +81,10 @@ def write_data_set(
             records = [_serialize(features, values) for values in examples[shard_index::num_shards]]
             path = write_records(directory / name, records)
             shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, 0, f"index/{name}.idx"))
+            sizes = [len(record) + FRAME_BYTES for record in records]
+            rows = [(sum(sizes[:index]), 0, 0, NO_LABEL) for index in range(len(records))]
+            (directory / "index").mkdir(exist_ok=True)
+            (directory / "index" / f"{name}.idx").write_bytes(encode_index(rows))
     count = sum(map(len, splits.values()))
     manifest = Manifest("made", 0, features, {split: tuple(infos) for split, infos in shards.items()}, count, 0, targets)
     sides = {

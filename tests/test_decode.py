@@ -11,6 +11,7 @@ from PIL import Image
 from prepared import picture
 
 from tf_input import decode
+from tf_input.views import make_views
 
 PICTURE = picture(seed=0, image_size=(40, 60))
 
@@ -60,15 +61,6 @@ def test_every_kind_of_jpeg_becomes_rgb():
         assert np.abs(difference).mean() < 3, case
 
 
-def test_decode_images_wants_one_size():
-    encoded = tf.constant([encode(PICTURE, "PNG"), encode(PICTURE[..., 0], "JPEG")])
-    images = decode.decode_images(encoded, (40, 60))
-    assert (images.shape, images.dtype) == ((2, 40, 60, 3), tf.uint8)
-    np.testing.assert_array_equal(images[0], PICTURE)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        tf.function(decode.decode_images)(encoded, (40, 61))
-
-
 @pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
 def test_a_box_is_cut_out_and_resized(image_format):
     boxes = [(0, 0, 40, 60), (8, 16, 16, 16), (3, 5, 30, 41), (39, 59, 1, 1), (0, 0, 1, 60)]
@@ -105,6 +97,48 @@ def test_a_box_may_lie_in_a_black_frame():
     expected = tf.image.resize(PICTURE, (20, 31))[:, ::-1]
     assert np.abs(images[0, :20] - expected.numpy()).max() <= 0.5
     assert images[1, 10].any() and not np.delete(images[1], 10, axis=0).any()
+
+
+def detailed(size: tuple[int, int]) -> np.ndarray:
+    """uint8 [height, width, 3]: detail of every width, as a photograph has it."""
+    random, layers = np.random.default_rng(0), np.zeros((*size, 3))
+    for cell in (3, 6, 12, 48):
+        noise = random.integers(0, 256, (-(-size[0] // cell), -(-size[1] // cell), 3), dtype=np.uint8)
+        layers += np.asarray(Image.fromarray(noise).resize(size[::-1], Image.Resampling.BICUBIC)) / 4
+    return layers.astype(np.uint8)
+
+
+def psnr(image: np.ndarray, expected: np.ndarray) -> float:
+    return 10 * np.log10(255**2 / np.mean((image.astype(float) - expected) ** 2))
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+def test_a_large_jpeg_is_decoded_smaller_and_looks_better(fit):
+    for size, ratio in (((601, 451), 4), ((333, 259), 2), ((1003, 1001), 8)):  # with a partial block
+        pixels, image_size = detailed(size), (100, 100)
+        encoded = tf.constant([encode(pixels, "JPEG", quality=95)])
+        looks = {}
+        for scales in (False, True):
+            views = make_views(tf.constant([size]), image_size, fit, scales=scales)
+            image = decode.decode_boxes(encoded, views.boxes, image_size, None, views.extents, views.ratios)[0].numpy()
+            top, left, height, width = views.boxes[0].numpy()
+            extent = image_size if views.extents is None else tuple(views.extents[0].numpy())
+            resized = tf.image.resize(pixels[top : top + height, left : left + width], extent, antialias=True)
+            gap_top, gap_left = ((100 - side) // 2 for side in extent)
+            looks[scales] = psnr(image[gap_top : gap_top + extent[0], gap_left : gap_left + extent[1]], resized.numpy())
+        assert views.ratios.numpy().tolist() == [ratio], size
+        assert looks[True] > max(28, looks[False] + 2), (size, looks)
+
+
+def test_of_all_images_only_jpegs_are_decoded_smaller():
+    pixels = picture(0, (64, 96))
+    encoded = tf.constant([encode(pixels, "PNG"), encode(pixels, "JPEG", quality=95), encode(pixels[..., 0], "JPEG")])
+    boxes = tf.constant([[8, 16, 40, 80]] * 3)
+    images = decode.decode_boxes(encoded, boxes, (5, 10), ratios=tf.constant([8, 8, 1])).numpy()
+    np.testing.assert_array_equal(images[0], decode.decode_boxes(encoded[:1], boxes[:1], (5, 10))[0])
+    np.testing.assert_array_equal(images[2], decode.decode_boxes(encoded[2:], boxes[:1], (5, 10))[0])
+    blocks = pixels[8:48, 16:96].reshape(5, 8, 10, 8, 3).mean(axis=(1, 3))
+    assert np.abs(images[1] - blocks).max() < 6 < np.abs(images[0] - blocks).max()
 
 
 def test_pixels_are_read_as_they_are():

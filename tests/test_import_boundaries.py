@@ -15,6 +15,7 @@ PLAIN = (
     "accounting",
     "annotations",
     "arguments",
+    "benchmark_arguments",
     "buckets",
     "cells",
     "class_masks",
@@ -165,7 +166,7 @@ def test_the_write_path_imports_no_tensorflow():
 
 def test_a_wrong_option_is_answered_without_beam():
     statement = "from beam_pipelines.__main__ import main\nassert main(['prepare', '--input', '.', '--output', 'x', '--seed', '-1']) == 2"
-    assert "apache_beam" not in imported_by(statement)
+    assert not imported_by(statement) & {"apache_beam", "tensorflow"}
 
 
 def test_tf_input_alone_imports_neither_tensorflow_nor_numpy():
@@ -190,7 +191,10 @@ def test_tf_input_never_names_the_writer(path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "beam_pipelines").rglob("*.py")), ids=lambda path: path.stem)
 def test_the_writer_takes_from_tf_input_the_contract_alone(path):
-    names = [name for name in import_statements(path) if name.startswith("tf_input")]
+    """The command line alone has one thing more, for `recordmill benchmark`, and imports it only there."""
+    names = {name for name in import_statements(path) if name.startswith("tf_input")}
+    if path == ROOT / "beam_pipelines/__main__.py":
+        names.remove("tf_input.benchmark")
     assert all(name.startswith("tf_input.dataset_format") for name in names), names
 
 

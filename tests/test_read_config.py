@@ -20,7 +20,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "image_size='224': expected": {"image_size": "224"},
         "image_size=224.0: expected": {"image_size": 224.0},
         "augment='flip': expected True, False or an Augmentation": {"augment": "flip"},
-        "shuffle='yes': expected True, False or None": {"shuffle": "yes"},
+        "shuffle='yes': expected True, False, None, 'buffer' or 'exact'": {"shuffle": "yes"},
         "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
         f"seed={2**63}: expected": {"seed": 2**63},
         "drop_remainder=3: expected True or False": {"drop_remainder": 3},
@@ -32,6 +32,16 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "targets=('label', 1): expected names of features, each once, or None": {"targets": ("label", 1)},
         "max_objects=0: expected above 0, or None": {"max_objects": 0},
         "use_weights=None: expected True or False": {"use_weights": None},
+        "start_epoch=-1: expected 0 or more": {"start_epoch": -1},
+        "start_step=1.5: expected 0 or more": {"start_step": 1.5},
+        "memory_budget=True: expected 0 or more": {"memory_budget": True},
+        "on_error='ignore': expected 'raise' or 'skip'": {"on_error": "ignore"},
+        "hosts=(2, 2): expected (number of hosts, index below it), or None": {"hosts": (2, 2)},
+        "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
+        "service=5050: expected an address, or None": {"service": 5050},
+        "map_example='f': expected a function, or None": {"map_example": "f"},
+        "map_batch=1: expected a function, or None": {"map_batch": 1},
+        "drop_remainder=True: on_error='skip' leaves batches short": {"drop_remainder": True, "on_error": "skip"},
     }
     for message, options in cases.items():
         with pytest.raises(ValueError) as caught:
@@ -46,6 +56,15 @@ def test_a_wrong_augmentation_is_refused():
     for option in ("flip", "crop"):
         with pytest.raises(ValueError, match=f"{option}=2: expected True or False"):
             Augmentation(**{option: 2})
+    for option, most in {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}.items():
+        for value in (-0.1, most + 0.1, True, "much", float("nan")):
+            with pytest.raises(ValueError, match=f"{option}={value!r}: expected a number from 0 to {most}"):
+                Augmentation(**{option: value})
+
+
+def test_whether_colours_vary():
+    assert not Augmentation().jitters
+    assert all(Augmentation(**{option: 0.1}).jitters for option in ("brightness", "contrast", "saturation", "hue"))
 
 
 def test_numpy_integers_and_lists_will_do():
@@ -59,20 +78,22 @@ def test_image_size():
         assert ReadConfig(8, image_size).height_and_width == expected, image_size
 
 
-def test_what_is_shuffled():
+def test_the_order():
     some = Augmentation(flip=False)
     cases = [
         # split, augment, shuffle, expected
-        ("train", False, None, True),
-        ("train", False, False, False),
-        ("train", True, False, False),
-        ("validation", False, None, False),
-        ("validation", False, True, True),
-        ("validation", True, None, True),
-        ("validation", some, None, True),
+        ("train", False, None, "buffer"),
+        ("train", False, False, None),
+        ("train", True, False, None),
+        ("train", True, "exact", "exact"),
+        ("validation", False, None, None),
+        ("validation", False, True, "buffer"),
+        ("validation", False, "exact", "exact"),
+        ("validation", True, None, "buffer"),
+        ("validation", some, None, "buffer"),
     ]
     for split, augment, shuffle, expected in cases:
-        assert ReadConfig(8, augment=augment, shuffle=shuffle).shuffles(split) is expected, (split, augment, shuffle)
+        assert ReadConfig(8, augment=augment, shuffle=shuffle).order(split) == expected, (split, augment, shuffle)
 
 
 def test_augmentation():

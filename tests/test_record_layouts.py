@@ -395,6 +395,25 @@ def test_training_shuffles_and_augments(tmp_path):
     assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(one) for one in epochs}) > 1
 
 
+def test_what_needs_an_index_is_refused(tmp_path):
+    write(tmp_path / "a", slim)
+    files = tf_input.open_tfrecords(tmp_path / "a")
+    cases = {
+        "start_epoch=1": {"start_epoch": 1},
+        "start_step=1": {"start_step": 1},
+        "on_error='skip'": {"on_error": "skip"},
+        "hosts=(2, 0)": {"hosts": (2, 0)},
+        "service='grpc://a:1'": {"service": "grpc://a:1"},
+        "memory_budget=0": {"memory_budget": 0},
+        "shuffle='exact'": {"shuffle": "exact"},
+    }
+    for message, options in cases.items():
+        for call in (files.batches, files.example_spec):
+            with pytest.raises(ValueError) as caught:
+                call(batch_size=2, image_size=8, **options)
+            assert str(caught.value).startswith(f"{message}: only a data set that was prepared has the index for it")
+
+
 def test_a_directory_of_tensorflow_datasets(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     features = tfds.features

@@ -96,8 +96,9 @@ def test_each_pass_has_every_example_exactly_once(dataset, service):
     options = {"batch_size": 16, "image_size": SIZE, "seed": 0}
     expected = names(dataset.batches("train", **options))
     assert set(expected.values()) == {1}
-    data = tf_input.service_batches(dataset, "train", service.address, **options)
+    data = dataset.batches("train", service=service.address, **options)
     assert data.element_spec[0].shape[1:] == (SIZE, SIZE, 3) and data.element_spec[0].dtype == tf.uint8
+    assert not hasattr(data, "position")  # such an epoch can't be gone on with
     for _ in range(2):
         assert names(data) == expected
 
@@ -105,13 +106,14 @@ def test_each_pass_has_every_example_exactly_once(dataset, service):
 def test_workers_batches_are_joined_so_that_a_pass_has_as_many_as_without_a_service(dataset, service):
     for drop_remainder in (False, True):
         options = {"batch_size": 16, "image_size": SIZE, "drop_remainder": drop_remainder}
-        sizes = [len(labels) for _, labels in tf_input.service_batches(dataset, "train", service.address, **options)]
+        sizes = [len(labels) for _, labels in dataset.batches("train", service=service.address, **options)]
         assert sizes == [len(labels) for _, labels in dataset.batches("train", **options)], drop_remainder
 
 
 def test_augmentation_runs_on_the_workers(dataset, service):
     options = {"batch_size": 16, "image_size": SIZE, "augment": True}
-    passes = [names(tf_input.service_batches(dataset, "train", service.address, seed=seed, **options)) for seed in range(2)]
+    options |= {"service": service.address, "seed": 0}
+    passes = [names(dataset.batches("train", start_epoch=epoch, **options)) for epoch in range(2)]
     plain = names(dataset.batches("train", batch_size=16, image_size=SIZE))
     labels = Counter(label for _, label in plain.elements())
     for one in passes:
@@ -136,6 +138,46 @@ def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, m
     assert [labels.tolist() for _, labels in epochs[0]] != [labels.tolist() for _, labels in epochs[1]]
 
 
+def test_hosts_have_shards_of_their_own(dataset, service):
+    for drop_remainder in (False, True):
+        options = {"batch_size": 16, "image_size": SIZE, "drop_remainder": drop_remainder, "service": service.address}
+        hosts = [list(dataset.batches("train", hosts=(3, index), **options).as_numpy_iterator()) for index in range(3)]
+        sizes = [[len(labels) for _, labels in host] for host in hosts]
+        shards = [shard.num_examples for shard in dataset.manifest.splits["train"]]
+        count = min(sum(shards[index::3]) for index in range(3))
+        assert sizes == [[16] * (count // 16) + [count % 16] * (count % 16 > 0 and not drop_remainder)] * 3
+        read = sum(map(names_of, hosts), Counter())
+        assert set(read.values()) == {1}
+
+
+def test_functions_run_on_the_workers_if_they_are_of_tensorflow(dataset, service):
+    options = {"batch_size": 16, "image_size": SIZE, "seed": 0, "service": service.address}
+    expected = names(dataset.batches("train", batch_size=16, image_size=SIZE))
+
+    def double(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return images, 2 * labels
+
+    for name in ("map_example", "map_batch"):
+        doubled = names(dataset.batches("train", **{name: double}, **options))
+        assert doubled == Counter({(image, 2 * label): count for (image, label), count in expected.items()}), name
+        python = {name: lambda images, labels: (tf.numpy_function(np.copy, [images], tf.uint8), labels)}
+        with pytest.raises(ValueError, match=f"service='{service.address}': its workers run no Python code"):
+            dataset.batches("train", **python, **options)
+
+
+def test_what_cannot_be_had_from_a_service_is_refused(dataset):
+    cases = [
+        ({"start_step": 3}, "start_step=3: expected 0 with a service"),
+        ({"on_error": "skip"}, "on_error='skip': expected 'raise' with a service"),
+        ({"shuffle": "exact"}, "shuffle='exact': expected 'buffer' or False with a service"),
+        ({"hosts": (41, 0)}, "in 40 shards, too few for 41 hosts"),
+        ({"batch_size": 1000, "drop_remainder": True}, "drop_remainder leaves no batch of 1000"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            dataset.batches("train", **{"batch_size": 4, "image_size": SIZE, "service": "grpc://localhost:1", **options})
+
+
 def test_both_workers_take_part(dataset, service):
     """Each makes a last batch of its own that is not full: without joining, sizes tell who read."""
     distribute = tf.data.experimental.service.distribute
@@ -143,7 +185,7 @@ def test_both_workers_take_part(dataset, service):
     many = []
     for seed in range(5):  # a pass over so few images may be over before the second one has asked for a shard
         config = tf_input.ReadConfig(batch_size=100, image_size=SIZE, seed=seed)
-        data = dataset.uncounted_batches("train", config, dealt=True).apply(distribute(policy, service.address))
+        data = dataset.read_files("train", config).apply(distribute(policy, service.address))
         sizes = [len(labels) for _, labels in data]
         assert sum(sizes) == dataset.num_examples("train")
         many.append(sum(size < 100 for size in sizes))
@@ -153,7 +195,7 @@ def test_both_workers_take_part(dataset, service):
 def test_a_worker_that_dies_and_comes_back_repeats_nothing_and_the_next_pass_is_whole(dataset, service):
     options = {"batch_size": 4, "image_size": SIZE, "seed": 0}
     expected = names(dataset.batches("train", **options))
-    data = tf_input.service_batches(dataset, "train", service.address, **options)
+    data = dataset.batches("train", service=service.address, **options)
     iterator = data.as_numpy_iterator()
     first = next(iterator)
     name, worker = next(iter(service.workers.items()))

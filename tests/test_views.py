@@ -6,11 +6,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_images import encode
+from made_records import encode_mask
 from prepared import picture
 
 from tf_input import decode
+from tf_input.decode import MAX_SMALL_SIDE
 from tf_input.read_config import Augmentation
-from tf_input.views import Views, fitting_extents, make_views, move_boxes, view_maps, view_pixels
+from tf_input.views import Views, fitting_extents, make_views, move_boxes, view_maps, view_masks, view_pixels
 
 SIZE = (40, 60)
 
@@ -39,10 +41,10 @@ def test_what_is_seen_of_an_image():
 
 
 def test_an_augmentation_crops_or_leaves_that_to_the_fit():
-    sizes, number = tf.constant([SIZE] * 50), tf.constant(3, tf.int64)
-    cropped = make_views(sizes, (20, 20), "crop", Augmentation(), number)
+    sizes, seed = tf.constant([SIZE] * 50), tf.constant([3, 0], tf.int64)
+    cropped = make_views(sizes, (20, 20), "crop", Augmentation(), seed)
     assert len(np.unique(cropped.boxes, axis=0)) > 40
-    whole = make_views(sizes, (20, 20), "stretch", Augmentation(crop=False), number)
+    whole = make_views(sizes, (20, 20), "stretch", Augmentation(crop=False), seed)
     assert np.unique(whole.boxes, axis=0).tolist() == [[0, 0, 40, 60]]
     np.testing.assert_array_equal(whole.mirrored, cropped.mirrored)
     assert 10 < whole.mirrored.numpy().sum() < 40
@@ -106,6 +108,58 @@ def test_pixels_are_seen_as_encoded_images_are(case):
     # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
     assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
     np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # the same frame
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_masks_are_seen_as_encoded_masks_are(case):
+    views, mask = VIEWS[case], np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    expected = decode.decode_mask_boxes(
+        tf.constant([encode_mask(mask)]), views.sizes, views.boxes, views.image_size, views.mirrored, views.extents
+    )
+    for dtype in (tf.uint8, tf.int32):
+        seen = view_masks(tf.cast(mask[np.newaxis, ..., np.newaxis], dtype), views)
+        assert seen.dtype == dtype
+        np.testing.assert_array_equal(seen, expected)
+
+
+def test_by_how_much_a_jpeg_may_become_smaller():
+    cases = [
+        # size, image_size, fit, ratio, box
+        ((80, 120), (40, 40), "crop", 2, (0, 20, 80, 80)),
+        ((79, 120), (40, 40), "crop", 1, (0, 20, 79, 79)),
+        ((81, 121), (40, 40), "crop", 2, (0, 20, 80, 82)),  # of 81 rows the last is none of 40 pairs
+        ((163, 163), (20, 40), "crop", 4, (40, 0, 84, 160)),
+        ((3001, 2001), (10, 10), "crop", 8, (504, 0, 2000, 2000)),
+        ((803, 1603), (100, 100), "stretch", 8, (0, 0, 800, 1600)),
+        ((80, 39), (40, 20), "stretch", 1, (0, 0, 80, 39)),
+        ((80, 163), (40, 40), "pad", 4, (0, 0, 80, 160)),  # to 20 x 40
+    ]
+    for size, image_size, fit, ratio, box in cases:
+        views = make_views(tf.constant([size]), image_size, fit, scales=True)
+        assert (views.ratios.numpy().tolist(), tuple(views.boxes[0].numpy())) == ([ratio], box), (size, image_size, fit)
+        assert make_views(tf.constant([size]), image_size, fit).ratios is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=8),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    st.sampled_from(["crop", "stretch", "pad", "random"]),
+    st.integers(0, 2**40),
+)
+def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit, seed):
+    augmentation, seed = (Augmentation() if fit == "random" else None), tf.constant([seed, 0], tf.int64)
+    fit, sizes = "crop" if fit == "random" else fit, np.array(sizes, np.int32)
+    plain = make_views(tf.constant(sizes), image_size, fit, augmentation, seed)
+    views = make_views(tf.constant(sizes), image_size, fit, augmentation, seed, scales=True)
+    boxes, ratios = views.boxes.numpy(), views.ratios.numpy()[:, np.newaxis]
+    assert (boxes % ratios == 0).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= sizes).all()
+    assert (np.abs(boxes - plain.boxes.numpy()) <= 2 * ratios).all() and (boxes == plain.boxes.numpy())[ratios[:, 0] == 1].all()
+    wanted = image_size if views.extents is None else views.extents.numpy()
+    assert (boxes[:, 2:] // ratios >= np.where(ratios > 1, wanted, 1)).all()
+    is_small = sizes.max(axis=1, keepdims=True) <= MAX_SMALL_SIDE
+    assert (ratios[is_small] == 1).all()
+    assert (is_small | (ratios == 8) | (boxes[:, 2:] // ratios < 2 * np.array(wanted) + 2).any(axis=1, keepdims=True)).all()
 
 
 def test_maps_keep_their_resolution():

@@ -16,11 +16,13 @@ _PUBLIC = {
     "open": "dataset",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
+    "Augmentation": "read_config",
+    "augmentation_layer": "layers",
+    "Sequence": "sequence",
+    "BackupAndRestore": "resume",
+    "find_hosts": "distribute",
     "open_tfrecords": "record_files",
     "RecordFiles": "record_files",
-    "Augmentation": "read_config",
-    "service_batches": "distribute",
-    "worker_share": "distribute",
 }
 
 __all__ = sorted(_PUBLIC)

@@ -3,20 +3,39 @@
 import functools
 import hashlib
 import json
+import logging
 import os
 import pathlib
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input import ladder, locations
-from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, STATISTICS, Feature, Manifest, decode_manifest, not_a_data_set
+from tf_input import class_weights, distribute, ladder, locations, memory
+from tf_input.damaged import DamagedRecords
+from tf_input.dataset_format import (
+    IMAGE,
+    MANIFEST,
+    STATISTICS,
+    Feature,
+    Manifest,
+    decode_manifest,
+    not_a_data_set,
+)
 from tf_input.example_decoder import SIDES, ExampleDecoder
+from tf_input.plan import Blocks, Plan
+from tf_input.position import Position, identify
+from tf_input.random_access import Examples, NumpyBatches, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.schema import parse_examples
+from tf_input.store import Store
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["PreparedDataset", "ReadConfig", "open"]
+
+_logger = logging.getLogger("tf_input")
 
 
 def open(
@@ -75,6 +94,28 @@ class PreparedDataset:
         self.manifest = manifest
         self.cache = cache
         self._source = source
+        self._store = Store(directory, source, cache)
+        self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process opens the same data set, and counts what it skips itself."""
+        return _reopen, (self.directory, self.manifest, self.cache)
+
+    def __getitem__(self, split: str) -> Examples:
+        """The examples of a split one by one, by their numbers: `flowers["train"][17]`.
+
+        Raises:
+            FileNotFoundError: A shard is missing.
+            OSError: A shard can't be read, or copied to the cache.
+            ValueError: There is no such split, or a shard is damaged.
+        """
+        self._check_split(split)
+        reader = self._store.open_records(self.manifest.splits[split], "raise")
+        return Examples(reader, self._decode_record, range(reader.num_examples))
+
+    @functools.cached_property
+    def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
+        return record_decoder(self.manifest.schema, self._mask_dtype)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -95,6 +136,11 @@ class PreparedDataset:
     def targets(self) -> tuple[str, ...]:
         """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
         return self.manifest.targets
+
+    @property
+    def skipped(self) -> DamagedRecords:
+        """Damaged records that were left out, with `on_error="skip"`: how many by `len`, or one by one."""
+        return self._store.skipped
 
     def num_examples(self, split: str) -> int:
         """Examples in a split; ValueError if there is no such split."""
@@ -121,10 +167,15 @@ class PreparedDataset:
             return None
         return ranges[0]["min"], ranges[1]["min"]
 
-    def class_weight(self, split: str = "train") -> dict[int, float]:
+    def class_weight(self, split: str = "train", target: str | None = None) -> dict[int, float]:
         """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
 
-        Keras takes them or weights of examples, not both: read a set with a feature `weight` with `use_weights=False`.
+        Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
+        `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
+
+        Args:
+            split: Whose classes are counted.
+            target: A target that is one class label; None: the only target.
 
         Returns:
             Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
@@ -134,23 +185,39 @@ class PreparedDataset:
             ValueError: There is no such split, or the target is not one class label.
         """
         self._check_split(split)
-        label = self.features.get(LABEL)
-        if self.targets != (LABEL,) or label is None or label.kind != "class_label" or label.shape:
-            found = [f"{name} ({self.features[name].kind if name in self.features else name})" for name in self.targets]
-            if label is not None and label.is_ragged:
-                found = [f"{LABEL} (any number of classes)"]
+        targets = self.targets if target is None else (target,)
+        if not set(targets) <= set(self.targets):
+            raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
+        if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
+            kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
+            found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]
             raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
-        counts = self.statistics["splits"][split]["label_counts"]
-        share = sum(counts.values()) / sum(count > 0 for count in counts.values())
-        return {label: share / counts[name] if counts[name] else 0.0 for label, name in enumerate(self.label_names)}
+        return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
+
+    def _is_multi_label(self, name: str) -> bool:
+        return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
+
+    def normalization_layer(self, split: str = "train") -> "keras.layers.Normalization":
+        """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
+
+            model = keras.Sequential([flowers.normalization_layer(), ...])
+
+        Raises:
+            ValueError: There is no such split, or nothing is known of its pixels.
+        """
+        from tf_input import layers  # Keras is for those who train with it
+
+        self._check_split(split)
+        return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
 
     def batches(self, split: str, **options: Any) -> tf.data.Dataset:
         """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
-        Each pass over it is one epoch, with every example exactly once (but for a remainder that is dropped). Its cardinality
-        is known, so that no `steps_per_epoch` is needed.
+        Each pass over it is one epoch, with every example exactly once (but for a remainder that is dropped), and the next pass
+        the next epoch. Its cardinality is known, so that no `steps_per_epoch` is needed. What it returns has an attribute
+        `position`, with which `BackupAndRestore` goes on where a training was interrupted.
 
         Args:
             split: One of `splits`.
@@ -176,25 +243,64 @@ class PreparedDataset:
         Raises:
             FileNotFoundError: A shard is missing.
             OSError: A shard can't be read, or copied to the cache.
-            ValueError: There is no such split, an option has a wrong value, or a shard has a wrong size or checksum.
+            ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
+            tf.errors.InvalidArgumentError: A record is damaged. Raised when it is read; the message names shard, record and offset.
         """
         config = ReadConfig(**options)
-        num_batches = config.num_batches(split, self.num_examples(split))
-        data = self.uncounted_batches(split, config)
-        data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
-        return data.prefetch(tf.data.AUTOTUNE)
+        if config.service is not None:
+            return distribute.service_batches(self, split, config)
+        plan = self.plan(split, config)
+        identity = identify(self.manifest, split, config, plan.order)
+        position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
+        # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        data = plan.read(position).with_options(options).prefetch(tf.data.AUTOTUNE)
+        data.position = position
+        return data
 
-    def uncounted_batches(self, split: str, config: ReadConfig, *, dealt: bool = False) -> tf.data.Dataset:
-        """The same without its cardinality, for who reads it in parts (see `distribute`).
+    def as_generator(self, split: str, **options: Any) -> NumpyBatches:
+        """Reads a split in batches of NumPy arrays, for loops.
+
+            train = flowers.as_generator("train", batch_size=128, image_size=224, seed=0)
+            for epoch in range(10):
+                for images, labels in train:  # ends with the epoch; the next loop is the next one
+                    ...
 
         Args:
-            split: One of `splits`.
-            config: How to read it.
-            dealt: Whether many readers are dealt its shards one by one: each then opens few, and leaves the others to the rest.
+            split, **options: As `batches` has them, and so are the errors.
+
+        Returns:
+            Something to iterate over any number of times; `len` counts the batches of an epoch. They are those of `batches`, in as
+            many epochs as there are passes: `iter(...)` is a generator of one of them.
         """
+        return NumpyBatches(self.batches(split, **options))
+
+    def plan(self, split: str, config: ReadConfig) -> Plan:
+        """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
         self._check_split(split)
-        paths, decode_batch = self._shard_paths(split), self._make_decoder(config)
-        return ladder.read(paths, decode_batch, config, split, self._shuffle_buffer(split), dealt=dealt)
+        decoder, kind = self._make_decoder(config, split), config.order(split)
+        num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
+        if num_bytes is not None and num_bytes <= config.memory_budget:
+            held = self._hold(split, decoder, config, num_bytes)
+            if config.shuffle in (None, True):
+                kind = kind and "exact"
+            return Plan.of_arrays(split, config, kind, decoder, held)
+        shards = self.manifest.splits[split]
+        part = distribute.divide(split, self._store.counts(shards, config.on_error), config.hosts, kind)
+        blocks = Blocks.of(kind, shards)
+        reader = self._store.open_records(
+            [shards[index] for index in part.shards], config.on_error, blocks.block, blocks.num_kept
+        )
+        return Plan.of_records(split, config, kind, decoder, reader, part, blocks)
+
+    def read_files(self, split: str, config: ReadConfig) -> tf.data.Dataset:
+        """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`."""
+        self._check_split(split)
+        shards = self.manifest.splits[split]
+        paths, decode_batch = self._store.paths(shards, config.on_error), self._make_decoder(config, split)
+        buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
+        return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
     def example_spec(self, split: str = "train", **options: Any) -> Any:
         """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
@@ -202,33 +308,46 @@ class PreparedDataset:
         No record is read for it.
         """
         self._check_split(split)
-        return ladder.example_spec(self._make_decoder(config := ReadConfig(**options)), config, split)
+        return ladder.example_spec(self._make_decoder(config := ReadConfig(**options), split), config)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
             raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
 
-    def _shard_paths(self, split: str) -> list[str]:
-        shards = self.manifest.splits[split]
-        if self.cache is None:
-            return locations.check_shards(self.directory, shards)
-        return locations.cache_shards(self._source, self.directory, self.cache, shards)
+    def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
+        """All examples of a split, decoded; read once for all who ask for the same features."""
+        key = (split, config.on_error, *decoder.wanted())
+        if key not in self._held:
+            blocks = Blocks.of(None, shards := self.manifest.splits[split])
+            reader = self._store.open_records(shards, config.on_error, blocks.block, blocks.num_kept)
+            self._held[key] = memory.load(reader, decoder, num_bytes)
+            _logger.info(
+                "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact",
+                split,
+                self.num_examples(split),
+                num_bytes / 1e6,
+                config.memory_budget / 1e6,
+            )
+        return self._held[key]
 
-    def _shuffle_buffer(self, split: str) -> int:
-        num_bytes = sum(shard.num_bytes for shard in self.manifest.splits[split])
-        return ladder.shuffle_buffer(self.num_examples(split), num_bytes)
-
-    def _make_decoder(self, config: ReadConfig) -> ExampleDecoder:
-        schema, stored_size = self.manifest.schema, self.image_size
+    @property
+    def _mask_dtype(self) -> tf.DType:
         masks = self.statistics.get("mask") or {"max": 0}
+        return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32
+
+    def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
+        schema, stored_size = self.manifest.schema, self.image_size
+        largest = [(self.statistics["images"][side] or {}).get("max") for side in SIDES]
         decoder = ExampleDecoder(
             parse=lambda serialized, names: parse_examples(serialized, schema, names),
             features=self.features,
             config=config,
-            targets=config.target_names(self.targets),
+            targets=(targets := config.target_names(self.targets)),
             image_size=config.height_and_width or stored_size,
             stored_size=stored_size,
-            mask_dtype=tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32,
+            max_size=None if None in largest else tuple(largest),
+            mask_dtype=self._mask_dtype,
+            class_weights=class_weights.tables(config.class_weight, self.features, targets, self.statistics, split),
         )
         if decoder.sees_images and decoder.image_size is None:
             ranges = [(side, self.statistics["images"][side]) for side in SIDES]
@@ -236,3 +355,7 @@ class PreparedDataset:
             found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
             raise ValueError(f"image_size=None: {found}; expected a size such as 224, or (height, width)")
         return decoder
+
+
+def _reopen(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:
+    return PreparedDataset(directory, manifest, locations.make_source(directory, has_cache=cache is not None), cache)

@@ -268,15 +268,26 @@ def decode_index(data: bytes) -> Iterator[IndexRow]:
     Raises:
         ValueError: It is damaged or of another format version.
     """
-    if len(data) < INDEX_HEADER.size:
-        raise ValueError(f"an index of {len(data)} bytes; its header alone has {INDEX_HEADER.size}")
-    magic, version, row_bytes, num_rows = INDEX_HEADER.unpack_from(data)
+    check_index_header(data[: INDEX_HEADER.size], len(data))
+    body = memoryview(data)[INDEX_HEADER.size :]
+    return (IndexRow(*row) for row in INDEX_ROW.iter_unpack(body))
+
+
+def check_index_header(header: bytes, num_bytes: int) -> int:
+    """The number of rows of an index file of so many bytes.
+
+    Raises:
+        ValueError: It is damaged or of another format version.
+    """
+    if num_bytes < INDEX_HEADER.size:
+        raise ValueError(f"an index of {num_bytes} bytes; its header alone has {INDEX_HEADER.size}")
+    magic, version, row_bytes, num_rows = INDEX_HEADER.unpack(header)
     if (magic, version, row_bytes) != (INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size):
         raise ValueError(
             f"index header {magic!r}, version {version}, {row_bytes} bytes a row; "
             f"expected {INDEX_MAGIC!r}, version {FORMAT_VERSION}, {INDEX_ROW.size}"
         )
-    body = memoryview(data)[INDEX_HEADER.size :]
-    if len(body) != num_rows * INDEX_ROW.size:
-        raise ValueError(f"an index of {num_rows} rows has {len(body)} bytes; expected {num_rows * INDEX_ROW.size}")
-    return (IndexRow(*row) for row in INDEX_ROW.iter_unpack(body))
+    if num_bytes != INDEX_HEADER.size + num_rows * INDEX_ROW.size:
+        body = num_bytes - INDEX_HEADER.size
+        raise ValueError(f"an index of {num_rows} rows has {body} bytes; expected {num_rows * INDEX_ROW.size}")
+    return num_rows

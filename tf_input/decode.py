@@ -4,12 +4,17 @@ A box is (top, left, height, width) in pixels of the stored image. Grey, palette
 8-bit RGB: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits. Masks keep their values.
 """
 
+import functools
 import math
-from typing import Mapping
+from typing import Mapping, Sequence
 
 import tensorflow as tf
 
-_NUM_CHANNELS = 3
+NUM_CHANNELS = 3
+RATIOS = (1, 2, 4, 8)  # by which a JPEG decoder can make an image smaller, for it has blocks of 8 x 8
+MAX_SMALL_SIDE = 96  # pixels; measured: up to here a loop over the images is noticed
+
+_JPEG_START = b"\xff\xd8\xff"
 _MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grey
 _MASK_HEADER_OFFSET = 24  # in a PNG
 _SIZE_MESSAGE = "a mask differs in size from its image"
@@ -17,26 +22,7 @@ _SIZE_MESSAGE = "a mask differs in size from its image"
 
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
     """string [] -> uint8 [height, width, 3]; of an animation the first frame."""
-    return tf.io.decode_image(encoded, channels=_NUM_CHANNELS, expand_animations=False)
-
-
-def decode_images(encoded: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """Decodes images that all have one size.
-
-    Args:
-        encoded: string [batch].
-        image_size: Their (height, width).
-
-    Returns:
-        uint8 [batch, height, width, 3].
-
-    Raises:
-        tf.errors.InvalidArgumentError: One has another size, or is damaged. Raised when the tensor is computed.
-    """
-    shape = (*image_size, _NUM_CHANNELS)
-    return tf.map_fn(
-        lambda one: tf.ensure_shape(decode_image(one), shape), encoded, fn_output_signature=tf.TensorSpec(shape, tf.uint8)
-    )
+    return tf.io.decode_image(encoded, channels=NUM_CHANNELS, expand_animations=False)
 
 
 def decode_boxes(
@@ -45,6 +31,7 @@ def decode_boxes(
     image_size: tuple[int, int],
     mirrored: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
+    ratios: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Decodes one box of each image and resizes it, bilinearly and without antialiasing, which would cost a third.
 
@@ -57,6 +44,8 @@ def decode_boxes(
         image_size: (height, width) of what is returned.
         mirrored: bool [batch], which to turn left to right; None: none.
         extents: int32 [batch, 2], the (height, width) to resize each box to; the rest, around it, is black. None: `image_size`.
+        ratios: int32 [batch], each one of `RATIOS`: a JPEG is decoded at a size that is smaller by this factor, for which its box
+            must be of multiples of it. None: as stored.
 
     Returns:
         uint8 [batch, height, width, 3].
@@ -64,16 +53,36 @@ def decode_boxes(
     Raises:
         tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
     """
+    ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; anything else is one more
+    ratios = tf.ones_like(boxes[:, 0]) if ratios is None else ratios
+    is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG_START)) == _JPEG_START
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        image = tf.image.resize(_decode_box(inputs["encoded"], inputs["box"]), inputs.get("extent", image_size))  # float32
+        image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways)
+        image = tf.cast(image, tf.float32)  # before it is resized: the op is faster on these, and gives the same
+        image = tf.image.resize(image, inputs.get("extent", image_size))
         image = tf.cast(image + 0.5, tf.uint8)  # rounded; bilinear values stay within 0..255
         return _frame(image, image_size, inputs)
 
     # uint8 already within the loop: a float32 batch has four times the bytes.
-    signature = tf.TensorSpec((*image_size, _NUM_CHANNELS), tf.uint8)
-    inputs = _given(encoded=encoded, box=boxes, extent=extents, is_mirrored=mirrored)
+    signature = tf.TensorSpec((*image_size, NUM_CHANNELS), tf.uint8)
+    way = tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > ways, tf.int32), axis=1)
+    way = tf.where(is_jpeg, way, len(ways))
+    inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_mirrored=mirrored)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
+
+
+def _decode_box(encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int]) -> tf.Tensor:
+    """A JPEG at the one of the ratios whose position is `way`; beyond them, another image as it is stored."""
+
+    def decode_jpeg(ratio: int) -> tf.Tensor:
+        small_box = box // ratio  # the op wants it in pixels of the smaller image
+        return tf.io.decode_and_crop_jpeg(encoded, small_box, channels=NUM_CHANNELS, ratio=ratio)
+
+    def decode_other() -> tf.Tensor:
+        return tf.slice(decode_image(encoded), [box[0], box[1], 0], [box[2], box[3], NUM_CHANNELS])
+
+    return tf.switch_case(way, [*(functools.partial(decode_jpeg, ratio) for ratio in ratios), decode_other])
 
 
 def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:
@@ -86,17 +95,8 @@ def _frame(image: tf.Tensor, image_size: tuple[int, int], inputs: Mapping[str, t
         gaps = tf.constant(image_size) - inputs["extent"]
         image = tf.pad(image, tf.concat([tf.stack([gaps // 2, gaps - gaps // 2], axis=1), [[0, 0]]], axis=0))
     if "is_mirrored" in inputs:
-        # Reversed along the axes 1 .. 1, or none of them: cheaper than a tf.cond.
-        image = tf.reverse(image, axis=tf.range(1, 1 + tf.cast(inputs["is_mirrored"], tf.int32)))
+        image = tf.cond(inputs["is_mirrored"], lambda: tf.reverse(image, axis=[1]), lambda: tf.identity(image))
     return image
-
-
-def _decode_box(encoded: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    return tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: tf.io.decode_and_crop_jpeg(encoded, box, channels=_NUM_CHANNELS),
-        lambda: tf.slice(decode_image(encoded), [box[0], box[1], 0], [box[2], box[3], _NUM_CHANNELS]),
-    )
 
 
 def decode_pixels(stored: tf.Tensor, shape: tuple[int, int, int]) -> tf.Tensor:

@@ -1,59 +1,234 @@
-"""Reading on many machines: each trainer its own shards, or a tf.data service that reads for them."""
+"""Reading on many machines: each host its own part, or a tf.data service that reads for them."""
 
 import copy
 import dataclasses
-from typing import Any
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 import tensorflow as tf
 
-from tf_input.dataset import PreparedDataset
+from tf_input.order import epoch_key
 from tf_input.read_config import ReadConfig
 
+if TYPE_CHECKING:
+    from tf_input.dataset import PreparedDataset
 
-def worker_share(dataset: PreparedDataset, split: str, worker_index: int, num_workers: int) -> PreparedDataset:
-    """The data set as one of many workers reads it: every so many-th shard of a split, and of the other splits all.
+_MAX_LEFT_OUT = 0.01  # of a split, where hosts have shards of their own
+_PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
-    The workers' shares are disjoint, and together they are the split. As the data set was shuffled as a whole, each is a fair
-    sample of it. A share that is empty has 0 examples; `batches` refuses it.
+_logger = logging.getLogger("tf_input")
+
+
+def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
+    """(number of hosts, this one's index): what `batches` takes as `hosts`.
+
+        train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
+
+    All devices of one process are one host: it reads for all of them.
+
+    Args:
+        strategy: A strategy of `tf.distribute`, or the context that its `distribute_datasets_from_function` passes on. None: the
+            processes of `jax.distributed` or, without it, of the variable TF_CONFIG; if there is neither, this one is alone.
 
     Raises:
-        ValueError: There is no such split or worker.
+        ValueError: The strategy's hosts are not known from here, or TF_CONFIG is wrong or is that of a process that does not
+            train.
     """
-    if not 0 <= worker_index < num_workers:
-        raise ValueError(f"worker_index={worker_index}: expected 0 to {num_workers - 1}")
-    dataset.num_examples(split)
-    splits = {**dataset.manifest.splits, split: dataset.manifest.splits[split][worker_index::num_workers]}
-    share = copy.copy(dataset)
-    share.manifest = dataclasses.replace(dataset.manifest, splits=splits)
-    return share
+    if isinstance(strategy, tf.distribute.InputContext):
+        return strategy.num_input_pipelines, strategy.input_pipeline_id
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        resolver = strategy.cluster_resolver
+        return _find_task(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
+    if isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)):
+        return 1, 0
+    is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
+    if strategy is not None and not is_default:
+        raise ValueError(f"strategy={strategy!r}: expected the InputContext of its distribute_datasets_from_function")
+    if is_default:
+        return 1, 0
+    return _find_jax_process() or _find_tf_config() or (1, 0)
 
 
-def service_batches(dataset: PreparedDataset, split: str, service: str, **options: Any) -> tf.data.Dataset:
-    """`dataset.batches`, read, decoded and augmented by the workers of a tf.data service.
+def _find_jax_process() -> tuple[int, int] | None:
+    jax = sys.modules.get("jax")  # Keras imports it for itself: to ask for its processes would start it, on the GPU too
+    if jax is None or not jax.distributed.is_initialized():
+        return None
+    return jax.process_count(), jax.process_index()
 
-        train = tf_input.service_batches(flowers, "train", "grpc://dispatcher:5050", batch_size=128, image_size=224)
+
+def _find_tf_config() -> tuple[int, int] | None:
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return None
+    try:
+        config = json.loads(text)
+        task = config.get("task") or {}
+        return _find_task(config.get("cluster") or {}, task.get("type"), task.get("index"))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"TF_CONFIG={text}: {error}") from error
+
+
+def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int | str | None) -> tuple[int, int]:
+    """Of a cluster, in which a chief comes before the workers."""
+    if not cluster:
+        return 1, 0
+    jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]
+    if (task := (kind, int(index or 0))) not in jobs:
+        raise ValueError(f"task {task}: expected one of the cluster's chief and workers, {jobs}")
+    return len(jobs), jobs.index(task)
+
+
+class Part(NamedTuple):
+    """What one host reads of a split.
+
+    Attributes:
+        shards: Which shards it opens.
+        first: Where in the order of their records its part begins.
+        count: How many records it reads in an epoch; the same on all hosts.
+    """
+
+    shards: range
+    first: int
+    count: int
+
+
+def divide(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None) -> Part:
+    """One host's part of a split: disjoint from the others', and as large.
+
+    In the order "buffer", hosts have shards of their own where they come out about even, so that each opens, or copies to its
+    cache, its own alone. Otherwise each has so many places in the order of all records; of an order that is not shuffled, these
+    are neighbours. What is left out, so that all make as many steps, is something else in each epoch, if it is shuffled.
+
+    Args:
+        split: Its name, for messages.
+        counts: Records of each shard.
+        hosts: (number of hosts, this one's index); None: one.
+        kind: The order; see `Order`.
+
+    Raises:
+        ValueError: There are fewer records than hosts.
+    """
+    (num_hosts, index), total = hosts or (1, 0), sum(counts)
+    if kind == "buffer":
+        own = _own_shards(counts, num_hosts, index)
+        if total - num_hosts * own.count <= _MAX_LEFT_OUT * total:
+            return _checked(split, counts, hosts, own)
+    return _checked(split, counts, hosts, Part(range(len(counts)), index * (total // num_hosts), total // num_hosts))
+
+
+def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None) -> Part:
+    """One host's part where only whole shards can be dealt out; arguments and errors as in `divide`."""
+    return _checked(split, counts, hosts, _own_shards(counts, *(hosts or (1, 0))))
+
+
+def _own_shards(counts: Sequence[int], num_hosts: int, index: int) -> Part:
+    shares = [sum(counts[host::num_hosts]) for host in range(num_hosts)]
+    return Part(range(index, len(counts), num_hosts), 0, min(shares))
+
+
+def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, part: Part) -> Part:
+    num_hosts, index = hosts or (1, 0)
+    if num_hosts == 1:
+        return part
+    total = sum(counts)
+    if not part.count:
+        where = f" in {len(counts)} shards" if len(counts) > 1 else ""  # one: in memory
+        raise ValueError(f"hosts={hosts}: {split} has {total} examples{where}, too few for {num_hosts} hosts")
+    if len(part.shards) < len(counts):
+        what = f"shards of its own, {len(part.shards)} of {len(counts)} here"
+    else:
+        what = "a part of the order of all records, from all shards"
+    left_out = total - num_hosts * part.count
+    rest = f"; {left_out} are left out, so that all make as many steps" if left_out else ""
+    message = "%s on %d hosts, of which this is number %d: each reads %s, %d of %d examples%s"
+    _logger.info(message, split, num_hosts, index, what, part.count, total, rest)
+    return part
+
+
+def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) -> tf.data.Dataset:
+    """`dataset.batches` with a `service`: read, decoded and augmented by the workers of a tf.data service.
+
+        train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
 
     Each pass has every example exactly once, as long as no worker of the service dies: shards are handed to workers one by one;
     there should be many to a worker. A pass waits for a worker that died until it is back at its address, and leaves
     out what it had not delivered. The order depends on which worker is quicker, not on the seed alone; and every pass draws
-    the same crops and flips, so make a data set with another seed for each epoch. Its cardinality is unknown; without such a
-    death it is that of `dataset.batches`.
+    the same crops and flips, so make a data set with another `start_epoch` for each epoch. It has no `position`: such an epoch
+    can't be gone on with in its middle. Its cardinality is unknown; without such a death it is that of `dataset.batches`.
+
+    Of `hosts`, each has shards of its own, so there should be many to a host too. `memory_budget` does not apply: nothing is
+    held. `map_example` and `map_batch` run on the workers, `map_batch` before workers' last batches are joined.
 
     Args:
         dataset: The workers read it under the same path or URL as this process.
         split: One of the data set's splits.
-        service: The dispatcher, such as "grpc://dispatcher:5050".
-        **options: The attributes of `ReadConfig`.
+        config: With a `service`.
 
     Raises:
-        ValueError: As in `batches`; or drop_remainder leaves nothing.
+        ValueError: As in `batches`; or drop_remainder leaves nothing, or an option can't work there: `start_step`, the order
+            "exact", `on_error="skip"`, Python code in a function.
     """
-    config = ReadConfig(**options)
-    config.num_batches(split, dataset.num_examples(split))
-    data = dataset.uncounted_batches(split, dataclasses.replace(config, drop_remainder=False), dealt=True)
+    _check_service_config(config)
+    dataset.num_examples(split)
+    part = divide_shards(split, [shard.num_examples for shard in dataset.manifest.splits[split]], config.hosts)
+    config.num_batches(split, part.count)
+    seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
+    data = _share(dataset, split, part).read_files(split, dataclasses.replace(config, seed=seed, drop_remainder=False))
+    _check_graph(data, config.service)
     data = data.apply(
-        tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, service)
+        tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
     )
     # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them.
     data = data.rebatch(config.batch_size, drop_remainder=config.drop_remainder)
-    return data.prefetch(tf.data.AUTOTUNE)
+    if config.hosts is not None:
+        data = _take_examples(data, config, part.count)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return data.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _check_service_config(config: ReadConfig) -> None:
+    cases = [
+        ("start_step", config.start_step, 0, "a service gives an epoch from its beginning"),
+        ("on_error", config.on_error, "raise", "a service's workers skip nothing"),
+    ]
+    for name, value, expected, why in cases:
+        if value != expected:
+            raise ValueError(f"{name}={value!r}: expected {expected!r} with a service: {why}")
+    if config.shuffle == "exact":
+        raise ValueError("shuffle='exact': expected 'buffer' or False with a service: its workers read whole shards")
+
+
+def _check_graph(data: tf.data.Dataset, service: str) -> None:
+    """Where Python code would fail on the workers, with a message that names nothing that the user wrote."""
+    serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(data), external_state_policy=1)
+    graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    if any(node.op in _PYTHON_OPS for node in nodes):
+        raise ValueError(
+            f"service={service!r}: its workers run no Python code; expected TensorFlow operations in map_example and map_batch, "
+            "no tf.numpy_function or tf.py_function"
+        )
+
+
+def _share(dataset: "PreparedDataset", split: str, part: Part) -> "PreparedDataset":
+    """The data set with one host's shards of a split."""
+    shards = tuple(dataset.manifest.splits[split][index] for index in part.shards)
+    share = copy.copy(dataset)
+    share.manifest = dataclasses.replace(dataset.manifest, splits={**dataset.manifest.splits, split: shards})
+    return share
+
+
+def _take_examples(data: tf.data.Dataset, config: ReadConfig, count: int) -> tf.data.Dataset:
+    """As many examples as the smallest share has, so that all hosts have as many batches, the last ones of one size."""
+    if config.drop_remainder:
+        return data.take(count // config.batch_size)
+
+    def cut(step: tf.Tensor, batch: object) -> object:
+        num_left = count - step * config.batch_size
+        return tf.nest.map_structure(lambda values: values[:num_left], batch)
+
+    return data.take(-(-count // config.batch_size)).enumerate().map(cut)

@@ -6,10 +6,10 @@ from typing import Any, Callable, Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input import decode, targets
+from tf_input import augment, decode, targets, whole_images
 from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
 from tf_input.read_config import ReadConfig
-from tf_input.views import Views, make_views, view_maps, view_pixels
+from tf_input.views import Views, make_views, view_maps, view_masks, view_pixels
 
 SIDES = ("height", "width")
 _SEEN_KINDS = ("image", "pixels", "mask", "bbox")
@@ -37,6 +37,8 @@ class ExampleDecoder:
         image_size: (height, width) of the images in a batch; None if it is not known: then none may be asked for.
         stored_size: (height, width) of all stored images; None where they differ.
         mask_dtype: Of masks.
+        max_size: The largest height and the largest width of stored images; None where they are not known.
+        class_weights: Of targets that are one class label: the weight of each label.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -46,6 +48,8 @@ class ExampleDecoder:
     image_size: tuple[int, int] | None
     stored_size: tuple[int, int] | None
     mask_dtype: tf.DType = tf.uint8
+    max_size: tuple[int, int] | None = None
+    class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for option, names in (("inputs", self.config.input_names), ("targets", self.targets)):
@@ -66,24 +70,59 @@ class ExampleDecoder:
                     "expected (height, width, channels), or fit='stretch' without augmentation"
                 )
 
-    def __call__(self, serialized: tf.Tensor, number: tf.Tensor | None = None) -> Any:
+    def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
         """Args:
-        serialized: string [batch].
-        number: int64 [], where images are augmented: all that their crops and flips depend on.
+        serialized: string [batch], at most `config.batch_size`.
+        seed: int64 [2], where images are augmented: all that their crops, flips and colours depend on.
         """
-        parsed = self.parse(serialized, self._wanted())
-        views = self._views(parsed, number, tf.shape(serialized)[0])
-        x = _one_or_all({name: self._output(name, parsed, views) for name in self.config.input_names})
+        return self.outputs(self.parse_batch(serialized), seed)
+
+    def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
+        """Records, string [batch] -> the features that `outputs` needs, by name; images and masks as they are stored."""
+        return dict(self.parse(serialized, self.wanted()))
+
+    def decode_stored(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
+        """Decodes images and masks whole, for who keeps them: `outputs` takes them either way.
+
+        Args:
+            parsed: As `parse_batch` gives it.
+
+        Returns:
+            The same, but images and pixels are uint8 [batch, height, width, channels], and masks `mask_dtype` [batch, height,
+            width, 1], of the size in which they are stored.
+
+        Raises:
+            ValueError: Images differ in size.
+            tf.errors.InvalidArgumentError: One has another size after all, or is damaged. Raised when the tensors are computed.
+        """
+        return {name: self._whole(name, value) for name, value in parsed.items()}
+
+    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None) -> Any:
+        """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`.
+
+        Args:
+            parsed: Of at most `config.batch_size` examples.
+            seed: As in a call.
+        """
+        views = self._views(parsed, seed, _num_examples(parsed))
+        x = _one_or_all({name: self._output(name, parsed, views, seed) for name in self.config.input_names})
         if not self.targets:
             return x
-        y = _one_or_all({name: self._output(name, parsed, views) for name in self.targets})
-        return (x, y, self._weights(parsed[WEIGHT])) if self._has_weights else (x, y)
+        y = {name: self._output(name, parsed, views, seed) for name in self.targets}
+        if not self._has_weights and not self.class_weights:
+            return x, _one_or_all(y)
+        return x, _one_or_all(y), self._weights(parsed.get(WEIGHT), y)
 
-    def _weights(self, weight: tf.Tensor) -> Any:
+    def _weights(self, stored: tf.Tensor | None, y: Mapping[str, Any]) -> Any:
         """In the shape in which Keras multiplies losses with them: that of a target without its last dimension."""
+        of_classes = {name: tf.gather(tf.constant(table), y[name]) for name, table in self.class_weights.items()}
+        weight = tf.ones_like(next(iter(of_classes.values()))) if stored is None else stored
         ranks = {name: self._rank(name) for name in self.targets}
-        shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
-        return shaped if max(ranks.values()) > 1 and len(shaped) > 1 else next(iter(shaped.values()))
+        shaped = {
+            name: tf.reshape(weight * of_classes.get(name, 1.0), (-1, *[1] * (rank - 1))) for name, rank in ranks.items()
+        }
+        differ = max(ranks.values()) > 1 or of_classes
+        return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
         """Dimensions of a target, without that of the batch, and 1 where Keras reduces none, or objects have a loss of their own."""
@@ -95,6 +134,13 @@ class ExampleDecoder:
     @property
     def _has_weights(self) -> bool:
         return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
+
+    @property
+    def num_stored_channels(self) -> int:
+        """Of the images and masks that are asked for, decoded: values for each pixel."""
+        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
+        features = [self.features[name] for name in self._named]
+        return sum(one.shape[-1] if one.kind == "pixels" else channels.get(one.kind, 0) for one in features)
 
     @property
     def sees_images(self) -> bool:
@@ -112,56 +158,92 @@ class ExampleDecoder:
     @property
     def _makes_views(self) -> bool:
         """Whether images do not leave as they are stored, whole and of one size."""
-        return self.sees_images and (self.config.augmentation is not None or self.image_size != self.stored_size)
+        augmentation = self.config.augmentation
+        moves = augmentation is not None and (augmentation.crop or augmentation.flip)
+        return self.sees_images and (moves or self.image_size != self.stored_size)
 
-    def _wanted(self) -> list[str]:
+    def wanted(self) -> list[str]:
         """The features that are parsed."""
         names = list(self._named)
         if self._makes_views and self.features[IMAGE].kind == "image":
-            names += SIDES if self._states_sizes else [IMAGE]
+            names += [] if self.stored_size is not None else SIDES if self._states_sizes else [IMAGE]
         return list(dict.fromkeys(names))
 
     @property
     def _states_sizes(self) -> bool:
         return set(self.features).issuperset(SIDES)
 
-    def _views(self, parsed: Mapping[str, Any], number: tf.Tensor | None, num_images: tf.Tensor) -> Views | None:
+    def _views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, num_images: tf.Tensor) -> Views | None:
         if not self._makes_views:
             return None
-        image = self.features[IMAGE]
-        if image.kind == "pixels":
-            sizes = tf.tile(tf.constant([image.shape[:2]], tf.int32), tf.stack([num_images, 1]))
+        if self.stored_size is not None:
+            sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([num_images, 1]))
         elif self._states_sizes:
             sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
         else:
             sizes = decode.stored_sizes(parsed[IMAGE])
-        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, number)
+        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales)
 
-    def _output(self, name: str, parsed: Mapping[str, Any], views: Views | None) -> Any:
+    @property
+    def _scales(self) -> bool:
+        """Whether there may be images that are decoded at a smaller size, which they can be if encoded."""
+        largest = self.stored_size or self.max_size
+        if self.features[IMAGE].kind != "image" or largest is not None and whole_images.is_small(largest):
+            return False
+        if largest is None:
+            return True
+        fits_twice = [2 * wanted <= side for wanted, side in zip(self.image_size, largest)]
+        return any(fits_twice) if self.config.fit == "pad" else all(fits_twice)
+
+    def _output(self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None) -> Any:
         if name == OBJECTS:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
             return targets.pad_objects(columns, views, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
-        if feature.kind == "image":
-            return self._images(value, views)
-        if feature.kind == "pixels":
-            pixels = decode.decode_pixels(value, feature.shape)
-            return pixels if views is None else tf.cast(view_pixels(pixels, views) + 0.5, tf.uint8)
+        if feature.kind in ("image", "pixels"):
+            return self._colored(self._seen(name, value, views), seed)
         if feature.kind == "mask":
-            return tf.cast(self._masks(value, views), self.mask_dtype)
+            return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
         return view_maps(value, views) if _is_map(feature) and views is not None else value
 
-    def _images(self, encoded: tf.Tensor, views: Views | None) -> tf.Tensor:
+    def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
+        """Images or masks, pixels already or not yet -> what is seen of them."""
+        kind = self.features[name].kind
+        if kind == "pixels" or views is None or kind == "image" and self.stored_size and whole_images.is_small(self.stored_size):
+            value = self._whole(name, value, self.config.batch_size)
         if views is None:
-            return decode.decode_images(encoded, self.image_size)
-        return decode.decode_boxes(encoded, views.boxes, self.image_size, views.mirrored, views.extents)
+            return value
+        if value.dtype != tf.string:
+            return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, tf.uint8)
+        if kind == "mask":
+            return decode.decode_mask_boxes(value, views.sizes, views.boxes, self.image_size, views.mirrored, views.extents)
+        return decode.decode_boxes(value, views.boxes, self.image_size, views.mirrored, views.extents, views.ratios)
 
-    def _masks(self, encoded: tf.Tensor, views: Views | None) -> tf.Tensor:
-        if views is None:
-            return decode.decode_masks(encoded, self.image_size)
-        return decode.decode_mask_boxes(encoded, views.sizes, views.boxes, self.image_size, views.mirrored, views.extents)
+    def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
+        """Of images and masks all pixels; anything else as it is."""
+        feature = self.features[name]
+        if feature.kind not in ("image", "pixels", "mask") or value.dtype != tf.string:
+            return value
+        if feature.kind == "pixels":
+            return decode.decode_pixels(value, feature.shape)
+        if self.stored_size is None:
+            raise ValueError(f"{name}: images differ in size; expected one size, to decode them whole")
+        if feature.kind == "mask":
+            return tf.cast(decode.decode_masks(value, self.stored_size), self.mask_dtype)
+        return whole_images.decode_images(value, self.stored_size, batch_size)
+
+    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+        augmentation = self.config.augmentation
+        if augmentation is None or not augmentation.jitters:
+            return images
+        return augment.jitter_colors(images, augmentation, seed)
+
+
+def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:
+    column = next(iter(parsed.values()))
+    return tf.cast(column.nrows(), tf.int32) if isinstance(column, tf.RaggedTensor) else tf.shape(column)[0]
 
 
 def _check(option: str, name: str, features: Mapping[str, Feature]) -> None:

@@ -13,8 +13,9 @@ import os
 import pathlib
 import re
 import types
-from typing import Iterator, Protocol, Sequence
+from typing import Callable, Iterator, Protocol, Sequence
 
+import google_crc32c
 import tensorflow as tf
 
 from tf_input.dataset_format import MANIFEST, ShardInfo
@@ -75,8 +76,6 @@ def make_source(directory: str | os.PathLike[str], has_cache: bool) -> Source:
         ValueError: Nobody can, or only into a cache and there is none.
         ImportError: The package that could is not installed.
     """
-    if has_cache:
-        _import("google_crc32c")
     found = _SCHEME.match(os.fspath(directory))
     if found is None or found[1] in tf.io.gfile.get_registered_schemes():
         return TensorFlowSource()
@@ -104,6 +103,17 @@ def join(directory: str | os.PathLike[str], name: str) -> str:
     return f"{os.fspath(directory).rstrip('/')}/{name}"
 
 
+def read_range(path: str, begin: int, num_bytes: int) -> bytes:
+    """A part of a file that TensorFlow reads: fewer bytes where it ends.
+
+    Raises:
+        OSError: It can't be read.
+    """
+    with _named_errors(path), tf.io.gfile.GFile(path, "rb") as file:
+        file.seek(begin)
+        return file.read(num_bytes)
+
+
 def check_shards(directory: str | os.PathLike[str], shards: Sequence[ShardInfo]) -> list[str]:
     """Paths for TensorFlow to read; a data set that was half copied is refused here, not in the middle of an epoch.
 
@@ -111,20 +121,27 @@ def check_shards(directory: str | os.PathLike[str], shards: Sequence[ShardInfo])
         FileNotFoundError: A shard is missing.
         ValueError: A shard has a wrong size.
     """
-    source = TensorFlowSource()
-
-    def check(shard: ShardInfo) -> str:
-        path = join(directory, shard.name)
-        try:
-            num_bytes = source.size(path)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it") from None
+    paths = [join(directory, shard.name) for shard in shards]
+    for path, shard, num_bytes in zip(paths, shards, shard_sizes(directory, shards)):
+        if num_bytes is None:
+            raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
         if num_bytes != shard.num_bytes:
             raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
-        return path
+    return paths
+
+
+def shard_sizes(directory: str | os.PathLike[str], shards: Sequence[ShardInfo]) -> list[int | None]:
+    """Bytes of each shard; None for one that is missing."""
+    source = TensorFlowSource()
+
+    def size(shard: ShardInfo) -> int | None:
+        try:
+            return source.size(join(directory, shard.name))
+        except FileNotFoundError:
+            return None
 
     with concurrent.futures.ThreadPoolExecutor(_NUM_QUESTIONS) as threads:
-        return list(threads.map(check, shards))
+        return list(threads.map(size, shards))
 
 
 def cache_shards(
@@ -140,7 +157,6 @@ def cache_shards(
         OSError: One can't be read, or the cache can't be written.
         ValueError: A shard is not what the manifest says.
     """
-    cache.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(_NUM_DOWNLOADS) as threads:
         futures = [threads.submit(_cache_shard, source, join(directory, shard.name), cache, shard) for shard in shards]
         try:
@@ -151,24 +167,43 @@ def cache_shards(
 
 
 def _cache_shard(source: Source, path: str, cache: pathlib.Path, shard: ShardInfo) -> str:
-    kept = cache / shard.name
-    if not _is_whole(kept, shard):
+    try:
+        return cache_file(source, path, cache / shard.name, shard.num_bytes, lambda copy: _check_copy(copy, path, shard))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it") from None
+
+
+def cache_file(
+    source: Source, path: str, kept: pathlib.Path, num_bytes: int, check: Callable[[pathlib.Path], None] = lambda copy: None
+) -> str:
+    """The path of a copy in the cache, which is made if there is none of that size.
+
+    Args:
+        source: Where the file lies.
+        path: Its path there.
+        kept: The copy's.
+        num_bytes: Its size.
+        check: Raises an error if the copy is not what it should be.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        OSError: It can't be read, or the cache can't be written.
+    """
+
+    def is_whole() -> bool:
+        return kept.exists() and kept.stat().st_size == num_bytes
+
+    if not is_whole():
+        kept.parent.mkdir(parents=True, exist_ok=True)
         # The unfinished file is its own lock: a process that dies lets go of it, and the next one overwrites what it left.
         with _locked(unfinished := kept.with_name(f"{kept.name}.part")):
-            if _is_whole(kept, shard):
+            if is_whole():
                 unfinished.unlink(missing_ok=True)
             else:
-                try:
-                    source.copy(path, os.fspath(unfinished))
-                except FileNotFoundError:
-                    raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it") from None
-                _check_copy(unfinished, path, shard)
+                source.copy(path, os.fspath(unfinished))
+                check(unfinished)
                 unfinished.replace(kept)
     return os.fspath(kept)
-
-
-def _is_whole(kept: pathlib.Path, shard: ShardInfo) -> bool:
-    return kept.exists() and kept.stat().st_size == shard.num_bytes
 
 
 def _check_copy(copy: pathlib.Path, path: str, shard: ShardInfo) -> None:
@@ -181,7 +216,6 @@ def _check_copy(copy: pathlib.Path, path: str, shard: ShardInfo) -> None:
 
 def crc32c(path: pathlib.Path) -> int:
     """CRC-32C of a whole file."""
-    google_crc32c = _import("google_crc32c")
     checksum = 0
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):

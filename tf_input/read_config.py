@@ -1,12 +1,14 @@
 """ReadConfig and its parts: frozen, checked on construction, no I/O and no TensorFlow."""
 
 import dataclasses
-from numbers import Integral
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, Callable, Mapping
 
 from tf_input.dataset_format import IMAGE
 
 FITS = ("crop", "stretch", "pad")
+ORDERS = ("buffer", "exact")
+_JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,16 +20,31 @@ class Augmentation:
             images, and objects that fill the image, want more.
         flip: Whether to mirror every other image left to right: not for digits and letters.
         crop: Whether to crop at random; if not, `ReadConfig.fit` says what is seen of an image.
+        brightness, contrast, saturation: Each image's is multiplied by a random factor from 1 - value to 1 + value; 0: never.
+        hue: Each image's is turned by up to this share of the colour circle, either way; at most 0.5.
     """
 
     min_area: float = 0.08
     flip: bool = True
     crop: bool = True
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
 
     def __post_init__(self) -> None:
         _require(0 < self.min_area <= 1, "min_area", self.min_area, "a share above 0, at most 1")
         _require(isinstance(self.flip, bool), "flip", self.flip, "True or False")
         _require(isinstance(self.crop, bool), "crop", self.crop, "True or False")
+        for name, most in _JITTERS.items():
+            value = getattr(self, name)
+            is_share = isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= most
+            _require(is_share, name, value, f"a number from 0 to {most}")
+
+    @property
+    def jitters(self) -> bool:
+        """Whether colours vary."""
+        return any(getattr(self, name) for name in _JITTERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +56,11 @@ class ReadConfig:
         image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
-            for the split `train`, or with `augment`.
-        seed: Of order and augmentation: with one seed (and one `tf.random.set_seed`, if any), every process reads the same
-            epochs. None: they differ from run to run.
+            for the split `train`, or with `augment`. "buffer", or True: blocks of records in random order, and the records of
+            some blocks mixed, which is enough as the data set was shuffled before it was written, and reads in long runs;
+            "exact": a permutation of the whole split, for which records are read one by one, best from a local disk.
+        seed: Of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
+            differ.
         drop_remainder: Whether to leave out a last batch that is not full.
         fit: What is seen of an image that is not cropped at random. `crop`: its largest central box of the right proportions, so
             that nothing is distorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
@@ -51,12 +70,28 @@ class ReadConfig:
         max_objects: Objects of an image: the first so many, and room for as many. None: room for those of the image in a batch
             that has the most.
         use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
+        class_weight: How much the classes of a target count, by which batches have weights, for several targets in a dictionary:
+            "balanced", all the same; or label -> weight, as Keras has it; or, of several targets, target -> one of these. Stored
+            weights are multiplied.
+        start_epoch: The epoch that the first pass is; each further pass is the next one.
+        start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted.
+        on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
+            its batch short, is logged, and counted in `PreparedDataset.skipped`.
+        hosts: (number of hosts, this one's index, from 0): each reads its own part of every epoch, all in as many batches; see
+            `distribute.find_hosts`.
+        service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050"; see
+            `distribute.service_batches`.
+        memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
+            order is exact. For images of one size. 0: never.
+        map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
+            If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
+        map_batch: The same of a batch; its seed depends on the seed, the epoch and the step.
     """
 
     batch_size: int
     image_size: int | tuple[int, int] | None = None
     augment: bool | Augmentation = False
-    shuffle: bool | None = None
+    shuffle: bool | str | None = None
     seed: int | None = None
     drop_remainder: bool = False
     fit: str = "crop"
@@ -64,6 +99,15 @@ class ReadConfig:
     targets: str | tuple[str, ...] | None = None
     max_objects: int | None = None
     use_weights: bool = True
+    class_weight: str | Mapping[Any, Any] | None = None
+    start_epoch: int = 0
+    start_step: int = 0
+    on_error: str = "raise"
+    hosts: tuple[int, int] | None = None
+    service: str | None = None
+    memory_budget: int = 1 << 30
+    map_example: Callable[..., Any] | None = None
+    map_batch: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         size, seed = self.image_size, self.seed
@@ -74,7 +118,8 @@ class ReadConfig:
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         _require(size is None or _is_count(size) or is_pair, "image_size", size, "such as 224, or (height, width)")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
-        _require(self.shuffle in (None, False, True), "shuffle", self.shuffle, "True, False or None")
+        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle in ORDERS
+        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'buffer' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
         _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
         _require(self.fit in FITS, "fit", self.fit, f"one of {', '.join(FITS)}")
@@ -82,6 +127,18 @@ class ReadConfig:
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "above 0, or None")
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
+        is_weight = self.class_weight in (None, "balanced") or isinstance(self.class_weight, Mapping)
+        _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
+        for name in ("start_epoch", "start_step", "memory_budget"):
+            value = getattr(self, name)
+            _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
+        _require(self.on_error in ("raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
+        _require(self.hosts is None or _is_host(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
+        _require(self.service is None or isinstance(self.service, str), "service", self.service, "an address, or None")
+        for name in ("map_example", "map_batch"):
+            _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
+        if self.on_error == "skip" and self.drop_remainder:
+            raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
         if self.fit != "crop" and self.augmentation is not None and self.augmentation.crop:
             raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
 
@@ -106,9 +163,10 @@ class ReadConfig:
         """`targets` in full, of a data set that says `default`."""
         return default if self.targets is None else _names(self.targets)
 
-    def shuffles(self, split: str) -> bool:
-        """Whether each epoch of a split has an order of its own."""
-        return split == "train" or bool(self.augment) if self.shuffle is None else self.shuffle
+    def order(self, split: str) -> str | None:
+        """"buffer" or "exact"; None where a split is read as its records lie in the shards."""
+        shuffle = split == "train" or bool(self.augment) if self.shuffle is None else self.shuffle
+        return ("buffer" if shuffle is True else shuffle) or None
 
     def num_batches(self, split: str, num_examples: int) -> int:
         """Batches in an epoch of a split that has so many examples.
@@ -134,7 +192,15 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
+    return _is_integer(value) and value > 0
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_host(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
 
 
 def _require(condition: bool, name: str, value: Any, expected: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf_input import ladder, locations, tfds_directory
+from tf_input import class_weights, ladder, locations, tfds_directory
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.read_config import ReadConfig
@@ -14,6 +14,8 @@ from tf_input.record_columns import Stored
 from tf_input.record_layouts import RecordLayout, find_layout
 
 SPLIT = "train"  # what files are called that do not say of which split they are
+# Options of ReadConfig that need an index.
+_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
@@ -136,14 +138,16 @@ class RecordFiles:
 
         Args:
             split: One of `splits`.
-            **options: The attributes of `ReadConfig`; `batch_size` has no default, nor has `image_size` for encoded images.
+            **options: The attributes of `ReadConfig`; `batch_size` has no default, nor has `image_size` for encoded images. Those
+                that need an index are refused: an exact order, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
+                `memory_budget`.
 
         Raises:
             ValueError: There is no such split, or an option has a wrong value.
         """
         config, decode_batch = self._make_decoder(split, options)
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
-        data = ladder.read(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
+        data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
         if (num_examples := self.num_examples(split)) is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
         return data.prefetch(tf.data.AUTOTUNE)
@@ -151,7 +155,7 @@ class RecordFiles:
     def example_spec(self, split: str = SPLIT, **options: Any) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
         config, decode_batch = self._make_decoder(split, options)
-        return ladder.example_spec(decode_batch, config, split)
+        return ladder.example_spec(decode_batch, config)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
@@ -160,14 +164,20 @@ class RecordFiles:
     def _make_decoder(self, split: str, options: Mapping[str, Any]) -> tuple[ReadConfig, ExampleDecoder]:
         self._check_split(split)
         config = ReadConfig(**options)
+        for name in _INDEXED:
+            if getattr(config, name) != getattr(ReadConfig, name):
+                raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
+        if config.order(split) == "exact":
+            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'buffer'")
         decoder = ExampleDecoder(
             parse=self.layout.parse,
             features=self.features,
             config=config,
-            targets=config.target_names(self.targets),
+            targets=(targets := config.target_names(self.targets)),
             image_size=config.height_and_width or self.image_size,
             stored_size=self.image_size,
             mask_dtype=tf.int32,  # nobody knows their values
+            class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
         )
         if decoder.sees_images and decoder.image_size is None:
             raise ValueError("image_size=None: the images' sizes are unknown; expected a size such as 224, or (height, width)")

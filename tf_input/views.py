@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_input import augment
-from tf_input.decode import central_boxes
+from tf_input.decode import MAX_SMALL_SIDE, RATIOS, central_boxes
 from tf_input.read_config import Augmentation
 
 
@@ -19,6 +19,7 @@ class Views(NamedTuple):
         extents: int32 [batch, 2], the (height, width) that each box is resized to, in the middle of a black frame; None: boxes
             fill the frame.
         image_size: (height, width) of the frame.
+        ratios: int32 [batch], by which a JPEG may be decoded at a smaller size; boxes are of multiples of it. None: by none.
     """
 
     sizes: tf.Tensor
@@ -26,6 +27,7 @@ class Views(NamedTuple):
     mirrored: tf.Tensor | None
     extents: tf.Tensor | None
     image_size: tuple[int, int]
+    ratios: tf.Tensor | None = None
 
     def frames(self) -> tf.Tensor:
         """float32 [batch, 4]: (ymin, xmin, ymax, xmax) of the frame where a stored image has 0..1; beyond that it is black."""
@@ -43,7 +45,8 @@ def make_views(
     image_size: tuple[int, int],
     fit: str,
     augmentation: Augmentation | None = None,
-    number: tf.Tensor | None = None,
+    seed: tf.Tensor | None = None,
+    scales: bool = False,
 ) -> Views:
     """What a model gets to see.
 
@@ -52,15 +55,39 @@ def make_views(
         image_size: (height, width) that views are resized to.
         fit: See `ReadConfig.fit`; where the augmentation crops, it decides.
         augmentation: How images vary; None: they don't.
-        number: int64 [], with an augmentation; the same number, the same views.
+        seed: int64 [2], with an augmentation; the same seed, the same views.
+        scales: Whether JPEGs much larger than `image_size` are decoded at a smaller size. The edges of their boxes move a
+            little then, by less than a pixel of the view, so that a pixel of the smaller image is either in a box or not.
     """
     boxes, mirrored = None, None
     if augmentation is not None:
-        boxes, mirrored = augment.random_views(sizes, image_size, augmentation, number)
+        boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
     extents = fitting_extents(sizes, image_size) if fit == "pad" else None
-    return Views(sizes, boxes, mirrored, extents, image_size)
+    if not scales:
+        return Views(sizes, boxes, mirrored, extents, image_size)
+    ratios = _ratios(sizes, boxes, tf.constant(image_size) if extents is None else extents)
+    return Views(sizes, _snap(boxes, sizes, ratios), mirrored, extents, image_size, ratios)
+
+
+def _ratios(sizes: tf.Tensor, boxes: tf.Tensor, extents: tf.Tensor) -> tf.Tensor:
+    """int32 [batch]: the largest of `RATIOS` by which a box may become smaller, and is still as large as its extent.
+
+    1 for small images, so that they look the same whether it is known beforehand that all are small or not.
+    """
+    most = tf.reduce_min(boxes[:, 2:] // extents, axis=1, keepdims=True)  # [batch, 1]
+    most = tf.where(tf.reduce_max(sizes, axis=1, keepdims=True) <= MAX_SMALL_SIDE, 1, most)
+    return tf.reduce_max(tf.where(most >= RATIOS, RATIOS, 1), axis=1)
+
+
+def _snap(boxes: tf.Tensor, sizes: tf.Tensor, ratios: tf.Tensor) -> tf.Tensor:
+    """Boxes near these, of multiples of a ratio; without the last pixels of an image that make no whole one."""
+    ratios = ratios[:, tf.newaxis]
+    corners, extents = tf.split((boxes + ratios // 2) // ratios, 2, axis=1)  # rounded
+    extents = tf.minimum(extents, sizes // ratios)
+    corners = tf.minimum(corners, sizes // ratios - extents)
+    return tf.concat([corners, extents], axis=1) * ratios
 
 
 def fitting_extents(sizes: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
@@ -93,26 +120,52 @@ def move_boxes(boxes: tf.RaggedTensor, views: Views) -> tuple[tf.RaggedTensor, t
     return boxes.with_values(tf.clip_by_value(moved, 0, 1)), boxes.with_values(seen)
 
 
-def view_pixels(pixels: tf.Tensor, views: Views, method: str = "bilinear") -> tf.Tensor:
+def view_pixels(pixels: tf.Tensor, views: Views) -> tf.Tensor:
     """The views of images that are pixels already, or of maps that lie over their images; a whole batch at once.
 
     Args:
         pixels: [batch, rows, columns, channels]; of whole images, whatever their resolution.
         views: What is seen of the images.
-        method: "bilinear" or "nearest".
 
     Returns:
         float32 [batch, *views.image_size, channels].
     """
-    return _frame_pixels(pixels, views, views.image_size, method)
+    return _frame_pixels(pixels, views, views.image_size)
+
+
+def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
+    """The views of masks that are pixels already, to the nearest values, as `decode.decode_mask_boxes` has them of encoded ones.
+
+    Args:
+        masks: [batch, height, width, 1], of the size of their images.
+        views: What is seen of the images.
+
+    Returns:
+        [batch, *views.image_size, 1], of the same dtype.
+    """
+    seen = []  # of rows and columns, which samples lie in the image: bool [batch, num_samples]
+    for axis, num_samples in enumerate(views.image_size):
+        start, side = views.boxes[:, axis, tf.newaxis], views.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
+        extent = tf.fill(tf.shape(side), num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
+        samples = tf.range(num_samples) - (num_samples - extent) // 2  # [batch, num_samples]
+        if axis == 1 and views.mirrored is not None:
+            samples = tf.where(views.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
+        scale = tf.cast(side, tf.float32) / tf.cast(extent, tf.float32)
+        nearest = tf.cast(tf.floor((tf.cast(samples, tf.float32) + 0.5) * scale), tf.int32)
+        masks = tf.gather(masks, start + tf.clip_by_value(nearest, 0, side - 1), axis=1 + axis, batch_dims=1)
+        seen.append((samples >= 0) & (samples < extent))
+    if views.extents is None:
+        return masks
+    rows, columns = seen
+    return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], masks, tf.zeros((), masks.dtype))
 
 
 def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
     """The same at the maps' own resolution: float32 [batch, rows, columns, channels]."""
-    return _frame_pixels(maps, views, tuple(maps.shape[1:3]), "bilinear")
+    return _frame_pixels(maps, views, tuple(maps.shape[1:3]))
 
 
-def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int], method: str) -> tf.Tensor:
+def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int]) -> tf.Tensor:
     """Samples as `tf.image.resize` does, where 0..1 is from edge to edge; for the op it is from the centre of the first pixel to
     that of the last. A border of one pixel has the outermost half pixels."""
     stored = tf.cast(tf.shape(pixels)[1:3], tf.float32)
@@ -122,9 +175,10 @@ def _frame_pixels(pixels: tf.Tensor, views: Views, size: tuple[int, int], method
     ymin, xmin, ymax, xmax = tf.unstack(tf.concat(positions, axis=1), axis=1)
     if views.mirrored is not None:  # the op samples from right to left where xmax comes first
         xmin, xmax = tf.where(views.mirrored, xmax, xmin), tf.where(views.mirrored, xmin, xmax)
-    bordered = tf.pad(pixels, [[0, 0], [1, 1], [1, 1], [0, 0]], "SYMMETRIC")
+    bordered = tf.concat([pixels[:, :1], pixels, pixels[:, -1:]], axis=1)  # a fraction of what tf.pad takes
+    bordered = tf.concat([bordered[:, :, :1], bordered, bordered[:, :, -1:]], axis=2)
     boxes = tf.stack([ymin, xmin, ymax, xmax], axis=1)
-    seen = tf.image.crop_and_resize(bordered, boxes, tf.range(tf.shape(boxes)[0]), size, method)
+    seen = tf.image.crop_and_resize(bordered, boxes, tf.range(tf.shape(boxes)[0]), size)
     if views.extents is None:
         return seen
     # [batch, height], [batch, width]

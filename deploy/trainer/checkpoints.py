@@ -1,4 +1,4 @@
-"""Where a training stands: weights and optimizer after an epoch, and what is needed to go on from there."""
+"""Where a training stands: weights and optimizer after a step, and what is needed to go on from there."""
 
 import dataclasses
 import json
@@ -19,9 +19,9 @@ class Position:
 
     Attributes:
         epoch: Epochs that are done.
-        step: Training steps that are done.
+        step: Training steps that are done, those of the epoch that has begun too.
         settings: What a run has to share to go on from here.
-        history: Results of each epoch.
+        history: Results of each epoch that is done.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class Position:
 
 def save(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
     """Writes a checkpoint and removes older ones. It counts once its position is there, which is written last."""
-    checkpoint = folder / f"epoch-{position.epoch:05d}"
+    checkpoint = _folder(folder, position)
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
     checkpoint.mkdir(parents=True)
@@ -40,7 +40,7 @@ def save(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
     unfinished = checkpoint / f"{_POSITION}.part"
     unfinished.write_text(json.dumps(dataclasses.asdict(position), indent=2))
     os.replace(unfinished, checkpoint / _POSITION)
-    for other in folder.glob("epoch-*"):
+    for other in folder.glob("step-*"):
         if other != checkpoint:
             shutil.rmtree(other)
 
@@ -51,7 +51,7 @@ def latest(folder: pathlib.Path) -> Position | None:
     Raises:
         ValueError: It is damaged.
     """
-    paths = sorted(folder.glob(f"epoch-*/{_POSITION}"))
+    paths = sorted(folder.glob(f"step-*/{_POSITION}"))
     if not paths:
         return None
     try:
@@ -62,4 +62,8 @@ def latest(folder: pathlib.Path) -> Position | None:
 
 def restore(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
     """Loads the weights and the optimizer's state of a checkpoint."""
-    model.load_weights(folder / f"epoch-{position.epoch:05d}" / _WEIGHTS)
+    model.load_weights(_folder(folder, position) / _WEIGHTS)
+
+
+def _folder(folder: pathlib.Path, position: Position) -> pathlib.Path:
+    return folder / f"step-{position.step:010d}"

@@ -52,10 +52,9 @@ class Loop:
 
         self._train, self._evaluate = train, evaluate
 
-    def train(self, iterator: Iterator, num_steps: int) -> Iterator[int]:
-        """Makes the steps; yields how many there were after each execution."""
+    def train(self, iterator: Iterator, num_steps: int, done: int = 0) -> Iterator[int]:
+        """Makes the steps of an epoch that are not done; yields how many are after each execution."""
         self._reset()
-        done = 0
         while done < num_steps:
             count = min(self._steps_per_execution, num_steps - done)
             self._train(iterator, tf.constant(count))
@@ -69,7 +68,7 @@ class Loop:
         return {**self.results(), "examples": int(self._num_examples.result())}
 
     def results(self) -> dict[str, float]:
-        """Metrics since the start of the epoch, over all replicas. Every worker has to ask for them."""
+        """Metrics over all replicas, since the epoch began or was gone on with. Every worker has to ask for them."""
         return {metric.name: float(metric.result()) for metric in self._metrics}
 
     def _train_step(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> None:

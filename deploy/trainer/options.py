@@ -73,9 +73,10 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--resume",
         action="store_true",
-        help="go on after the last finished epoch in --output, if there is one. An interrupted epoch is begun anew; each "
-        "epoch reads what it would have read without the interruption",
+        help="go on after the last checkpoint in --output, if there is one; what is read is what would have been read "
+        "without the interruption",
     )
+    add("--save_steps", type=_count, metavar="N", help="a checkpoint after every N steps too (default: after each epoch alone)")
     add("--limit_steps", type=_count, metavar="N", help="for trials: an epoch and an evaluation have at most N steps")
 
     machine = parser.add_argument_group("machine").add_argument
@@ -119,6 +120,7 @@ class Options:
     flip: bool
     seed: int
     resume: bool
+    save_steps: int | None
     limit_steps: int | None
     mixed_precision: str
     jit_compile: bool
@@ -132,6 +134,8 @@ class Options:
             raise ValueError(f"--image_size={size}: expected {_MIN_IMAGE_SIZE} or more")
         if self.data_service is not None and not re.fullmatch(r"[a-z]+://[^:/]+:[0-9]+", self.data_service):
             raise ValueError(f"--data_service={self.data_service}: expected grpc://HOST:PORT")
+        if self.save_steps is not None and self.data_service is not None:
+            raise ValueError(f"--save_steps={self.save_steps}: expected no --data_service, which gives whole epochs")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"--warmup_epochs={self.warmup_epochs:g}: expected fewer than --epochs={self.epochs}")
         if not -(2**62) <= self.seed < 2**62:

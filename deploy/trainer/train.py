@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("train: interrupted; --resume goes on after the last epoch that was finished", file=sys.stderr)
+        print("train: interrupted; --resume goes on after the last checkpoint", file=sys.stderr)
         return 130
     return 0
 
@@ -83,7 +83,6 @@ class Training:
 
         self._checkpoints = checkpoints
         self.position = self._find_position()
-        first_epoch = self.position.epoch if self.position else 0
         augmentation = tf_input.Augmentation(min_area=settings.min_area, flip=settings.flip)
         self.train_batches = inputs.training_batches(
             self.dataset,
@@ -124,7 +123,8 @@ class Training:
                 jit_compile=settings.jit_compile,
                 steps_per_execution=settings.steps_per_execution,
             )
-        if cluster.mean_over_workers(self.strategy, first_epoch) != first_epoch:
+        first_step = self.position.step if self.position else 0
+        if cluster.mean_over_workers(self.strategy, first_step) != first_step:
             raise ValueError(f"--output={self.folder}: workers find different checkpoints in it; expected a shared directory")
         self._go_on()
 
@@ -136,23 +136,24 @@ class Training:
         first_epoch = self.position.epoch if self.position else 0
         history = list(self.position.history) if self.position else []
         for epoch in range(first_epoch, self.settings.epochs):
-            results = self._train_epoch(epoch)
+            results = self._train_epoch(epoch, history)
             if self.eval_batches is not None:
                 evaluation = self.loop.evaluate(self.eval_batches.iterator(epoch), self.eval_batches.num_steps)
                 results |= {f"eval_{name}": value for name, value in evaluation.items()}
             history.append(results)
             if self.is_chief:
                 self._report(writer, results)
-                done = (epoch + 1) * self.train_batches.num_steps
-                position = self._checkpoints.Position(epoch + 1, done, self._identity(), history)
-                self._checkpoints.save(self.folder / "checkpoints", self.model, position)
+                self._save(epoch + 1, 0, history)
         if self.is_chief:
             self.model.save(self.folder / "model.keras")
             self._write_results(history)
 
-    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+    def _train_epoch(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
         started, timed_from, steps = time.perf_counter(), None, self.train_batches.num_steps
-        for done in self.loop.train(self.train_batches.iterator(epoch), steps):
+        first = saved = self.position.step - epoch * steps if self.position and self.position.epoch == epoch else 0
+        for done in self.loop.train(self.train_batches.iterator(epoch, first), steps, first):
+            if self.is_chief and self.settings.save_steps and saved + self.settings.save_steps <= done < steps:
+                self._save(epoch, saved := done, history)
             if timed_from is None:  # tracing, compiling and the pipeline's start are no part of the speed
                 self.loop.results()  # waits for the step
                 timed_from, warm = time.perf_counter(), done
@@ -162,7 +163,13 @@ class Training:
         ended = time.perf_counter()
         images = (steps - warm) * self.settings.batch_size
         speed = {"images_per_second": round(images / (ended - timed_from), 1)} if images else {}
-        return {"epoch": epoch + 1, "steps": steps, "seconds": round(ended - started, 3), **results, **speed}
+        return {"epoch": epoch + 1, "steps": steps - first, "seconds": round(ended - started, 3), **results, **speed}
+
+    def _save(self, epoch: int, step: int, history: list[dict[str, Any]]) -> None:
+        """A checkpoint: so many epochs are done, and so many steps of the next one."""
+        done = epoch * self.train_batches.num_steps + step
+        position = self._checkpoints.Position(epoch, done, self._identity(), history)
+        self._checkpoints.save(self.folder / "checkpoints", self.model, position)
 
     def _report(self, writer: Any, results: dict[str, Any]) -> None:
         import tensorflow as tf
@@ -191,7 +198,7 @@ class Training:
         if position is None:
             return None
         if not self.settings.resume:
-            raise ValueError(f"{self.folder} has a checkpoint of epoch {position.epoch}: give --resume, or another --output")
+            raise ValueError(f"{self.folder} has a checkpoint of step {position.step}: give --resume, or another --output")
         return position
 
     def _go_on(self) -> None:

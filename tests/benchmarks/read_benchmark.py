@@ -1,0 +1,238 @@
+"""`tf_input` against hand-written tf.data, TensorFlow Datasets, Keras, Grain and WebDataset, in one run.
+
+    python -m tests.benchmarks.read_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--repeats 5] [--keep FOLDER]
+
+FOLDER holds class folders of any photographs, or of tiny JPEGs; photographs are repeated, as hard links under other names,
+so that an epoch lasts. The data sets are made by `recordmill prepare`, each in 16 shards, with all images in `train`.
+
+Both of a case read in this process, with its cores, and deliver batches of the same: uint8 images and their labels, cropped
+at random (8 to 100 %), resized to 224 and mirrored if they are photographs. They take turns. In its turn, each first
+delivers what it has prepared meanwhile and comes up to speed, and is then measured for some seconds; the last column but
+one is the median of the ratios of turns that followed each other, with the smallest and the largest. Our epochs end and
+begin in what is measured.
+
+With `--clock=cpu` the seconds are those that the cores worked for this process: the ratios hold while others work too, and
+waiting for nothing costs nothing, which favours who leaves a core idle.
+
+Exit code 1: a rival is not installed. What was not reached is said, and is none: a busy machine decides that too.
+"""
+
+import argparse
+import dataclasses
+import functools
+import gc
+import importlib.util
+import logging
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any, Callable, Iterator, Sequence
+
+from tests.benchmarks.read_checks import FORMAT, run_accuracy, run_resume, verdict
+from tests.benchmarks.read_inputs import Inputs
+
+Batches = Iterator[tuple[Any, Any]]
+Reads = Callable[[Inputs, int], Callable[[], Batches]]  # of the data sets, which are made now, and the batch size
+_DRAIN = 0.25  # of the seconds of a turn, before it is measured
+PHOTOS, LARGE, TINY, MANY = "photos", "large", "tiny", "many"
+OPTIONS = {PHOTOS: "photos", LARGE: "photos", TINY: "tiny", MANY: "records"}  # what a case needs
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """Images/s of two who read.
+
+    Attributes:
+        images: What folder it needs.
+        ours, rival: Who reads.
+        names: Of ours and the rival.
+        reach: The ratio that must be reached; None: it is only reported.
+        batch_size: Of both.
+        needs: Module -> the package that has it, for the rival.
+    """
+
+    images: str
+    ours: Reads
+    rival: Reads
+    names: tuple[str, str]
+    reach: float | None
+    batch_size: int = 128
+    needs: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def missing(self) -> list[str]:
+        """Packages that are not installed."""
+        return [package for module, package in self.needs.items() if importlib.util.find_spec(module) is None]
+
+
+def read_ours(data_set: str, **options: Any) -> Reads:
+    """By the name of a data set of `Inputs`, without end."""
+
+    def read(directory: str, batch_size: int) -> Batches:
+        import tf_input
+
+        return iter(tf_input.open(directory).batches("train", batch_size=batch_size, seed=0, **options).repeat())
+
+    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, data_set), batch_size)
+
+
+def read_rival(name: str, data_set: str, module: str = "read_rivals") -> Reads:
+    def prepare(inputs: Inputs, batch_size: int) -> Callable[[], Batches]:
+        rivals = importlib.import_module(f"tests.benchmarks.{module}")
+        return functools.partial(getattr(rivals, name), getattr(inputs, data_set), batch_size)
+
+    return prepare
+
+
+_VIEWS = {"image_size": 224, "augment": True}
+_READ_PHOTOS = read_ours("photo_set", **_VIEWS)
+_BY_HAND, _PLAIN = read_rival("hand_written", "photo_set"), read_rival("plain", "tiny_set")
+_PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
+_GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
+_EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
+_BUFFER = read_ours("photo_set", **_VIEWS, shuffle="buffer")
+
+RACES = {
+    "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 1.06),
+    "photos-short": Race(
+        PHOTOS, read_ours("short_set", **_VIEWS), _BY_HAND, ("stored at short side 256", "hand-written, the originals"), 2.1
+    ),
+    "large": Race(
+        LARGE,
+        read_ours("large_set", **_VIEWS),
+        read_rival("fused", "large_set"),
+        ("2000 px photographs", "fused crops, no DCT scaling"),
+        1.25,
+        batch_size=32,
+    ),
+    "tiny": Race(TINY, read_ours("tiny_set", memory_budget=0), _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), 3.3),
+    "tiny-memory": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), 50),
+    "tiny-raw": Race(
+        TINY, read_ours("raw_set", memory_budget=0), _PLAIN, ("stored as pixels, streamed", "plain tf.data, JPEGs"), None
+    ),
+    "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="buffer"'), 0.95),
+    "tfds": Race(
+        PHOTOS,
+        _READ_PHOTOS,
+        read_rival("tensorflow_datasets", "photo_set"),
+        ("tf_input", "TensorFlow Datasets"),
+        1,
+        needs={"tensorflow_datasets": "tensorflow-datasets"},
+    ),
+    "keras": Race(
+        PHOTOS,
+        _READ_PHOTOS,
+        read_rival("keras_folder", "photo_folder"),
+        ("tf_input", "Keras, folder (float32, no crop)"),
+        1,
+    ),
+    "grain": Race(
+        PHOTOS, _READ_PHOTOS, read_rival("grain", "array_records", "python_rivals"), ("tf_input", "Grain"), 1, needs=_GRAIN
+    ),
+    "webdataset": Race(
+        PHOTOS,
+        _READ_PHOTOS,
+        read_rival("webdataset", "tars", "python_rivals"),
+        ("tf_input", "WebDataset"),
+        1,
+        needs={"webdataset": "webdataset", **_PYTHON},
+    ),
+}
+
+
+class Reader:
+    """Reads when it is its turn."""
+
+    def __init__(self, start: Callable[[], Batches], clock: Callable[[], float], min_batches: int) -> None:
+        begin = time.perf_counter()
+        self._clock, self._min_batches = clock, min_batches
+        self._batches = start()
+        images, _ = next(self._batches)
+        self.first_seconds = time.perf_counter() - begin
+        self.shape, self.dtype = tuple(images.shape[1:]), getattr(images.dtype, "name", str(images.dtype))
+
+    def rate(self, seconds: float, drain: float) -> float:
+        """Images/s over so many seconds at least, once it has been reading for `drain` seconds."""
+        self._read(drain, 1)
+        num_images, took = self._read(seconds, self._min_batches)
+        return num_images / took
+
+    def _read(self, seconds: float, num_batches: int) -> tuple[int, float]:
+        num_images, start = 0, self._clock()
+        while num_batches > 0 or self._clock() - start < seconds:
+            num_images += int(next(self._batches)[0].shape[0])
+            num_batches -= 1
+        return num_images, self._clock() - start
+
+
+def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace) -> str:
+    """The row of the table."""
+    seconds, clock = options.seconds, CLOCKS[options.clock]
+    starts = [prepare(inputs, race.batch_size) for prepare in (race.ours, race.rival)]
+    ours, rival = (Reader(start, clock, options.batches) for start in starts)
+    if ours.shape != rival.shape:
+        raise RuntimeError(f"{name}: images of {ours.shape} against {rival.shape}")
+    for reader in (ours, rival):
+        reader.rate(0, seconds)  # up to speed
+    turns = [(ours.rate(seconds, _DRAIN * seconds), rival.rate(seconds, _DRAIN * seconds)) for _ in range(options.repeats)]
+    ratios = [first / second for first, second in turns]
+    ratio = statistics.median(ratios)
+    median_ours, median_rival = (f"{statistics.median(rates):,.0f}/s" for rates in zip(*turns))
+    must = "reported" if race.reach is None else verdict(ratio >= race.reach, f"{race.reach:g}")
+    spread = f"{ratio:.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    row = FORMAT.format(name, race.names[0], median_ours, race.names[1], median_rival, spread, must)
+    return f"{row}\n{'':15} first batch after {ours.first_seconds:.1f} s, the rival's after {rival.first_seconds:.1f} s"
+
+
+CASES = {**{name: race.images for name, race in RACES.items()}, "large-accuracy": LARGE, "resume": MANY}
+
+
+def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
+    if name == "large-accuracy":
+        return run_accuracy(name, inputs, min(64, options.large))
+    if name == "resume":
+        return run_resume(name, inputs, options.repeats)
+    return run_race(name, RACES[name], inputs, options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
+    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs of one size, some thousands of them")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="default: all that there are images for")
+    parser.add_argument("--repeats", type=int, default=5, help="turns of each (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
+    parser.add_argument("--batches", type=int, default=8, help="of a turn, at least (default: 8)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="what seconds are (default: wall)")
+    parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
+    parser.add_argument("--large", type=int, default=96, help="photographs that are enlarged (default: 96)")
+    parser.add_argument("--records", type=int, default=1_000_000, help="examples of the case `resume` (default: 1,000,000)")
+    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    missing = False
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(options.keep or folder)
+        scratch.mkdir(parents=True, exist_ok=True)
+        inputs = Inputs(scratch, options.photos, options.tiny, options.copies, options.large, options.records)
+        print(FORMAT.format("case", "ours", "", "rival", "", "ratio", "must reach"), flush=True)
+        for name in options.case or CASES:
+            packages = RACES[name].missing() if name in RACES else []
+            missing |= bool(packages)
+            if packages:
+                print(f"{name:<15} not installed: pip install {' '.join(packages)}", flush=True)
+            elif not getattr(options, OPTIONS[CASES[name]]):
+                print(f"{name:<15} not run: no --{OPTIONS[CASES[name]]}", flush=True)
+            else:
+                importlib.import_module("tf_input.dataset")  # TensorFlow too: nobody's first batch is to wait for it
+                print(run_case(name, inputs, options), flush=True)
+            gc.collect()
+    return int(missing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What the read benchmark checks besides speed against rivals: how exact images are, and how soon an epoch is resumed."""
+
+import statistics
+import time
+from typing import Any
+
+from tests.benchmarks.read_inputs import Inputs
+
+FORMAT = "{:<15} {:<27} {:>12}   {:<32} {:>9}  {:<19} {}"  # of all rows
+_BATCH_SIZE = 128
+
+
+def verdict(reached: bool, expected: str) -> str:
+    """The last column."""
+    return f"{expected}: {'reached' if reached else 'MISSED'}"
+
+
+def run_accuracy(name: str, inputs: Inputs, num_images: int) -> str:
+    """How near evaluation's images are to those of a whole decode and an antialiased resize, against plain bilinear ones."""
+    import numpy as np
+    import tensorflow as tf
+
+    import tf_input
+    from tests.benchmarks.read_rivals import SIZE, antialiased, central_views
+
+    def psnr(images: Any, references: Any) -> float:
+        errors = np.mean((np.round(images).astype(np.float64) - references) ** 2, axis=(1, 2, 3))
+        return float(np.mean(10 * np.log10(255**2 / np.maximum(errors, 1e-9))))
+
+    directory = inputs.large_set
+    references = np.round([image.numpy() for image in central_views(directory, num_images, antialiased)])
+    plain = psnr(np.stack([image.numpy() for image in central_views(directory, num_images, tf.image.resize)]), references)
+    batches = tf_input.open(directory).batches("train", batch_size=len(references), image_size=SIZE, shuffle=False)
+    ours = psnr(next(iter(batches))[0].numpy(), references)
+    must = verdict(ours > plain, "above 0")
+    return FORMAT.format(
+        name, "2000 px, evaluation", f"{ours:.1f} dB", "plain bilinear", f"{plain:.1f} dB", f"{ours - plain:+.1f} dB", must
+    )
+
+
+def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
+    """From the call to the first batch of nine tenths of an epoch; a new reader each time, other places, both orders."""
+    import tf_input
+
+    num_steps = inputs.num_records // _BATCH_SIZE
+    rows = []
+    for shuffle in ("buffer", "exact"):
+        took = []
+        for turn in range(repeats + 1):
+            data = tf_input.open(inputs.many_set)
+            start = time.perf_counter()
+            place = {"start_epoch": 3, "start_step": num_steps * 9 // 10 + turn}
+            batches = data.batches("train", batch_size=_BATCH_SIZE, seed=0, shuffle=shuffle, memory_budget=0, **place)
+            next(iter(batches))
+            took.append(time.perf_counter() - start)
+        must = verdict(max(took) < 1, "below 1 s")
+        what = f"{inputs.num_records:,} examples, {shuffle}"
+        rows.append(FORMAT.format(name, what, f"{statistics.median(took):.2f} s", "", "", f"at most {max(took):.2f} s", must))
+    return "\n".join(rows)

@@ -1,0 +1,115 @@
+"""What `tf_input` is measured against in tf.data: what one would write by hand, TensorFlow Datasets, and Keras.
+
+Each is an iterator without end over `(images, labels)`. What is written by hand repeats before it shuffles, so that its buffer is
+never filled anew: the most favourable way. Images are uint8, except for Keras.
+"""
+
+import functools
+import pathlib
+from typing import Any, Callable, Iterator
+
+import tensorflow as tf
+
+SIZE = 224
+_SHUFFLE_RECORDS = 2048
+_CYCLE_LENGTH = 16
+_FEATURES = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
+
+Batches = Iterator[tuple[Any, Any]]
+
+
+def hand_written(directory: str, batch_size: int) -> Batches:
+    """The best that is usual: each record parsed, and of its JPEG the box decoded, by a call of its own."""
+    data = _records(directory).map(_viewed_example, num_parallel_calls=tf.data.AUTOTUNE)
+    return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
+
+
+def fused(directory: str, batch_size: int) -> Batches:
+    """The same by a call for each batch."""
+
+    def decode(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_example(records, _FEATURES)
+        signature = tf.TensorSpec((SIZE, SIZE, 3), tf.uint8)
+        return tf.map_fn(random_view, parsed["image"], fn_output_signature=signature), parsed["label"]
+
+    data = _records(directory).batch(batch_size).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+    return iter(data.prefetch(tf.data.AUTOTUNE))
+
+
+def plain(directory: str, batch_size: int) -> Batches:
+    """Whole images of one size, each record by a call of its own."""
+
+    def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        parsed = tf.io.parse_single_example(record, _FEATURES)
+        return tf.io.decode_jpeg(parsed["image"], channels=3), parsed["label"]
+
+    data = _records(directory).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+    return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
+
+
+def tensorflow_datasets(directory: str, batch_size: int) -> Batches:
+    """By TensorFlow Datasets as its performance tips have it: files shuffled, images not decoded before the shuffle."""
+    import tensorflow_datasets as tfds
+
+    data = tfds.builder_from_directory(directory).as_dataset(
+        split="train",
+        shuffle_files=True,
+        decoders={"image": tfds.decode.SkipDecoding()},
+        read_config=tfds.ReadConfig(try_autocache=False, interleave_cycle_length=_CYCLE_LENGTH),
+    )
+    data = data.repeat().shuffle(_SHUFFLE_RECORDS)
+    data = data.map(lambda example: (random_view(example["image"]), example["label"]), num_parallel_calls=tf.data.AUTOTUNE)
+    return iter(data.batch(batch_size).prefetch(tf.data.AUTOTUNE))
+
+
+def keras_folder(folder: str, batch_size: int) -> Batches:
+    """By `image_dataset_from_directory`: whole images, resized, as float32; it has no crops."""
+    import keras
+
+    data = keras.utils.image_dataset_from_directory(folder, image_size=(SIZE, SIZE), batch_size=batch_size, verbose=False)
+    return iter(data.repeat().prefetch(tf.data.AUTOTUNE))
+
+
+def random_view(encoded: tf.Tensor) -> tf.Tensor:
+    """string [] -> uint8 [SIZE, SIZE, 3]: 8 to 100 % of a JPEG, mirrored or not."""
+    corner, extent, _ = tf.image.sample_distorted_bounding_box(
+        tf.io.extract_jpeg_shape(encoded),
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        min_object_covered=0.0,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=(0.08, 1.0),
+        max_attempts=10,
+    )
+    window = tf.concat([corner[:2], extent[:2]], axis=0)
+    image = tf.image.resize(tf.io.decode_and_crop_jpeg(encoded, window, channels=3), (SIZE, SIZE))
+    return tf.cast(tf.image.random_flip_left_right(image) + 0.5, tf.uint8)
+
+
+def _viewed_example(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    parsed = tf.io.parse_single_example(record, _FEATURES)
+    return random_view(parsed["image"]), parsed["label"]
+
+
+def _records(directory: str) -> tf.data.Dataset:
+    paths = shard_paths(directory)
+    data = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths))
+    data = data.interleave(tf.data.TFRecordDataset, cycle_length=_CYCLE_LENGTH, num_parallel_calls=tf.data.AUTOTUNE)
+    return data.repeat().shuffle(_SHUFFLE_RECORDS)
+
+
+def shard_paths(directory: str) -> list[str]:
+    return sorted(map(str, pathlib.Path(directory).glob("*-train.tfrecord-*")))
+
+
+def central_views(directory: str, num_images: int, resize: Callable[..., tf.Tensor] = tf.image.resize) -> Iterator[tf.Tensor]:
+    """The first images of a data set, their central squares resized: float32 [SIZE, SIZE, 3] each."""
+    for record in tf.data.TFRecordDataset(shard_paths(directory)).take(num_images):
+        encoded = tf.io.parse_single_example(record, _FEATURES)["image"]
+        height, width, _ = tf.io.extract_jpeg_shape(encoded).numpy()
+        side = min(height, width)
+        window = [(height - side) // 2, (width - side) // 2, side, side]
+        pixels = tf.io.decode_jpeg(encoded, channels=3)
+        yield resize(tf.image.crop_to_bounding_box(pixels, *map(int, window)), (SIZE, SIZE))
+
+
+antialiased = functools.partial(tf.image.resize, antialias=True)

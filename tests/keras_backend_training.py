@@ -1,0 +1,88 @@
+"""Keras around the data, on the backend that KERAS_BACKEND says; as a script, as a process has one backend.
+
+    KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER
+"""
+
+import os
+import pathlib
+import sys
+
+import keras
+import numpy as np
+
+import tf_input
+
+SIZE, NUM_BATCHES, NUM_VALID = (12, 16), 12, 17
+OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises amid the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.epoch, batch) == (1, 6):
+            raise KeyboardInterrupt
+
+
+def make_model(flowers: tf_input.PreparedDataset) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((*SIZE, 3), dtype="uint8"),
+        tf_input.augmentation_layer(tf_input.Augmentation(brightness=0.1), seed=1),
+        flowers.normalization_layer(),
+        keras.layers.AveragePooling2D(4),
+        keras.layers.Flatten(),
+        # On torch it draws from torch's own generator, which is no variable of the model.
+        *[keras.layers.Dropout(0.2)] * (keras.backend.backend() != "torch"),
+        keras.layers.Dense(3, activation="softmax"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
+    return model
+
+
+def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: keras.callbacks.Callback) -> keras.Model:
+    model, train = make_model(flowers), flowers.batches("train", augment=True, **OPTIONS)
+    backup = tf_input.BackupAndRestore(folder, train, save_freq=4)
+    try:
+        model.fit(train, epochs=2, callbacks=[backup, *callbacks], verbose=0)
+    except KeyboardInterrupt:
+        pass
+    return model
+
+
+def main(directory: str, folder: pathlib.Path) -> None:
+    flowers = tf_input.open(directory)
+    assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
+    valid = flowers.batches("validation", **OPTIONS)
+    whole = fit(flowers, folder / "whole")
+    loss, accuracy = whole.evaluate(valid, verbose=0)
+    predicted = whole.predict(valid, verbose=0)
+    labels = np.concatenate([y for _, y in flowers.as_generator("validation", **OPTIONS)])
+    assert predicted.shape == (NUM_VALID, 3) and np.isfinite(loss)
+    assert abs((predicted.argmax(axis=1) == labels).mean() - accuracy) < 1e-6
+
+    fit(flowers, folder / "parts", Interrupt())
+    assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"]
+    resumed = fit(flowers, folder / "parts")
+    for one, other in zip(resumed.get_weights(), whole.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+    for workers in (1, 2):
+        train = tf_input.Sequence(flowers, "train", augment=True, workers=workers, **OPTIONS)
+        model = make_model(flowers)
+        history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
+        assert len(history["val_loss"]) == 2 and train.epoch == 2
+        # The same batches as whole's, in the same epochs.
+        for one, other in zip(model.get_weights(), whole.get_weights()):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    rows = model.predict(tf_input.Sequence(flowers, "validation", **OPTIONS), verbose=0)
+    assert rows.shape == (NUM_VALID, 3)
+    print("trained on", keras.backend.backend())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]))

@@ -1,0 +1,37 @@
+"""Shards with their indexes, made without the writer: for the tests of who reads records by their numbers."""
+
+import pathlib
+import struct
+from typing import Sequence
+
+import google_crc32c
+
+from tf_input.dataset_format import ShardInfo, encode_index
+
+
+def masked(data: bytes) -> int:
+    checksum = google_crc32c.value(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def frame(data: bytes) -> bytes:
+    """A record as it lies in a TFRecord file."""
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked(length)) + data + struct.pack("<I", masked(data))
+
+
+def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> ShardInfo:
+    """Writes `NAME` and `NAME.idx`."""
+    frames = [frame(data) for data in records]
+    offsets = [sum(map(len, frames[:index])) for index in range(len(frames))]
+    contents = b"".join(frames)
+    (folder / name).write_bytes(contents)
+    (folder / f"{name}.idx").write_bytes(encode_index([(offset, offset + 12, 0, -1) for offset in offsets]))
+    return ShardInfo(name, len(records), len(contents), google_crc32c.value(contents), f"{name}.idx")
+
+
+def flip(path: pathlib.Path, bit: int) -> None:
+    """Turns one bit of a file."""
+    contents = bytearray(path.read_bytes())
+    contents[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(contents)

@@ -1,0 +1,81 @@
+"""The benchmarks of the read path run to their end, on next to nothing: what they measure here says nothing."""
+
+import dataclasses
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+from made_images import write_class_folders
+from prepared import prepare_images
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # `pytest` alone does not look there
+
+from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noqa: E402
+
+AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
+
+
+@pytest.mark.slow
+def test_reading_races_every_rival(tmp_path, capsys):
+    cases = ("photos", "tfds", "keras", "grain", "webdataset")
+    if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
+        pytest.skip(f"the extra benchmark is not installed: {', '.join(missing)}")
+    photos = write_class_folders(tmp_path / "photos", {"ant": 20, "bee": 12}, height=48, width=64)
+    chosen = [f"--case={case}" for case in cases]
+    assert read_benchmark.main([f"--photos={photos}", f"--keep={tmp_path / 'made'}", *AT_ONCE, *chosen]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    rows = dict(zip(cases, lines[::2], strict=True))  # the line below says how soon the first batch came
+    for case, row in rows.items():
+        assert row.split()[0] == case
+        assert row.count("/s") == 2 and ("reached" in row or "MISSED" in row), row
+
+
+def test_a_rival_that_is_not_installed_is_said_so(monkeypatch, capsys, tmp_path):
+    race = dataclasses.replace(read_benchmark.RACES["tfds"], needs={"no_such_module": "no-such-package"})
+    monkeypatch.setitem(read_benchmark.RACES, "tfds", race)
+    assert read_benchmark.main([f"--photos={tmp_path}", "--case=tfds", "--case=tiny"]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "tfds            not installed: pip install no-such-package",
+        "tiny            not run: no --tiny",
+    ]
+
+
+def test_random_boxes_lie_within_their_images():
+    random = np.random.default_rng(0)
+    for height, width in ((48, 64), (300, 20), (1, 1), (2000, 1500)):
+        for _ in range(50):
+            top, left, rows, columns = python_rivals.random_box(height, width, random)
+            assert 0 <= top <= top + rows <= height and 0 <= left <= left + columns <= width, (height, width)
+            assert rows > 0 < columns, (height, width)
+
+
+def test_sources_are_merged_and_their_errors_arrive():
+    def fail_late():
+        yield "b"
+        raise OSError("no such shard")
+
+    merged = python_rivals.merge([iter("aaa"), fail_late()])
+    seen = []
+    with pytest.raises(OSError, match="no such shard"):
+        for item in merged:
+            seen.append(item)
+    assert "b" in seen and set(seen) <= {"a", "b"}
+
+
+@pytest.mark.slow
+def test_training_is_measured_without_a_gpu(tmp_path, capsys, monkeypatch):
+    keras = pytest.importorskip("keras")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras runs on another backend")
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # the benchmark sets it
+    directory = prepare_images(tmp_path, num_images={"ant": 12, "bee": 12})
+    sizes = ["--model=tiny", "--steps=3", "--batch_size=4", "--image_size=32", "--precision=float32"]
+    assert gpu_benchmark.main([str(directory), "--backend=tensorflow", *sizes]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows[-3:]] == ["uint8,", "float32,", "no"]
+    if not gpu_benchmark.has_gpu("tensorflow"):
+        assert rows[-1] == "no GPU: idle share not measured"
+    for row in rows[-3:-1]:
+        input_alone, training = (float(number.replace(",", "")) for number in row.split()[-4:-2])
+        assert input_alone > 0 < training, row

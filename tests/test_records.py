@@ -1,0 +1,231 @@
+"""Records by their numbers: out of blocks or one by one, checked, by many threads."""
+
+import logging
+import pathlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from made_shards import flip, write_shard
+
+from tf_input.damaged import DamagedRecord, DamagedRecords
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
+from tf_input.index import ShardIndex
+from tf_input.records import RecordReader
+
+COUNTS = (7, 1, 12)
+RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
+KINDS = {
+    "one by one": {},
+    "in blocks": {"block": 5, "num_blocks": 3},
+    "in large blocks": {"block": 100, "num_blocks": 4},
+}
+
+
+def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
+    starts = np.cumsum([0, *COUNTS])
+    return [write_shard(folder, f"shard-{i}", RECORDS[starts[i] : starts[i + 1]]) for i in range(len(COUNTS))]
+
+
+def make_reader(folder: pathlib.Path, shards: list[ShardInfo], **options: Any) -> RecordReader:
+    def index_of(shard: int) -> ShardIndex:
+        return ShardIndex(str(folder / shards[shard].index), shards[shard])
+
+    return RecordReader([str(folder / shard.name) for shard in shards], index_of, COUNTS, **options)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[pathlib.Path, list[ShardInfo]]:
+    folder = tmp_path_factory.mktemp("shards")
+    return folder, write_shards(folder)
+
+
+@pytest.fixture
+def own(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
+    """Shards to damage."""
+    return tmp_path, write_shards(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=40)
+@given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
+def test_records_come_in_the_order_in_which_they_are_asked_for(made, kind, numbers):
+    reader = make_reader(*made, **KINDS[kind])
+    assert reader.num_examples == len(RECORDS)
+    records = reader.read(np.array(numbers, np.int64))
+    assert records.dtype == object and records.tolist() == [RECORDS[number] for number in numbers]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_may_read_at_a_time(made, kind):
+    reader = make_reader(*made, **KINDS[kind])
+    batches = [np.random.default_rng(seed).integers(0, len(RECORDS), 16) for seed in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        for numbers, records in zip(batches, threads.map(reader.read, batches)):
+            assert records.tolist() == [RECORDS[number] for number in numbers]
+
+
+def test_a_block_is_read_once_while_it_is_kept(made, monkeypatch):
+    reader, loads = make_reader(*made, block=4, num_blocks=8), []
+    monkeypatch.setattr(
+        reader, "_read_range", lambda *place, read=reader._read_range: loads.append(place) or read(*place)
+    )
+    for number in np.random.default_rng(0).permutation(len(RECORDS)):
+        reader.read(np.array([number]))
+    # Of 20 records five blocks of 4, of which the second lies in two shards.
+    assert len(loads) == len(set(loads)) == 6
+
+
+def test_no_more_blocks_are_kept_than_are_allowed(made):
+    reader = make_reader(*made, block=2, num_blocks=3)
+    reader.read(np.arange(len(RECORDS)))
+    assert len(reader._kept._kept) == 3
+
+
+def test_where_a_record_lies(made):
+    folder, _ = made
+    reader = make_reader(*made)
+    assert reader.place(0) == (str(folder / "shard-0"), 0, 0)
+    assert reader.place(7) == (str(folder / "shard-1"), 0, 0)
+    assert reader.place(9) == (str(folder / "shard-2"), 1, 16 + len(RECORDS[8]))
+
+
+REGIONS = {
+    "its length": (0, "its length is"),
+    "the length's checksum": (8, "the checksum of its length is"),
+    "the data": (12, "the checksum of its data is"),
+    "their checksum": (-1, "the checksum of its data is"),
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
+    folder, shards = own
+    place, expected = REGIONS[region]
+    _, _, offset = make_reader(*own).place(10)
+    end = offset + 16 + len(RECORDS[10])
+    flip(folder / "shard-2", 8 * ((end if place < 0 else offset) + place) + 3)
+    with pytest.raises(ValueError) as error:
+        make_reader(*own, **KINDS[kind]).read(np.arange(len(RECORDS)))
+    message = str(error.value)
+    assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
+    assert message.endswith("; on_error='skip' leaves such records out")
+
+    damaged = DamagedRecords()
+    records = make_reader(*own, **KINDS[kind], damaged=damaged).read(np.arange(len(RECORDS)))
+    assert records.tolist() == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"
+    assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
+
+
+OFFSETS = {"turned slightly": 0, "turned": 5, "beyond the shard": 30, "beyond the disk": 62, "negative": 63}
+
+
+@pytest.mark.parametrize("case", OFFSETS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_offset_loses_the_two_records_that_it_bounds(own, kind, case):
+    folder, _ = own
+    flip(folder / "shard-2.idx", 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + OFFSETS[case])
+    damaged = DamagedRecords()
+    reader = make_reader(*own, **KINDS[kind], damaged=damaged)
+    for _ in range(2):
+        assert reader.read(np.arange(len(RECORDS))).tolist() == [*RECORDS[:11], *RECORDS[13:]], case
+    assert sorted(one.record for one in damaged) == [3, 4] and len(damaged) == 2
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(data=st.data(), kind=st.sampled_from(list(KINDS)), is_index=st.booleans())
+def test_no_flipped_bit_gives_other_data(own, data, kind, is_index):
+    folder, _ = own
+    path = folder / data.draw(st.sampled_from(["shard-0", "shard-2"]))
+    path = path.with_name(f"{path.name}.idx") if is_index else path
+    whole = path.read_bytes()
+    flip(path, data.draw(st.integers(0, 8 * len(whole) - 1)))
+    try:
+        records = make_reader(folder, own[1], **KINDS[kind]).read(np.arange(len(RECORDS)))
+        assert is_index and records.tolist() == RECORDS  # what it says of images and labels is not looked at here
+    except ValueError as error:
+        assert path.name in str(error) or (is_index and path.stem in str(error))
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_shard_that_ends_too_soon(own):
+    folder, shards = own
+    path = folder / "shard-2"
+    path.write_bytes(path.read_bytes()[:-5])
+    for options in KINDS.values():
+        with pytest.raises(ValueError, match="record 11, at byte .*: the shard ends after .* of its .* bytes"):
+            make_reader(*own, **options).read(np.arange(len(RECORDS)))
+        damaged = DamagedRecords()
+        assert make_reader(*own, **options, damaged=damaged).read(np.arange(len(RECORDS))).tolist() == RECORDS[:-1]
+
+
+def test_a_shard_that_is_not_there(own):
+    folder, _ = own
+    (folder / "shard-2").unlink()
+    for options in KINDS.values():
+        with pytest.raises(ValueError, match="shard-2: record 0, at byte 0: .*No such file"):
+            make_reader(*own, **options).read(np.arange(len(RECORDS)))
+        damaged = DamagedRecords()
+        assert make_reader(*own, **options, damaged=damaged).read(np.arange(len(RECORDS))).tolist() == RECORDS[:8]
+        assert len(damaged) == 12
+
+
+def test_what_could_not_be_read_once_is_tried_again(own, monkeypatch):
+    reader, failures = make_reader(*own, block=5, num_blocks=3), [OSError("gone"), OSError("gone")]
+    read = reader._read_range
+
+    def fail_first(*place: Any) -> bytes:
+        if failures:
+            raise failures.pop()
+        return read(*place)
+
+    monkeypatch.setattr(reader, "_read_range", fail_first)
+    with pytest.raises(ValueError, match="record 0, at byte 0: gone"):
+        reader.read(np.arange(3))
+    assert reader.read(np.arange(len(RECORDS))).tolist() == RECORDS
+
+
+def test_as_an_operation_of_a_graph(own):
+    folder, _ = own
+    reader = make_reader(*own, block=5, num_blocks=3)
+    data = tf.data.Dataset.range(len(RECORDS)).batch(6).map(reader.read_batch)
+    assert [one for batch in data.as_numpy_iterator() for one in batch] == RECORDS
+    flip(folder / "shard-1", 100)
+    reader = make_reader(*own, block=5, num_blocks=3)
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(tf.data.Dataset.range(len(RECORDS)).batch(6).map(reader.read_batch))
+    assert f"{folder / 'shard-1'}: record 0, at byte 0: the checksum of its data is" in error.value.message
+    assert "Traceback" not in error.value.message
+
+
+def test_a_batch_of_damaged_records_alone_is_an_error(own):
+    """A loss of nothing is NaN."""
+    folder, _ = own
+    flip(folder / "shard-1", 100)
+    damaged = DamagedRecords()
+    reader = make_reader(*own, damaged=damaged)
+    assert reader.read_batch(tf.constant([6, 7], tf.int64)).numpy().tolist() == [RECORDS[6]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="all 1 records of a batch are damaged"):
+        reader.read_batch(tf.constant([7], tf.int64))
+    assert reader.read(np.array([7])).tolist() == [], "who reads by hand is told by the length"
+
+
+def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
+    damaged = DamagedRecords()
+    with caplog.at_level(logging.WARNING, "tf_input"):
+        for _ in range(2):
+            for record in range(15):
+                damaged.add(DamagedRecord("shard", record, 100 * record, "torn"))
+        damaged.add(DamagedRecord("other", 3, 7, "the shard is missing", 20))
+    assert len(damaged) == 35 and len(list(damaged)) == 16
+    assert [record.getMessage() for record in caplog.records] == [
+        *(f"skipped shard: record {record}, at byte {100 * record}: torn" for record in range(9)),
+        "skipped shard: record 9, at byte 900: torn; further ones are counted alone",
+    ]
+    assert str(list(damaged)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"

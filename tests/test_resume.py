@@ -1,0 +1,228 @@
+"""A training that was interrupted goes on as if it had not been."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import resumable_training
+import tensorflow as tf
+from prepared import prepare_images
+from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
+
+import tf_input
+from tf_input.position import Position
+
+ROOT = pathlib.Path(__file__).parent.parent
+NUM_BATCHES = 12
+ORDERS = ("buffer", "exact")
+OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("resumed"), "--num_shards", "train=4,validation=1"))
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises amid a training."""
+
+    def __init__(self, epoch: int, batch: int) -> None:
+        super().__init__()
+        self.at, self.epoch = (epoch, batch), 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise KeyboardInterrupt
+
+
+def lines(path: pathlib.Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
+    """Trains once in each order, in processes, and kills these."""
+    folders = {order: folder / order for order in ORDERS}
+    command = [sys.executable, resumable_training.__file__, str(dataset.directory)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    running = {
+        order: subprocess.Popen([*command, str(folders[order]), order], env=environment, stderr=subprocess.DEVNULL)
+        for order in ORDERS
+    }
+    try:
+        end = time.monotonic() + 120
+        while waits := [order for order in running if len(lines(folders[order] / "log")) < NUM_BATCHES + SAVE_FREQ + 2]:
+            assert time.monotonic() < end and not any(running[order].poll() for order in waits)
+            time.sleep(0.02)
+            for order in set(running) - set(waits):
+                running[order].send_signal(signal.SIGKILL)
+    finally:
+        for process in running.values():
+            process.kill()
+    assert all(process.wait() == -signal.SIGKILL for process in running.values())
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
+    kill_amid_an_epoch(dataset, tmp_path)
+    for order in ORDERS:
+        directory = str(dataset.directory)
+        weights, history = train(directory, tmp_path / f"whole-{order}", order)
+        expected, killed = lines(tmp_path / f"whole-{order}" / "log"), lines(tmp_path / order / "log")
+        assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
+        assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES, order
+        (backup,) = (tmp_path / order / "backups").glob("*.npz")
+        _, epoch, step = backup.stem.split("-")
+        assert epoch == "00000001" and 0 < int(step) <= len(killed) - NUM_BATCHES
+
+        with warnings.catch_warnings(record=True) as raised:
+            warnings.simplefilter("always")
+            resumed_weights, resumed_history = train(directory, tmp_path / order, order)
+        assert not [one for one in raised if "ran out of data" in str(one.message)]
+        resumed = lines(tmp_path / order / "log")[len(killed) :]
+        assert resumed == expected[NUM_BATCHES + int(step) :], order
+        for one, other in zip(resumed_weights, weights):
+            np.testing.assert_array_equal(one, other)
+        assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
+        assert not list((tmp_path / order / "backups").iterdir())  # a training that has ended leaves none
+
+
+def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
+    train = dataset.batches("train", **OPTIONS) if train is None else train
+    model = make_model(folder / "log")
+    model.steps_per_execution = steps_per_execution
+    backup = tf_input.BackupAndRestore(folder / "backups", train, **options)
+    try:
+        model.fit(train, epochs=epochs, callbacks=[backup, *callbacks], shuffle=False, verbose=0)
+    except KeyboardInterrupt:
+        pass
+    return model
+
+
+def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
+    return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
+
+
+def test_which_backups_there_are(dataset, tmp_path):
+    cases = [
+        # options, where it is interrupted, the backups that there are then
+        ({}, (0, 9), None),
+        ({"save_freq": 5, "keep": 3}, (1, 6), [(0, 10), (1, 0), (1, 5)]),
+        ({"save_freq": 12, "delete_checkpoint": False}, (9, 9), [(2, 0)]),
+    ]
+    for number, (options, at, expected) in enumerate(cases):
+        folder = tmp_path / str(number)
+        fit(dataset, folder, epochs=2, callbacks=[Interrupt(*at)], **options)
+        assert (backups(folder) if (folder / "backups").exists() else None) == expected, options
+
+
+def test_steps_per_execution_are_respected(dataset, tmp_path):
+    for folder, at in (("whole", (9, 9)), ("parts", (1, 9))):
+        fit(dataset, tmp_path / folder, None, 2, 3, [Interrupt(*at)], save_freq=4)
+    assert backups(tmp_path / "parts") == [(1, 6)]
+    before = len(lines(tmp_path / "parts" / "log"))
+    fit(dataset, tmp_path / "parts", None, 2, 3, save_freq=4)
+    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
+
+
+def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
+    for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
+        fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
+    sequence = tf_input.Sequence(dataset, "train", **OPTIONS)
+    before = len(lines(tmp_path / "parts" / "log"))
+    fit(dataset, tmp_path / "parts", sequence, 2)
+    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES:]
+    with pytest.raises(ValueError, match="save_freq=5: expected 'epoch' with a Sequence"):
+        tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
+
+
+def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
+    data = dataset.batches("train", **OPTIONS)
+    unseeded = {**OPTIONS, "seed": None}
+    cases = [
+        (data.repeat(), {}, "expected what `batches` returns"),
+        (np.zeros(3), {}, "expected what `batches` returns"),
+        (dataset.batches("train", **unseeded), {}, "seed=None: expected a seed"),
+        (tf_input.Sequence(dataset, "train", **unseeded), {}, "seed=None: expected a seed"),
+        (data, {"save_freq": 0}, "save_freq=0: expected `epoch`, or an integer above 0"),
+        (data, {"save_freq": "batch"}, "save_freq='batch': expected `epoch`, or"),
+        (data, {"keep": 0}, "keep=0: expected an integer above 0"),
+        (data, {"directory": "gs://a/b"}, "directory='gs://a/b': expected a local directory"),
+    ]
+    for given, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tf_input.BackupAndRestore(**{"directory": tmp_path / "backups", "train": given, **options})
+    model = make_model(tmp_path / "log")
+    with pytest.raises(ValueError, match="steps_per_epoch=5: expected None, or 12, the batches in an epoch"):
+        model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
+
+
+def test_the_backup_of_another_training_is_refused(dataset, tmp_path):
+    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
+    cases = [
+        ({"seed": 1}, r"seed=1 \(there 0\)"),
+        ({"batch_size": 4}, r"batch_size=4 \(there 8\)"),
+        ({"shuffle": "exact"}, r"shuffle='exact' \(there 'buffer'\), order=.*"),
+        ({"augment": True}, r"augment=\{'min_area': 0.08.* \(there None\)"),
+        ({"map_batch": make_pairs}, r"map_batch='make_pairs' \(there None\)"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=f"is the backup of another training: here {message}; expected another directory"):
+            fit(dataset, tmp_path, dataset.batches("train", **{**OPTIONS, **options}))
+    other = tf_input.open(prepare_images(tmp_path / "other", num_images={"ant": 60, "bee": 61}))
+    with pytest.raises(ValueError, match=r"another training: here manifest='\w+' \(there '\w+'\)"):
+        fit(other, tmp_path)
+    model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    data = dataset.batches("train", **OPTIONS)
+    with pytest.raises(ValueError, match="is the backup of another model: it has .* variables; here are"):
+        model.fit(data, callbacks=[tf_input.BackupAndRestore(tmp_path / "backups", data)], verbose=0)
+
+
+def make_pairs(images, labels):
+    return images, labels
+
+
+def test_a_damaged_backup_is_refused_by_name(dataset, tmp_path):
+    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
+    (path,) = (tmp_path / "backups").iterdir()
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
+    for damaged in (bytes(data), bytes(data[:1000]), b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
+            fit(dataset, tmp_path)
+
+
+def test_what_was_not_finished_is_no_backup(dataset, tmp_path):
+    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
+    (tmp_path / "backups" / "backup-00000009-00000000.unfinished").write_bytes(b"killed amid it")
+    model = fit(dataset, tmp_path, epochs=2)
+    assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
+
+
+def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
+    """In an exact order; in the other one, no more than the windows that are left."""
+    config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
+    plan = dataset.plan("train", config)
+    asked = []
+    read = plan.reader.read
+    plan.reader.read = lambda numbers: asked.extend(numbers.tolist()) or read(numbers)
+    (batch,) = plan.read(Position(0, config.start_step))
+    assert len(asked) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

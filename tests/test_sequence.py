@@ -1,0 +1,233 @@
+"""Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
+
+import gc
+import itertools
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from prepared import prepare_images
+
+import tf_input
+from tf_input.sequence import Epochs
+
+SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
+OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), "--num_shards", "train=4,validation=1"))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Held in memory."""
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+
+
+def darken(image, label, seed):
+    if label == 0:  # of a tensor: as in Dataset.map
+        image = image // 2
+    return image + tf.cast(tf.random.stateless_uniform([], seed, 0, 9, tf.int32), tf.uint8), label
+
+
+def negate(images, labels):
+    return 255 - images, tf.numpy_function(lambda values: -values, [labels], tf.int64)
+
+
+def assert_same(found, expected, case=None) -> None:
+    tf.nest.assert_same_structure(found, expected)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+        assert isinstance(one, np.ndarray) and one.dtype == other.dtype, case
+        np.testing.assert_array_equal(one, other, err_msg=str(case))
+
+
+def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
+    cases = [
+        (mixed, "train", {}),
+        (mixed, "train", {"augment": True, "start_epoch": 5}),
+        (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
+        (mixed, "train", {"augment": True, "map_example": darken, "map_batch": negate}),
+        (mixed, "train", {"hosts": (2, 1)}),
+        (mixed, "validation", {}),
+        (uniform, "train", {"augment": True}),
+        (uniform, "train", {"image_size": None, "map_batch": negate}),
+    ]
+    for dataset, split, options in cases:
+        options = {**OPTIONS, **options}
+        batches, sequence = dataset.batches(split, **options), tf_input.Sequence(dataset, split, **options)
+        for epoch in range(2):
+            assert sequence.epoch == options.get("start_epoch", 0) + epoch
+            expected = list(batches.as_numpy_iterator())
+            assert len(sequence) == len(expected) == len(batches)
+            for step in np.random.default_rng(0).permutation(len(expected))[:5]:  # not one after the other
+                assert_same(sequence[step], expected[step], (split, options, step))
+            assert_same(sequence[-1], expected[-1])
+            sequence.on_epoch_end()
+
+
+def test_who_makes_batches_ahead_makes_the_same(mixed):
+    options = {**OPTIONS, "augment": True, "map_example": darken}
+    expected = list(tf_input.Sequence(mixed, "train", **options))
+    assert len(expected) == NUM_BATCHES
+    for workers, size in ((2, 1), (4, 10), (3, 99)):
+        sequence = tf_input.Sequence(mixed, "train", workers=workers, max_queue_size=size, **options)
+        for step in (*range(NUM_BATCHES), 4, 5, 6, 11, 3, 0, 0):
+            assert_same(sequence[step], expected[step], (workers, step))
+        with ThreadPoolExecutor(4) as pool:
+            for step, batch in enumerate(pool.map(sequence.__getitem__, range(NUM_BATCHES))):
+                assert_same(batch, expected[step], (workers, step))
+
+
+@pytest.mark.slow
+def test_processes_make_the_same(mixed):
+    options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
+    expected = tf_input.Sequence(mixed, "train", **options)
+    sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
+    assert not sequence.use_multiprocessing and sequence.workers == 1  # which Keras takes as its own task
+    for _ in range(2):
+        for step in range(NUM_BATCHES):
+            assert_same(sequence[step], expected[step], step)
+        sequence.on_epoch_end(), expected.on_epoch_end()
+    processes = list(sequence._read._workers._pool._processes.values())
+    assert len(processes) == 2 and all(process.is_alive() for process in processes)
+    del sequence
+    gc.collect()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode is not None
+
+
+def test_functions_that_no_process_can_be_sent_are_refused(mixed):
+    with pytest.raises(ValueError, match="map_batch=<function .*lambda.*: expected a function that can be sent to a process"):
+        tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
+
+
+def test_it_can_be_pickled(mixed):
+    sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
+    sequence[0]
+    sequence.on_epoch_end()
+    copy = pickle.loads(pickle.dumps(sequence))
+    assert copy.epoch == sequence.epoch == 1
+    assert_same(copy[5], sequence[5])
+
+
+def test_it_is_made_of_a_directory_too(mixed):
+    assert_same(tf_input.Sequence(mixed.directory, "train", **OPTIONS)[1], tf_input.Sequence(mixed, "train", **OPTIONS)[1])
+
+
+def test_wrong_values_are_refused(mixed):
+    cases = [
+        ({"workers": 0}, "workers=0: expected an integer above 0"),
+        ({"max_queue_size": 0}, "max_queue_size=0: expected an integer above 0"),
+        ({"start_step": 3}, "start_step=3: expected 0"),
+        ({"service": "grpc://a:1"}, "service='grpc://a:1': expected None"),
+        ({"batch_size": 0}, "batch_size=0: expected"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tf_input.Sequence(mixed, "train", **{**OPTIONS, **options})
+    with pytest.raises(ValueError, match="split='test': expected one of train, validation"):
+        tf_input.Sequence(mixed, "test", **OPTIONS)
+    sequence = tf_input.Sequence(mixed, "train", **OPTIONS)
+    for index in (NUM_BATCHES, -NUM_BATCHES - 1):
+        with pytest.raises(IndexError, match=f"batch {index}: an epoch has {NUM_BATCHES}"):
+            sequence[index]
+
+
+def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
+    sequence = tf_input.Sequence(mixed, "validation", **OPTIONS)
+    first = list(sequence)
+    sequence.on_epoch_end()
+    for one, other in zip(first, sequence, strict=True):
+        assert_same(one, other)
+
+
+def test_without_a_seed_epochs_differ_and_batches_stay(mixed):
+    one, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
+    assert_same(one[3], one[3])
+    assert (one[3][0] != other[3][0]).any()
+    before = one[3][0]
+    one.on_epoch_end()
+    assert (one[3][0] != before).any()
+
+
+class Recorded(tf_input.Sequence):
+    """Notes what is read."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.read = []
+
+    def __getitem__(self, index):
+        self.read.append((self.epoch, index))
+        return super().__getitem__(index)
+
+
+def small_model() -> keras.Model:
+    layers = [keras.Input((*SIZE, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+    return model
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_epoch_k_of_keras_is_epoch_k(mixed, workers):
+    train = Recorded(mixed, "train", workers=workers, **OPTIONS)
+    valid = Recorded(mixed, "validation", workers=workers, **OPTIONS)
+    model = small_model()
+    history = model.fit(train, validation_data=valid, epochs=3, shuffle=False, verbose=0)
+    assert len(history.history["val_loss"]) == 3
+    expected = list(itertools.product(range(3), range(NUM_BATCHES)))
+    assert train.read[-len(expected) :] == expected  # before that, Keras looks at some
+    assert train.read[: -len(expected)] == [(0, index) for index in range(len(train.read) - len(expected))]
+    assert train.epoch == 3
+    assert [epoch for epoch, index in valid.read if index == 2].count(2) == 1
+    model.fit(train, epochs=4, initial_epoch=3, shuffle=False, verbose=0)
+    assert train.read[-NUM_BATCHES:] == [(3, index) for index in range(NUM_BATCHES)]
+    # Predictions come in the order of the shards.
+    images = np.concatenate([x for x, _ in mixed.batches("validation", **OPTIONS).as_numpy_iterator()])
+    np.testing.assert_allclose(model.predict(valid, verbose=0), model(images), atol=1e-5)
+
+
+def test_keras_may_shuffle_batches_which_it_is_told_not_to(mixed, caplog):
+    train = Recorded(mixed, "train", **OPTIONS)
+    small_model().fit(train, epochs=2, verbose=0)
+    read = train.read[-2 * NUM_BATCHES :]
+    assert read != sorted(read) == list(itertools.product(range(2), range(NUM_BATCHES)))
+    assert [one for one in caplog.messages if "fit(shuffle=False)" in one] == caplog.messages
+
+
+def test_steps_per_epoch_cut_no_epoch_short(mixed):
+    train = Recorded(mixed, "train", **OPTIONS)
+    small_model().fit(train, epochs=6, steps_per_epoch=4, shuffle=False, verbose=0)
+    read = train.read[len(train.read) % NUM_BATCHES :]
+    assert sorted(set(read)) == [(epoch, index) for epoch in range(2) for index in range(NUM_BATCHES)]
+    assert read[-2 * NUM_BATCHES :] == sorted(set(read))
+
+
+def test_when_an_epoch_ends():
+    read_all = ["0", "1", "2"]
+    cases = [
+        # what happens, the epoch after it
+        (["end"], 1),
+        (["0", "end"], 1),
+        ([*read_all, "end", *read_all, "end"], 2),
+        (["0", "1", "end", "begin"], 0),  # Keras on TensorFlow looks at two
+        (["end", "begin", *read_all, "end"], 1),
+        (["begin", "0", "end", "begin", *read_all, "end"], 1),  # on JAX and torch
+        (["begin", *read_all, "end", "begin", *read_all, "end"], 2),
+        (["begin", "0", "end", "begin", "1", "end", "begin", "2", "end"], 1),  # steps_per_epoch=1
+        (["begin", *read_all, "end", "end", "begin"], 1),  # a second evaluation
+        (["end", "end", "begin"], 0),
+        (["end", "0", "begin"], 1),
+    ]
+    for events, expected in cases:
+        epochs = Epochs(0, 3, None)
+        for event in events:
+            getattr(epochs, event)() if event in ("begin", "end") else epochs.read(int(event))
+        assert epochs.epoch == expected, events

@@ -1,0 +1,165 @@
+"""How fast a data set is read, stage by stage: `recordmill benchmark`."""
+
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Iterator
+
+from tf_input.read_config import ReadConfig
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tf_input.plan import Plan
+
+_DEFAULT_SIZE = 224  # where images differ in size
+_WARM_UP = 0.25  # of the time of a stage, before it counts
+_MIN_BATCHES = 3
+_HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """What was measured of the pipeline up to a stage.
+
+    Attributes:
+        name: Of the stage.
+        images_per_second: That the pipeline up to there gives.
+        cpu_seconds: That it takes for an image, on all cores together.
+    """
+
+    name: str
+    images_per_second: float
+    cpu_seconds: float
+
+
+def run(directory: str, split: str, config: ReadConfig, seconds: float) -> None:
+    """Reads a split as a training would, ever further down the pipeline, and prints how fast that is and what would help.
+
+    Args:
+        directory: A data set, or its URL.
+        split: Which of its splits.
+        config: How to read it; without an `image_size`, the images are left at theirs, or become 224 x 224 where they differ.
+        seconds: For how long to read, for each stage.
+
+    Raises:
+        OSError, ImportError: The data set can't be read.
+        ValueError: It is damaged, or an option has a wrong value.
+        RuntimeError: A record is damaged; the message names shard, record and offset.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _without_stderr():  # what TensorFlow says of itself before it has looked at that
+        import tensorflow as tf
+
+        import tf_input
+        from tf_input.benchmark_advice import Findings
+
+        tf.constant(0)
+
+    data_set = tf_input.open(directory)
+    data_set.num_examples(split)
+    if config.image_size is None:
+        config = dataclasses.replace(config, image_size=data_set.image_size or _DEFAULT_SIZE)
+    try:
+        started = time.perf_counter()
+        plan = data_set.plan(split, config)
+        if plan.held is not None:
+            print(f"{split} was read into memory in {time.perf_counter() - started:.1f} s")
+        findings = Findings.of(data_set, split, plan)
+        print(findings.describe(), flush=True)
+        stages = [_measure(name, data, seconds) for name, data in _pipelines(plan)]
+    except tf.errors.OpError as error:
+        raise RuntimeError(error.message.partition("\n")[0]) from None
+    print(f"\n{table(stages)}\n\n{findings.advise(stages)}")
+
+
+def time_shares(stages: list[Stage]) -> list[float]:
+    """What part of the last pipeline's time each stage adds; they add up to 1."""
+    times = [1 / stage.images_per_second for stage in stages]
+    added = [
+        max(0.0, one - before) for one, before in zip(times, [0.0, *times])
+    ]  # noise may make a longer pipeline quicker
+    return [one / sum(added) for one in added]
+
+
+def table(stages: list[Stage]) -> str:
+    """Lines for a terminal."""
+    added = [
+        max(0.0, one.cpu_seconds - before)
+        for one, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
+    ]
+    rows = [_HEADINGS]
+    for stage, cpu_seconds, share in zip(stages, added, time_shares(stages)):
+        rows.append((stage.name, f"{stage.images_per_second:,.0f}", f"{cpu_seconds * 1e6:,.0f}", f"{share:.0%}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+
+
+def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
+    """Ever longer parts of the pipeline, by the stage with which each ends."""
+    import tensorflow as tf
+
+    from tf_input import ladder, memory
+    from tf_input.position import Position
+
+    plain = dataclasses.replace(plan.config, augment=False)
+    decoder = dataclasses.replace(plan.decoder, config=plain)
+
+    def read(decode_batch: Any) -> "tf.data.Dataset":
+        return ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, Position())
+
+    def gather(outputs: Any) -> "tf.data.Dataset":
+        def gather_batch(numbers: "tf.Tensor", seed: "tf.Tensor | None") -> Any:
+            return outputs(memory.gather(plan.held, numbers))
+
+        return ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, Position())
+
+    if plan.held is None:
+        yield "read", read(lambda records, seed: records)
+        yield "parse", read(lambda records, seed: plan.decoder.parse_batch(records))
+        yield "decode", read(decoder)
+    else:
+        yield "gather", gather(lambda parsed: parsed)
+        yield "resize", gather(decoder.outputs)
+    if plan.config.augment:
+        yield "augment", plan.read(Position())
+    yield "batch", plan.read(Position()).prefetch(tf.data.AUTOTUNE)
+
+
+def _measure(name: str, data: "tf.data.Dataset", seconds: float) -> Stage:
+    batches = iter(data.repeat())
+    _read_for(batches, seconds * _WARM_UP)
+    cpu, started = time.process_time(), time.perf_counter()
+    num_images = _read_for(batches, seconds)
+    return Stage(name, num_images / (time.perf_counter() - started), (time.process_time() - cpu) / num_images)
+
+
+def _read_for(batches: Iterator[Any], seconds: float) -> int:
+    """Reads batches for so long, and returns how many images were in them."""
+    import tensorflow as tf
+
+    end, num_batches, num_images = time.perf_counter() + seconds, 0, 0
+    while num_batches < _MIN_BATCHES or time.perf_counter() < end:
+        first = tf.nest.flatten(next(batches))[0]
+        num_images += int(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
+        num_batches += 1
+    return num_images
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
+
+
+def num_cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -1,0 +1,68 @@
+"""The frames of TFRecord files, taken apart and checked, many at a time.
+
+A record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum; all little-endian.
+"""
+
+from typing import Sequence
+
+import google_crc32c
+import numpy as np
+
+LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
+HEADER_BYTES = LENGTH_BYTES + CHECKSUM_BYTES
+FRAME_BYTES = HEADER_BYTES + CHECKSUM_BYTES
+
+
+def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> list[bytes | None]:
+    """Takes records out of pieces of shards.
+
+    Args:
+        pieces: What each record is looked for in.
+        begins, ends: int64 [n], of the records in their pieces; they may be outside.
+
+    Returns:
+        The data of each; None for one that is damaged.
+    """
+    num_bytes = np.array([len(piece) for piece in pieces], np.int64)
+    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= num_bytes)
+    if not is_there.all():  # zeros stand for these: their checksums are wrong
+        pieces = [piece if there else bytes(FRAME_BYTES) for piece, there in zip(pieces, is_there.tolist())]
+        begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
+    extents = list(zip(pieces, begins.tolist(), ends.tolist()))
+    lengths = [piece[begin : begin + LENGTH_BYTES] for piece, begin, _ in extents]
+    length_checksums = [piece[begin + LENGTH_BYTES : begin + HEADER_BYTES] for piece, begin, _ in extents]
+    data = [piece[begin + HEADER_BYTES : end - CHECKSUM_BYTES] for piece, begin, end in extents]
+    checksums = [piece[end - CHECKSUM_BYTES : end] for piece, _, end in extents]
+    is_whole = np.frombuffer(b"".join(lengths), "<u8") == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    is_whole &= np.frombuffer(b"".join(length_checksums), "<u4") == _checksums(lengths)
+    is_whole &= np.frombuffer(b"".join(checksums), "<u4") == _checksums(data)
+    return data if is_whole.all() else [one if whole else None for one, whole in zip(data, is_whole.tolist())]
+
+
+def find_damage(frame: bytes, num_bytes: int) -> str:
+    """What is wrong with a record; "" if nothing is.
+
+    Args:
+        frame: What was read of it.
+        num_bytes: What it should have, by the index.
+    """
+    if len(frame) < num_bytes:
+        return f"the shard ends after {len(frame)} of its {num_bytes} bytes"
+    if num_bytes < FRAME_BYTES:
+        return f"by the index it has {num_bytes} bytes; the least is {FRAME_BYTES}"
+    length, length_checksum = frame[:LENGTH_BYTES], frame[LENGTH_BYTES:HEADER_BYTES]
+    data, checksum = frame[HEADER_BYTES:-CHECKSUM_BYTES], frame[-CHECKSUM_BYTES:]
+    stated = int.from_bytes(length, "little")
+    if stated != len(data):
+        return f"its length is {stated}; by the index it is {len(data)}"
+    for name, part, stored in (("length", length, length_checksum), ("data", data, checksum)):
+        found, expected = int(_checksums([part])[0]), int.from_bytes(stored, "little")
+        if found != expected:
+            return f"the checksum of its {name} is {found:08x}; expected {expected:08x}"
+    return ""
+
+
+def _checksums(data: Sequence[bytes]) -> np.ndarray:
+    """CRC-32C of each, turned and shifted as TFRecord files have it: uint32 [n]."""
+    checksums = np.array([google_crc32c.value(one) for one in data], np.uint32)
+    return (checksums >> 15 | checksums << 17) + np.uint32(0xA282EAD8)

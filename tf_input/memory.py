@@ -1,0 +1,63 @@
+"""Splits that are small enough to be held in memory, decoded."""
+
+import math
+from typing import Any, Mapping
+
+import tensorflow as tf
+
+from tf_input.example_decoder import ExampleDecoder
+from tf_input.records import RecordReader
+
+_CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory at a time
+
+
+def decoded_bytes(decoder: ExampleDecoder, num_examples: int) -> int | None:
+    """What the images of a split take, decoded; None if they can't be held: they differ in size, or none is asked for."""
+    if decoder.stored_size is None or not decoder.num_stored_channels:
+        return None
+    return num_examples * math.prod(decoder.stored_size) * decoder.num_stored_channels
+
+
+def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int) -> dict[str, Any]:
+    """All examples of a split, as `ExampleDecoder.decode_stored` gives them.
+
+    Args:
+        reader: Reads its records.
+        decoder: Decodes them.
+        num_bytes: What the images will take.
+
+    Returns:
+        By name: [num_examples, ...], on the CPU. While they are read, they take up to twice their memory.
+    """
+    num_examples = reader.num_examples
+    size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
+
+    def decode(start: tf.Tensor) -> dict[str, Any]:
+        numbers = tf.range(start, tf.minimum(start + size, num_examples))
+        records = reader.read_batch(numbers, may_be_empty=True)
+        records.set_shape([None])
+        return decoder.decode_stored(decoder.parse_batch(records))
+
+    starts = tf.data.Dataset.range(0, num_examples, size)
+    chunks = list(starts.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=tf.data.AUTOTUNE))
+    with tf.device("CPU:0"):
+        return {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}
+
+
+def gather(held: Mapping[str, Any], numbers: tf.Tensor) -> dict[str, Any]:
+    """Some of the examples that `load` gave: [batch, ...] by name."""
+    return {name: _gather(values, numbers) for name, values in held.items()}
+
+
+def _gather(values: tf.Tensor | tf.RaggedTensor, numbers: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+    found = tf.gather(values, numbers)
+    if isinstance(found, tf.RaggedTensor) and numbers.shape[0] is not None:  # which tf.gather forgets of ragged tensors
+        splits = tf.ensure_shape(found.row_splits, [numbers.shape[0] + 1])
+        found = tf.RaggedTensor.from_row_splits(found.values, splits, validate=False)
+    return found
+
+
+def num_examples(held: Mapping[str, Any]) -> int:
+    """How many examples `load` gave: fewer than there should be where damaged ones were left out."""
+    values = next(iter(held.values()))
+    return int(values.nrows() if isinstance(values, tf.RaggedTensor) else len(values))

@@ -1,0 +1,135 @@
+"""The examples of a split for Python: one by one, by their numbers, or in batches of arrays."""
+
+import functools
+import operator
+from typing import Any, Callable, Iterable, Iterator, Mapping, overload
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input import decode
+from tf_input.dataset_format import Feature
+from tf_input.records import RecordReader
+from tf_input.schema import parse_examples
+
+Example = dict[str, Any]
+
+
+class Examples:
+    """The examples of a split as they are stored, in the order of its shards; `PreparedDataset.__getitem__` makes it.
+
+        train = flowers["train"]
+        len(train), train[17]["label"], train[-1]["image"].shape
+        [example["key"] for example in train[100:110]]
+
+    Each is looked up in the index and read alone; any number of threads may do so. It is a dictionary of the features, by kind:
+
+    image         uint8 [height, width, 3], RGB
+    pixels        uint8 [height, width, channels]
+    mask          uint8 [height, width, 1], or int32 where the data set has a value above 255
+    class_label   int; int64 [n] where examples have any number of labels
+    integer       int, or int64 of its shape
+    float, bbox   float, or float32 of its shape; boxes are [n, 4], (ymin, xmin, ymax, xmax) in 0..1
+    text          str, or an array of them, of its shape
+
+    Args:
+        reader: Reads records by their numbers.
+        decode_record: Makes an example of a record.
+        numbers: Which of the records.
+    """
+
+    def __init__(self, reader: RecordReader, decode_record: Callable[[bytes], Example], numbers: range) -> None:
+        self._reader = reader
+        self._decode_record = decode_record
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Examples": ...
+
+    def __getitem__(self, index: int | slice) -> "Example | Examples":
+        """One example; of a slice those that it has, of which none is read yet.
+
+        Raises:
+            IndexError: There are fewer.
+            ValueError: The record is damaged, or can't be read, or its image can't be decoded; the message names the place.
+        """
+        if isinstance(index, slice):
+            return Examples(self._reader, self._decode_record, self._numbers[index])
+        try:
+            number = self._numbers[operator.index(index)]
+        except IndexError:
+            raise IndexError(f"example {index}: there are {len(self)}") from None
+        (record,) = self._reader.read(np.array([number], np.int64))
+        try:
+            return self._decode_record(record)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"example {number}: {error.message}") from error
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples>"
+
+
+def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[[bytes], Example]:
+    """A function from a record to its features, as `Examples` says.
+
+    Args:
+        schema: The features.
+        mask_dtype: Of masks.
+    """
+    schema = tuple(schema)
+
+    @functools.partial(tf.function, input_signature=[tf.TensorSpec([1], tf.string)], autograph=False)
+    def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        parsed = parse_examples(serialized, schema)
+        return {feature.name: _decode(parsed[feature.name][0], feature, mask_dtype) for feature in schema}
+
+    def decode_record(record: bytes) -> Example:
+        with tf.device("CPU:0"):
+            values = decode_features(tf.constant([record]))
+        return {feature.name: _plain(values[feature.name].numpy(), feature) for feature in schema}
+
+    return decode_record
+
+
+def _decode(value: tf.Tensor, feature: Feature, mask_dtype: tf.DType) -> tf.Tensor:
+    if feature.kind == "image":
+        return decode.decode_image(value)
+    if feature.kind == "pixels":
+        return decode.decode_pixels(value[tf.newaxis], feature.shape)[0]
+    if feature.kind == "mask":
+        return tf.cast(decode.decode_masks(value[tf.newaxis], (None, None))[0], mask_dtype)
+    return value
+
+
+def _plain(value: Any, feature: Feature) -> Any:
+    """One value, which is `bytes` already if it is a text, as Python has it; an array as it is."""
+    if feature.kind == "text":
+        return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
+    return value.item() if np.ndim(value) == 0 else value
+
+
+class NumpyBatches:
+    """Batches in NumPy arrays; `PreparedDataset.as_generator` makes it.
+
+    Args:
+        data: What `PreparedDataset.batches` returned.
+    """
+
+    def __init__(self, data: tf.data.Dataset) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch: each pass takes the next one."""
+        yield from self._data.as_numpy_iterator()

@@ -1,0 +1,236 @@
+"""Records by their numbers: read through the index, and checked."""
+
+import collections
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input import locations
+from tf_input.damaged import DamagedRecord, DamagedRecords
+from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
+from tf_input.index import ShardIndex
+
+__all__ = ["DamagedRecord", "DamagedRecords", "RecordReader"]
+
+_NUM_OPEN_FILES = 128
+_NUM_REQUESTS = 16  # at a time, where each takes a moment
+
+_Block = list[bytes | None]  # records; None for what seems to be damaged
+
+
+class RecordReader:
+    """Reads records of a split; their numbers count through its shards.
+
+    Any number of threads may read at a time.
+
+    Args:
+        paths: The shards' files.
+        indexes: The index of each shard, by its number; called whenever it is looked at.
+        counts: Records of each that are there: the first so many.
+        block: Records that are read at a time, and kept for who wants others of them; 1: each alone.
+        num_blocks: How many such blocks are kept.
+        damaged: Where to put damaged records; None: they are errors.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        indexes: Callable[[int], ShardIndex],
+        counts: Sequence[int],
+        *,
+        block: int = 1,
+        num_blocks: int = 0,
+        damaged: DamagedRecords | None = None,
+    ) -> None:
+        self._paths = paths
+        self._indexes = indexes
+        self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._block = block
+        self._damaged = damaged
+        is_remote = any(map(locations.is_url, paths))
+        self._read_range = locations.read_range if is_remote else _LocalFiles().read
+        self._kept = _Blocks(self._load, num_blocks)
+        self._threads = ThreadPoolExecutor(_NUM_REQUESTS) if is_remote else None
+
+    @property
+    def num_examples(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, numbers: np.ndarray) -> np.ndarray:
+        """Records, each a serialized example.
+
+        Args:
+            numbers: int64 [n].
+
+        Returns:
+            bytes as objects, [n]; or fewer, where damaged ones are left out.
+
+        Raises:
+            ValueError: A record is damaged; the message names shard, record and offset.
+        """
+        found = self._read_each(numbers) if self._block == 1 else self._read_blocks(numbers)
+        if None in found:
+            found = [self._look_again(number) if one is None else one for number, one in zip(numbers.tolist(), found)]
+            found = [one for one in found if one is not None]
+        records = np.empty(len(found), object)
+        records[:] = found
+        return records
+
+    def read_batch(self, numbers: tf.Tensor, *, may_be_empty: bool = False) -> tf.Tensor:
+        """`read` as an operation of a graph: string [n], or fewer, of int64 [n].
+
+        Args:
+            numbers: As in `read`.
+            may_be_empty: Whether damaged records may all be left out.
+
+        Raises:
+            tf.errors.InvalidArgumentError: A record is damaged, or all are. Raised when the tensor is computed.
+        """
+
+        def read(numbers: np.ndarray) -> tuple[np.ndarray, bytes]:
+            try:
+                records = self.read(numbers)
+            except (OSError, ValueError) as error:
+                return np.empty(0, object), str(error).encode()
+            if len(records) or not len(numbers) or may_be_empty:
+                return records, b""
+            # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
+            shard, record, offset = self.place(int(numbers[0]))
+            return (
+                records,
+                f"all {len(numbers)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ...".encode(),
+            )
+
+        records, error = tf.numpy_function(read, [numbers], (tf.string, tf.string))
+        # An exception would come with the traceback of this function.
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
+            records = tf.identity(records)
+        records.set_shape([None])
+        return records
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """The shard of a record, which of the shard's it is, and its offset there."""
+        shard, row = self._find(number)
+        return self._paths[shard], row, self._indexes(shard).extent(row)[0]
+
+    def _find(self, number: int) -> tuple[int, int]:
+        shard = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return shard, number - int(self._starts[shard])
+
+    def _read_each(self, numbers: np.ndarray) -> _Block:
+        """Records one by one."""
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
+        rows = numbers - self._starts[shards]
+        found = list(self._map(self._read_frame, zip(shards.tolist(), rows.tolist())))
+        ends = np.array([num_bytes for _, num_bytes, _ in found], np.int64)
+        return unframe([frame for frame, _, _ in found], np.zeros_like(ends), ends)
+
+    def _read_frame(self, place: tuple[int, int]) -> tuple[bytes, int, str]:
+        """A record as it lies in its shard, how many bytes it should have, and why it could not be read."""
+        shard, row = place
+        begin, end = self._indexes(shard).extent(row)
+        try:
+            return self._read_range(self._paths[shard], begin, max(0, end - begin)), end - begin, ""
+        except OSError as error:
+            return b"", end - begin, str(error)
+
+    def _read_blocks(self, numbers: np.ndarray) -> _Block:
+        """Records out of the blocks that they lie in."""
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
+        firsts = np.maximum(
+            numbers // self._block * self._block, self._starts[shards]
+        )  # a block ends where its shard does
+        unique, places = np.unique(firsts, return_inverse=True)
+        blocks = list(self._map(self._kept.get, unique.tolist()))
+        return [blocks[place][row] for place, row in zip(places.tolist(), (numbers - firsts).tolist())]
+
+    def _load(self, first: int) -> _Block:
+        """The block that begins with this record."""
+        shard, row = self._find(first)
+        stop = min((first // self._block + 1) * self._block, int(self._starts[shard + 1]))
+        begins, ends = self._indexes(shard).extents(row, row + stop - first)
+        if (begins >= ends).any():  # a damaged index does not say where the block ends
+            return [None] * len(begins)
+        origin = int(begins[0])
+        try:
+            data = self._read_range(self._paths[shard], origin, int(ends[-1]) - origin)
+        except OSError:
+            return [None] * len(begins)
+        return unframe([data] * len(begins), begins - origin, ends - origin)
+
+    def _look_again(self, number: int) -> bytes | None:
+        """Reads by itself a record that seems to be damaged; None where it is, and is left out.
+
+        Its block may be damaged elsewhere, and what could not be read may be readable now.
+        """
+        frame, num_bytes, error = self._read_frame(self._find(number))
+        reason = error or find_damage(frame, num_bytes)
+        if not reason:
+            return frame[HEADER_BYTES:-CHECKSUM_BYTES]
+        damaged = DamagedRecord(*self.place(number), reason)
+        if self._damaged is None:
+            raise ValueError(f"{damaged}; on_error='skip' leaves such records out")
+        self._damaged.add(damaged)
+        return None
+
+    def _map(self, function: Callable, values: Iterable) -> Iterable[Any]:
+        return map(function, values) if self._threads is None else self._threads.map(function, values)
+
+
+class _LocalFiles:
+    """Parts of files, of which the last used stay open."""
+
+    def __init__(self) -> None:
+        self._open: collections.OrderedDict[str, _LocalFile] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: str, begin: int, num_bytes: int) -> bytes:
+        """Fewer bytes where the file ends; OSError where it can't be read."""
+        with self._lock:
+            file = self._open.pop(path, None) or _LocalFile(os.open(path, os.O_RDONLY))
+            self._open[path] = file
+            if len(self._open) > _NUM_OPEN_FILES:
+                self._open.popitem(last=False)
+        return os.pread(file.descriptor, num_bytes, begin)
+
+
+class _LocalFile:
+    """Closed when the last thread that reads it lets go of it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class _Blocks:
+    """The last used of what is loaded; who wants what another is loading waits for it."""
+
+    def __init__(self, load: Callable[[int], _Block], size: int) -> None:
+        self._load = load
+        self._size = size
+        self._kept: collections.OrderedDict[int, _Loading] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, first: int) -> _Block:
+        with self._lock:
+            loading = self._kept.pop(first, None) or _Loading()
+            self._kept[first] = loading
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)
+        if loading.block is None:
+            with loading.lock:
+                if loading.block is None:
+                    loading.block = self._load(first)
+        return loading.block
+
+
+class _Loading:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.block: _Block | None = None

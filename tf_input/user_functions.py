@@ -1,0 +1,130 @@
+"""The user's own functions on the way to a model: of one example, or of a batch, as `tf.data.Dataset.map` would call them."""
+
+import functools
+import inspect
+from typing import Any, Callable
+
+import tensorflow as tf
+
+# Folded into a batch's seed, so that the functions draw other numbers than the augmentation does, and than each other.
+_OF_EXAMPLES, _OF_BATCHES = 2, 3
+_NUM_PARALLEL = 4  # examples of one batch at a time; batches are parallel as well
+_ARGUMENTS = ("x", "y", "weight")
+
+
+def apply_functions(
+    data: tf.data.Dataset, map_example: Callable[..., Any] | None, map_batch: Callable[..., Any] | None
+) -> tf.data.Dataset:
+    """Passes examples, then batches, through a user's functions.
+
+    They may change structure, shapes and dtypes, but not which examples are in a batch. They are traced once, with AutoGraph:
+    what is not TensorFlow belongs into a `tf.numpy_function`. A function with a parameter `seed` gets an int64 [2] for stateless
+    random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
+
+    Args:
+        data: Of (outputs, seed): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2].
+        map_example: Of one example. What it returns has one shape in all examples of a batch; where the data set has features of
+            any length, which are batched as ragged tensors, others may be so too.
+        map_batch: Of a batch, after that.
+
+    Returns:
+        Of what they return, in as many batches, of as many examples.
+
+    Raises:
+        TypeError: A function can't be called with these arguments.
+        ValueError: A function returns nothing.
+    """
+    if map_example is not None:
+        call_example = _caller("map_example", map_example, data.element_spec[0])
+
+        def map_examples(outputs: Any, seed: tf.Tensor) -> tuple[Any, tf.Tensor]:
+            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES)), seed
+
+        data = data.map(_plain(map_examples), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    if map_batch is None:
+        return data.map(_plain(lambda outputs, seed: outputs))
+    call_batch = _caller("map_batch", map_batch, data.element_spec[0])
+
+    def map_batches(outputs: Any, seed: tf.Tensor) -> Any:
+        return call_batch(outputs, _fold_in(seed, _OF_BATCHES))
+
+    return data.map(_plain(map_batches), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
+def _caller(name: str, function: Callable[..., Any], spec: Any) -> Callable[[Any, tf.Tensor], Any]:
+    """From a user's function to one of outputs and a seed.
+
+    Args:
+        name: What errors call it.
+        function: The user's.
+        spec: Of the outputs.
+    """
+    signature = _signature(function)
+    with_seed = signature is not None and "seed" in signature.parameters and not _has_seed(function)
+    num_arguments = len(spec) if isinstance(spec, tuple) else 1
+    names = ", ".join([*_ARGUMENTS[:num_arguments], *["seed"] * with_seed])
+    if signature is not None:
+        try:
+            signature.bind(*[None] * num_arguments, **{"seed": None} if with_seed else {})
+        except TypeError as error:
+            expected = f"a function of ({names}), not of {signature}"
+            raise TypeError(f"{name}={function!r}: expected {expected}: {error}") from None
+    converted = tf.function(function)  # with AutoGraph, for it alone
+
+    def call(outputs: Any, seed: tf.Tensor) -> Any:
+        arguments = outputs if isinstance(outputs, tuple) else (outputs,)
+        result = converted(*arguments, seed=seed) if with_seed else converted(*arguments)
+        if result is None:
+            raise ValueError(f"{name}={function!r}: it returned None; expected x, (x, y) or (x, y, weight)")
+        return result
+
+    return call
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # some that are not written in Python do not say
+        return None
+
+
+def _has_seed(function: Callable[..., Any]) -> bool:
+    return isinstance(function, functools.partial) and "seed" in function.keywords
+
+
+def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, seed.dtype))
+
+
+def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor) -> Any:
+    """Calls a function with each example of a batch, and batches the results.
+
+    A data set within the data set, of one batch: structures, lists and shapes that nobody knows are then what they are in any
+    `Dataset.map`, which a `tf.map_fn` has other rules for. Unbatching the data set as a whole would lose how many batches it has,
+    and fill up a batch that damaged records left short with examples of the next one.
+    """
+    leaves = tf.nest.flatten(outputs)
+    examples = tf.data.Dataset.from_tensor_slices(outputs).enumerate()
+    call_one = _plain(lambda place, example: call(example, _fold_in(seed, place)))
+    examples = examples.map(call_one, num_parallel_calls=_NUM_PARALLEL, deterministic=True)
+    batch = examples.ragged_batch if any(isinstance(leaf, tf.RaggedTensor) for leaf in leaves) else examples.batch
+    if leaves[0].shape[0] is not None:
+        return batch(leaves[0].shape[0], drop_remainder=True).get_single_element()
+    results = batch(tf.maximum(tf.shape(leaves[0], tf.int64)[0], 1))
+    nothing = tf.data.Dataset.from_tensors(tf.nest.map_structure(_no_examples, results.element_spec))
+    # Nothing where all records of a batch were damaged.
+    return results.concatenate(nothing).take(1).get_single_element()
+
+
+def _no_examples(spec: tf.TensorSpec | tf.RaggedTensorSpec) -> tf.Tensor | tf.RaggedTensor:
+    """A batch of none; a dimension that is not known is 0."""
+    shape = [0] if spec.shape.rank is None else [0, *(size or 0 for size in spec.shape[1:])]
+    if isinstance(spec, tf.RaggedTensorSpec):
+        inner_shape = tuple(shape[spec.ragged_rank + 1 :])
+        return tf.ragged.constant([], spec.dtype, spec.ragged_rank, inner_shape, row_splits_dtype=spec.row_splits_dtype)
+    return tf.zeros(shape, spec.dtype)
+
+
+def _plain(function: Callable) -> Callable:
+    """AutoGraph would take longer to look through this module than to convert what it is for."""
+    return tf.autograph.experimental.do_not_convert(function)
