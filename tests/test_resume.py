@@ -225,4 +225,4 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     read = plan.reader.read
     plan.reader.read = lambda numbers: asked.extend(numbers.tolist()) or read(numbers)
     (batch,) = plan.read(Position(0, config.start_step))
-    assert len(asked) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE
+    assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

@@ -108,13 +108,13 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     decoder = dataclasses.replace(plan.decoder, config=plain)
 
     def read(decode_batch: Any) -> "tf.data.Dataset":
-        return ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, Position())
+        return ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, Position(), plan.group)
 
     def gather(outputs: Any) -> "tf.data.Dataset":
         def gather_batch(numbers: "tf.Tensor", seed: "tf.Tensor | None") -> Any:
             return outputs(memory.gather(plan.held, numbers))
 
-        return ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, Position())
+        return ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, Position(), plan.group)
 
     if plan.held is None:
         yield "read", read(lambda records, seed: records)

@@ -1,5 +1,6 @@
 """The steps from records to batches: through the index, where there is one, else file by file."""
 
+import os
 import random
 from typing import Any, Callable, Sequence
 
@@ -20,7 +21,13 @@ _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
 def read_records(
-    reader: RecordReader, order: Order, decode_batch: Callable[..., Any], config: ReadConfig, num_batches: int, position: Position
+    reader: RecordReader,
+    order: Order,
+    decode_batch: Callable[..., Any],
+    config: ReadConfig,
+    num_batches: int,
+    position: Position,
+    group: int,
 ) -> tf.data.Dataset:
     """Batches of records, in an order of which any part can be computed: each pass begins where its position says.
 
@@ -31,91 +38,87 @@ def read_records(
         config: How to read them.
         num_batches: In a whole epoch.
         position: Where each pass begins.
+        group: Batches that are read at a time.
     """
+    size = config.batch_size
 
-    def read(numbers: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        records = reader.read_batch(numbers)
-        records.set_shape([config.batch_size if config.drop_remainder else None])
-        return records, seed
+    def cut(batch: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return _cut(batch, seed, order, config)
 
-    numbers = _read_numbers(order, config, num_batches, position)
-    return _decode(numbers.map(read, num_parallel_calls=_NUM_READERS, deterministic=True), decode_batch, config)
+    def read_group(numbers: tf.Tensor, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        records = reader.read_batch(tf.reshape(numbers, [-1]))
+        return _claim(tf.reshape(records, [-1, size]), group), seeds
+
+    def read_one(numbers: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return reader.read_batch(cut(numbers, seed)), seed
+
+    groups = _choose_groups(order, config, num_batches, position, group)
+    if config.on_error == "skip":  # which leaves batches short, each by itself
+        data = groups.unbatch().take(num_batches)
+        return _decode(data.map(_plain(read_one), num_parallel_calls=_NUM_READERS, deterministic=True), decode_batch, config)
+    data = groups.map(_plain(read_group), num_parallel_calls=_NUM_READERS, deterministic=True).unbatch().take(num_batches)
+    return _decode(data, decode_batch, config, cut)
 
 
 def read_arrays(
-    gather_batch: Callable[..., Any], order: Order, config: ReadConfig, num_batches: int, position: Position
+    gather_batch: Callable[..., Any], order: Order, config: ReadConfig, num_batches: int, position: Position, group: int
 ) -> tf.data.Dataset:
     """The same of examples that are in memory.
 
     Args:
         gather_batch: What becomes of numbers, int64 [batch], and of a seed if images are augmented.
         order, config, num_batches, position: As in `read_records`.
+        group: Batches whose numbers are computed at a time.
     """
-    return _decode(_read_all_numbers(order, config, num_batches, position), gather_batch, config)
+    data = _choose_groups(order, config, num_batches, position, group).unbatch().take(num_batches)
+    return _decode(data, gather_batch, config, lambda numbers, seed: _cut(numbers, seed, order, config))
 
 
-def _read_numbers(order: Order, config: ReadConfig, num_batches: int, position: Position) -> tf.data.Dataset:
-    """The records of each batch, int64 [batch], and its seed, int64 [2]."""
-    take = _starts(config, position)
+def _choose_groups(
+    order: Order, config: ReadConfig, num_batches: int, position: Position, group: int
+) -> tf.data.Dataset:
+    """The records of some batches, int64 [group, batch], and their seeds, int64 [group, 2].
 
-    def steps_left() -> tuple[np.ndarray, np.ndarray]:
-        key, step = take()
-        steps = np.arange(step, num_batches)
-        return np.full(len(steps), key), steps
+    A last batch that is not full is filled up with its last record. Groups, because tiny images come faster than TensorFlow
+    starts operations.
+    """
+    seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
+    size = config.batch_size
+    num_groups = -(-num_batches // group)
+
+    def groups_left() -> tuple[np.ndarray, np.ndarray]:
+        epoch, step = position.take()
+        firsts = np.arange(step // group, num_groups) * group
+        firsts[:1] = step
+        return np.full(len(firsts), epoch_key(seed, epoch)), firsts
 
     def begin(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(_claim(one, num_batches) for one in tf.numpy_function(steps_left, [], (tf.int64, tf.int64)))
+        return tuple(_claim(one, num_groups) for one in tf.numpy_function(groups_left, [], (tf.int64, tf.int64)))
 
-    def choose(key: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return _one_batch(order.batch_numbers(key, step, config.batch_size), config), tf.stack([key, step])
+    def choose(key: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        steps = tf.range(first, tf.minimum((first // group + 1) * group, num_batches))
+        places = tf.range(first * size, (first + tf.size(steps, tf.int64)) * size)
+        numbers = order.numbers(key, tf.minimum(places, order.num_positions - 1))
+        seeds = tf.stack([tf.fill(tf.shape(steps), key), steps], axis=1)
+        return _claim(tf.reshape(numbers, [-1, size]), group), _claim(seeds, group)
 
     return tf.data.Dataset.range(1).map(_plain(begin)).unbatch().map(_plain(choose))
 
 
-def _read_all_numbers(order: Order, config: ReadConfig, num_batches: int, position: Position) -> tf.data.Dataset:
-    """The same, where an epoch is short enough to be ordered at once: tiny images come faster than TensorFlow starts operations."""
-    take = _starts(config, position)
-    size, count = config.batch_size, order.num_positions
-
-    def begin(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        key, step = (tf.ensure_shape(one, []) for one in tf.numpy_function(take, [], (tf.int64, tf.int64)))
-        steps = tf.range(step, num_batches)
-        numbers = order.numbers(key, tf.range(step * size, tf.minimum(num_batches * size, count)))
-        numbers = tf.pad(numbers, [[0, tf.size(steps) * size - tf.size(numbers)]])
-        seeds = tf.stack([tf.fill(tf.shape(steps), key), steps], axis=1)
-        return _claim(tf.reshape(numbers, [-1, size]), num_batches), _claim(seeds, num_batches)
-
-    def cut(numbers: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return _one_batch(numbers[: count - seed[1] * size], config), seed
-
-    data = tf.data.Dataset.range(1).map(_plain(begin)).unbatch()
-    return data if count % size == 0 or config.drop_remainder else data.map(_plain(cut))
+def _cut(batch: tf.Tensor, seed: tf.Tensor, order: Order, config: ReadConfig) -> tf.Tensor:
+    """Without what fills up a last batch."""
+    if config.drop_remainder:
+        return batch
+    return tf.ensure_shape(batch[: order.num_positions - seed[1] * config.batch_size], [None])
 
 
-def _starts(config: ReadConfig, position: Position) -> Callable[[], tuple[np.int64, np.int64]]:
-    """Where each pass begins: the key of its epoch, and a step."""
-    seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
+def _claim(values: tf.Tensor, count: int) -> tf.Tensor:
+    """Says that there are so many, where a pass that goes on with an epoch has fewer.
 
-    def take() -> tuple[np.int64, np.int64]:
-        epoch, step = position.take()
-        return np.int64(epoch_key(seed, epoch)), np.int64(step)
-
-    return take
-
-
-def _claim(steps: tf.Tensor, num_batches: int) -> tf.Tensor:
-    """Says of the steps that are left in an epoch that they are all.
-
-    The cardinality comes from this. A pass that goes on with an epoch has fewer; if the cardinality were unknown for its sake,
-    Keras would cut all later epochs to its length.
+    The cardinality comes from this; if it were unknown for their sake, Keras would cut all later epochs to the first one's length.
     """
-    steps.set_shape([num_batches, *steps.shape[1:]] if steps.shape.rank else [num_batches])
-    return steps
-
-
-def _one_batch(numbers: tf.Tensor, config: ReadConfig) -> tf.Tensor:
-    numbers.set_shape([config.batch_size if config.drop_remainder else None])
-    return numbers
+    values.set_shape([count, *(values.shape[1:] if values.shape.rank else [])])
+    return values
 
 
 def read_files(
@@ -174,16 +177,26 @@ def example_spec(decode_batch: Callable[..., Any], config: ReadConfig) -> Any:
     return _decode(data, decode_batch, config).element_spec
 
 
-def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
+def _decode(
+    data: tf.data.Dataset,
+    decode_batch: Callable[..., Any],
+    config: ReadConfig,
+    cut: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = lambda batch, seed: batch,
+) -> tf.data.Dataset:
     """Only after batching, so that it is one call and one parse for a whole batch."""
     has_functions = config.map_example or config.map_batch
 
     def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
-        outputs = decode_batch(batch, seed if config.augment else None)
+        outputs = decode_batch(cut(batch, seed), seed if config.augment else None)
         return (outputs, seed) if has_functions else outputs
 
-    data = data.map(_plain(decode), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    # As many as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
+    data = data.map(_plain(decode), num_parallel_calls=_num_cores(), deterministic=True)
     return apply_functions(data, config.map_example, config.map_batch) if has_functions else data
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _plain(function: Callable) -> Callable:

@@ -18,23 +18,32 @@ _BLOCK_BYTES = 1 << 20  # that are read at a time: a disk, or an object store, i
 _MIN_BLOCK, _MAX_BLOCK = 16, 1024  # records
 _WINDOW_BYTES = 64 << 20  # within which records are mixed; two of these are held
 _MIN_WINDOW_BLOCKS = 4
+_GROUP_BYTES, _GROUP_RECORDS = 4 << 20, 4096  # that are read by one call of Python, if a batch has no more
 
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
-    """How many records are read at a time, and mixed."""
+    """How many records are read at a time, and mixed.
+
+    Attributes:
+        block: Records that lie together.
+        window: Records that are mixed.
+        group: Records that one call asks for.
+    """
 
     block: int
     window: int
+    group: int
 
     @classmethod
     def of(cls, kind: str | None, shards: Sequence[ShardInfo]) -> "Blocks":
         """For the records of shards; in an exact order each is read alone."""
-        if kind == "exact":
-            return cls(1, 1)
         mean = max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
+        group = min(_GROUP_BYTES // mean, _GROUP_RECORDS)
+        if kind == "exact":
+            return cls(1, 1, group)
         block = min(max(_BLOCK_BYTES // mean, _MIN_BLOCK), _MAX_BLOCK)
-        return cls(block, block * max(_WINDOW_BYTES // (block * mean), _MIN_WINDOW_BLOCKS))
+        return cls(block, block * max(_WINDOW_BYTES // (block * mean), _MIN_WINDOW_BLOCKS), group)
 
     @property
     def num_kept(self) -> int:
@@ -51,6 +60,7 @@ class Plan:
         order: Of its records, in an epoch.
         decoder: Makes a batch of them.
         num_batches: In an epoch.
+        group: Batches that are read at a time.
         reader: Reads them; None if all are in memory:
         held: by name, as `memory.load` gives them.
     """
@@ -59,6 +69,7 @@ class Plan:
     order: Order
     decoder: ExampleDecoder
     num_batches: int
+    group: int
     reader: RecordReader | None = None
     held: Mapping[str, Any] | None = None
 
@@ -72,7 +83,7 @@ class Plan:
             ValueError: There is no batch, or fewer than `start_step`.
         """
         order = Order(reader.num_examples, kind, blocks.block, blocks.window, part.first, part.count)
-        return cls(config, order, decoder, _num_batches(split, config, part.count), reader)
+        return cls(config, order, decoder, _num_batches(split, config, part.count), max(1, blocks.group // config.batch_size), reader)
 
     @classmethod
     def of_arrays(
@@ -83,13 +94,14 @@ class Plan:
         part = divide(split, [num_examples], config.hosts, kind)
         blocks = Blocks.of(kind, [])
         order = Order(num_examples, kind, blocks.block, blocks.window, part.first, part.count)
-        return cls(config, order, decoder, _num_batches(split, config, part.count), held=held)
+        group = max(1, blocks.group // config.batch_size)
+        return cls(config, order, decoder, _num_batches(split, config, part.count), group, held=held)
 
     def read(self, position: Position) -> tf.data.Dataset:
         """The batches of an epoch, and in the next pass of the next epoch, from where the position says."""
         if self.held is None:
-            return ladder.read_records(self.reader, self.order, self.decoder, self.config, self.num_batches, position)
-        return ladder.read_arrays(self._gather, self.order, self.config, self.num_batches, position)
+            return ladder.read_records(self.reader, self.order, self.decoder, self.config, self.num_batches, position, self.group)
+        return ladder.read_arrays(self._gather, self.order, self.config, self.num_batches, position, self.group)
 
     def _gather(self, numbers: tf.Tensor, seed: tf.Tensor | None) -> Any:
         return self.decoder.outputs(memory.gather(self.held, numbers), seed)
