@@ -6,6 +6,35 @@
     train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
     model.fit(train, epochs=10)
 
+The modules, in the order in which data meet them:
+
+    dataset_format    the contract with the writer: names, manifest, index
+    dataset           PreparedDataset: what is asked of a data set
+    locations         a directory, a URL, a cache
+    store             its shards and indexes, opened
+    read_config       how a split is read, and augmented
+    plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
+    order             (seed, epoch, place) -> the number of a record
+    position          where in which epoch reading goes on
+    distribute        the part of one host; a tf.data service
+    index             the number of a record -> its bytes in a shard
+    records, frames   read and checked, in blocks or one by one
+    damaged           what is said of records that can't be read
+    ladder            the steps of tf.data from records to batches
+    memory            splits that are held decoded
+    schema            serialized examples -> features
+    example_decoder   features -> x, y and weights
+    views, augment    what is seen of an image, and in which colours (colors)
+    decode, whole_images    encoded images -> pixels
+    targets, class_weights  what a model is to predict, and how much it counts
+    user_functions    map_example, map_batch
+    random_access     flowers["train"][17], as_generator
+    steps, sequence   single batches; a Keras PyDataset of them
+    resume            BackupAndRestore, a Keras callback
+    layers            normalisation and augmentation in the model
+    record_files, record_layouts, record_columns, tfds_directory    TFRecords that others wrote
+    benchmark, benchmark_advice    `recordmill benchmark`
+
 Names are loaded when they are first used: `tf_input.dataset_format` alone needs neither TensorFlow nor NumPy.
 """
 
