@@ -166,6 +166,9 @@ def test_a_shard_in_the_place_of_another(copy, keys):
     # In batches of one shard each, all records of some batch are damaged: not something to train with.
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 8 records of a batch are damaged"):
         list(batches(tf_input.open(copy), **ORDERS["as it lies"]))
+    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": "skip", **ORDERS["as it lies"]}
+    with pytest.raises(ValueError, match="all 8 records of a batch are damaged"):
+        list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
     flowers = tf_input.open(copy)
     assert set(without(keys, *((0, record) for record in range(1, 99)))) >= set(
         keys_of(batches(flowers, **ORDERS["in memory"]))
@@ -204,6 +207,14 @@ def test_an_index_that_can_not_be_used(copy, case):
                 order,
                 on_error,
             )
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_split_of_which_nothing_is_left(copy, order):
+    for shard in shards_of(copy):
+        shard.unlink()
+    with pytest.raises(ValueError, match="train has no example that can be read"):
+        batches(tf_input.open(copy), **ORDERS[order])
 
 
 @pytest.mark.parametrize("bit", [1, 63])

@@ -78,6 +78,11 @@ def test_each_example_once_an_epoch_in_whatever_order(mixed, shuffle):
 def test_a_step_beyond_the_epoch_is_refused(mixed):
     with pytest.raises(ValueError, match="start_step=12: an epoch of train has 12 batches; expected one below"):
         mixed.batches("train", **OPTIONS, start_step=12)
+    position = mixed.batches("train", **OPTIONS).position
+    for epoch, step in ((0, 12), (0, -1), (-1, 0)):
+        with pytest.raises(ValueError, match=f"epoch={epoch}, step={step}: an epoch has 12 batches; expected one of them"):
+            position.go_to(epoch, step)
+    assert position.next == (0, 0)
 
 
 def test_keras_goes_on_with_whole_epochs_after_a_part_of_one(mixed):

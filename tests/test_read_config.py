@@ -124,3 +124,12 @@ def test_number_of_batches():
 def test_nothing_but_a_remainder_is_refused():
     with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
         ReadConfig(8, drop_remainder=True).num_batches("train", 7)
+    with pytest.raises(ValueError, match="train has no example that can be read"):
+        ReadConfig(8).num_batches("train", 0)
+
+
+def test_integers_of_any_kind_are_the_same():
+    options = {"batch_size": 8, "seed": 3, "max_objects": 4, "start_epoch": 1, "start_step": 2, "memory_budget": 9}
+    config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
+    assert config == ReadConfig(**options)
+    assert all(type(getattr(config, name)) is int for name in options)

@@ -1,7 +1,9 @@
 """Records by their numbers: out of blocks or one by one, checked, by many threads."""
 
+import gc
 import logging
 import pathlib
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_shards import flip, write_shard
 
+from tf_input import records
 from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.index import ShardIndex
@@ -213,7 +216,55 @@ def test_a_batch_of_damaged_records_alone_is_an_error(own):
     assert reader.read_batch(tf.constant([6, 7], tf.int64)).numpy().tolist() == [RECORDS[6]]
     with pytest.raises(tf.errors.InvalidArgumentError, match="all 1 records of a batch are damaged"):
         reader.read_batch(tf.constant([7], tf.int64))
-    assert reader.read(np.array([7])).tolist() == [], "who reads by hand is told by the length"
+    with pytest.raises(ValueError, match="all 1 records of a batch are damaged: .*shard-1: record 0, at byte 0"):
+        reader.read(np.array([7]))
+    assert reader.read(np.array([7]), may_be_empty=True).tolist() == []
+    assert reader.read(np.array([], np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_data_set_that_is_no_more_keeps_no_reader(made, kind):
+    """TensorFlow keeps every Python function that a graph calls, and with it would keep open files, and blocks in memory."""
+
+    def make_data() -> tuple[tf.data.Dataset, weakref.ref]:
+        reader = make_reader(*made, **KINDS[kind])
+        data = tf.data.Dataset.range(20).batch(4).map(lambda numbers: reader.read_batch(numbers))
+        return data, weakref.ref(reader)
+
+    data, reader = make_data()
+    gc.collect()
+    batches = iter(data)
+    assert next(batches).numpy().tolist() == RECORDS[:4]
+    del data
+    gc.collect()
+    assert next(batches).numpy().tolist() == RECORDS[4:8] and reader() is not None
+    del batches
+    gc.collect()
+    assert reader() is None
+
+
+def test_an_operation_outlives_its_reader(made):
+    with tf.Graph().as_default() as graph:
+        records = make_reader(*made).read_batch(tf.constant([3, 8], tf.int64))
+    gc.collect()
+    with tf.compat.v1.Session(graph=graph) as session:
+        assert session.run(records).tolist() == [RECORDS[3], RECORDS[8]]
+
+
+def test_few_indexes_are_open_at_a_time(made, monkeypatch):
+    """Each takes a file descriptor, of which a process may have 1024."""
+    monkeypatch.setattr(records, "_NUM_OPEN_FILES", 2)
+    folder, shards = made
+    opened = []
+
+    def open_index(shard: int) -> ShardIndex:
+        opened.append(shard)
+        return ShardIndex(str(folder / shards[shard].index), shards[shard])
+
+    reader = RecordReader([str(folder / shard.name) for shard in shards], open_index, COUNTS)
+    numbers = np.array([0, 7, 8, 9, 0])
+    assert reader.read(numbers).tolist() == [RECORDS[number] for number in numbers]
+    assert opened == [0, 1, 2, 0]
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):

@@ -1,8 +1,8 @@
 """A training that was interrupted goes on as if it had not been."""
 
-import dataclasses
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from tf_input.position import Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 NUM_BATCHES = 12
-ORDERS = ("buffer", "exact")
+ORDER = "buffer"
 OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
 
 
@@ -35,6 +35,20 @@ def no_seed_stays():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
     return tf_input.open(prepare_images(tmp_path_factory.mktemp("resumed"), "--num_shards", "train=4,validation=1"))
+
+
+@pytest.fixture(scope="module")
+def trained(dataset, tmp_path_factory) -> pathlib.Path:
+    """What a training of one epoch left."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit(dataset, folder, epochs=1, delete_checkpoint=False)
+    return folder
+
+
+@pytest.fixture
+def begun(trained, tmp_path) -> pathlib.Path:
+    """That, to go on with."""
+    return shutil.copytree(trained, tmp_path / "begun")
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -57,50 +71,41 @@ def lines(path: pathlib.Path) -> list[str]:
 
 
 def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
-    """Trains once in each order, in processes, and kills these."""
-    folders = {order: folder / order for order in ORDERS}
-    command = [sys.executable, resumable_training.__file__, str(dataset.directory)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    running = {
-        order: subprocess.Popen([*command, str(folders[order]), order], env=environment, stderr=subprocess.DEVNULL)
-        for order in ORDERS
-    }
+    """Trains in a process, and kills it."""
+    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER]
+    running = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 120
-        while waits := [order for order in running if len(lines(folders[order] / "log")) < NUM_BATCHES + SAVE_FREQ + 2]:
-            assert time.monotonic() < end and not any(running[order].poll() for order in waits)
+        while len(lines(folder / "log")) < NUM_BATCHES + SAVE_FREQ + 2:
+            assert time.monotonic() < end and running.poll() is None
             time.sleep(0.02)
-            for order in set(running) - set(waits):
-                running[order].send_signal(signal.SIGKILL)
     finally:
-        for process in running.values():
-            process.kill()
-    assert all(process.wait() == -signal.SIGKILL for process in running.values())
+        running.kill()
+    assert running.wait() == -signal.SIGKILL
 
 
 @pytest.mark.slow
 def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
-    kill_amid_an_epoch(dataset, tmp_path)
-    for order in ORDERS:
-        directory = str(dataset.directory)
-        weights, history = train(directory, tmp_path / f"whole-{order}", order)
-        expected, killed = lines(tmp_path / f"whole-{order}" / "log"), lines(tmp_path / order / "log")
-        assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
-        assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES, order
-        (backup,) = (tmp_path / order / "backups").glob("*.npz")
-        _, epoch, step = backup.stem.split("-")
-        assert epoch == "00000001" and 0 < int(step) <= len(killed) - NUM_BATCHES
+    directory = str(dataset.directory)
+    kill_amid_an_epoch(dataset, tmp_path / "killed")
+    weights, history = train(directory, tmp_path / "whole", ORDER)
+    expected, killed = lines(tmp_path / "whole" / "log"), lines(tmp_path / "killed" / "log")
+    assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
+    assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES
+    (backup,) = (tmp_path / "killed" / "backups").glob("*.npz")
+    _, epoch, step = backup.stem.split("-")
+    assert epoch == "00000001" and 0 < int(step) <= len(killed) - NUM_BATCHES
 
-        with warnings.catch_warnings(record=True) as raised:
-            warnings.simplefilter("always")
-            resumed_weights, resumed_history = train(directory, tmp_path / order, order)
-        assert not [one for one in raised if "ran out of data" in str(one.message)]
-        resumed = lines(tmp_path / order / "log")[len(killed) :]
-        assert resumed == expected[NUM_BATCHES + int(step) :], order
-        for one, other in zip(resumed_weights, weights):
-            np.testing.assert_array_equal(one, other)
-        assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
-        assert not list((tmp_path / order / "backups").iterdir())  # a training that has ended leaves none
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        resumed_weights, resumed_history = train(directory, tmp_path / "killed", ORDER)
+    assert not [one for one in raised if "ran out of data" in str(one.message)]
+    resumed = lines(tmp_path / "killed" / "log")[len(killed) :]
+    assert resumed == expected[NUM_BATCHES + int(step) :]
+    for one, other in zip(resumed_weights, weights):
+        np.testing.assert_array_equal(one, other)
+    assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
+    assert not list((tmp_path / "killed" / "backups").iterdir())  # a training that has ended leaves none
 
 
 def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
@@ -133,11 +138,17 @@ def test_which_backups_there_are(dataset, tmp_path):
 
 
 def test_steps_per_execution_are_respected(dataset, tmp_path):
-    for folder, at in (("whole", (9, 9)), ("parts", (1, 9))):
-        fit(dataset, tmp_path / folder, None, 2, 3, [Interrupt(*at)], save_freq=4)
+    """And an exact order goes on as the other one does."""
+
+    def fit_exact(folder: str, *callbacks: keras.callbacks.Callback) -> None:
+        data = dataset.batches("train", **OPTIONS, shuffle="exact", augment=True)
+        fit(dataset, tmp_path / folder, data, 2, 3, callbacks, save_freq=4)
+
+    fit_exact("whole")
+    fit_exact("parts", Interrupt(1, 9))
     assert backups(tmp_path / "parts") == [(1, 6)]
     before = len(lines(tmp_path / "parts" / "log"))
-    fit(dataset, tmp_path / "parts", None, 2, 3, save_freq=4)
+    fit_exact("parts")
     assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
 
 
@@ -173,8 +184,7 @@ def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
         model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
 
 
-def test_the_backup_of_another_training_is_refused(dataset, tmp_path):
-    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
+def test_the_backup_of_another_training_is_refused(dataset, begun):
     cases = [
         ({"seed": 1}, r"seed=1 \(there 0\)"),
         ({"batch_size": 4}, r"batch_size=4 \(there 8\)"),
@@ -184,36 +194,34 @@ def test_the_backup_of_another_training_is_refused(dataset, tmp_path):
     ]
     for options, message in cases:
         with pytest.raises(ValueError, match=f"is the backup of another training: here {message}; expected another directory"):
-            fit(dataset, tmp_path, dataset.batches("train", **{**OPTIONS, **options}))
-    other = tf_input.open(prepare_images(tmp_path / "other", num_images={"ant": 60, "bee": 61}))
+            fit(dataset, begun, dataset.batches("train", **{**OPTIONS, **options}))
+    other = tf_input.open(prepare_images(begun / "other", num_images={"ant": 60, "bee": 61}))
     with pytest.raises(ValueError, match=r"another training: here manifest='\w+' \(there '\w+'\)"):
-        fit(other, tmp_path)
+        fit(other, begun)
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
     data = dataset.batches("train", **OPTIONS)
     with pytest.raises(ValueError, match="is the backup of another model: it has .* variables; here are"):
-        model.fit(data, callbacks=[tf_input.BackupAndRestore(tmp_path / "backups", data)], verbose=0)
+        model.fit(data, callbacks=[tf_input.BackupAndRestore(begun / "backups", data)], verbose=0)
 
 
 def make_pairs(images, labels):
     return images, labels
 
 
-def test_a_damaged_backup_is_refused_by_name(dataset, tmp_path):
-    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
-    (path,) = (tmp_path / "backups").iterdir()
+def test_a_damaged_backup_is_refused_by_name(dataset, begun):
+    (path,) = (begun / "backups").iterdir()
     data = bytearray(path.read_bytes())
     data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
     for damaged in (bytes(data), bytes(data[:1000]), b""):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
-            fit(dataset, tmp_path)
+            fit(dataset, begun)
 
 
-def test_what_was_not_finished_is_no_backup(dataset, tmp_path):
-    fit(dataset, tmp_path, epochs=1, delete_checkpoint=False)
-    (tmp_path / "backups" / "backup-00000009-00000000.unfinished").write_bytes(b"killed amid it")
-    model = fit(dataset, tmp_path, epochs=2)
+def test_what_was_not_finished_is_no_backup(dataset, begun):
+    (begun / "backups" / "backup-00000009-00000000.unfinished").write_bytes(b"killed amid it")
+    model = fit(dataset, begun, epochs=2)
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
@@ -223,6 +231,6 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     plan = dataset.plan("train", config)
     asked = []
     read = plan.reader.read
-    plan.reader.read = lambda numbers: asked.extend(numbers.tolist()) or read(numbers)
+    plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
     (batch,) = plan.read(Position(0, config.start_step))
     assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

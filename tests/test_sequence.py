@@ -48,7 +48,6 @@ def assert_same(found, expected, case=None) -> None:
 
 def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
     cases = [
-        (mixed, "train", {}),
         (mixed, "train", {"augment": True, "start_epoch": 5}),
         (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
         (mixed, "train", {"augment": True, "map_example": darken, "map_batch": negate}),
@@ -74,7 +73,7 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = list(tf_input.Sequence(mixed, "train", **options))
     assert len(expected) == NUM_BATCHES
-    for workers, size in ((2, 1), (4, 10), (3, 99)):
+    for workers, size in ((2, 1), (4, 99)):
         sequence = tf_input.Sequence(mixed, "train", workers=workers, max_queue_size=size, **options)
         for step in (*range(NUM_BATCHES), 4, 5, 6, 11, 3, 0, 0):
             assert_same(sequence[step], expected[step], (workers, step))
@@ -93,13 +92,13 @@ def test_processes_make_the_same(mixed):
         for step in range(NUM_BATCHES):
             assert_same(sequence[step], expected[step], step)
         sequence.on_epoch_end(), expected.on_epoch_end()
-    processes = list(sequence._read._workers._pool._processes.values())
+    pool = sequence._read._workers._pool
+    processes, manager = list(pool._processes.values()), pool._executor_manager_thread
     assert len(processes) == 2 and all(process.is_alive() for process in processes)
-    del sequence
+    del sequence, pool
     gc.collect()
-    for process in processes:
-        process.join(60)
-        assert process.exitcode is not None
+    manager.join(60)  # it waits for them; whoever waits beside it may not be told how they ended
+    assert [process.exitcode for process in processes] == [0, 0]
 
 
 def test_functions_that_no_process_can_be_sent_are_refused(mixed):

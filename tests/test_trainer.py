@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import os
 import pathlib
@@ -89,6 +90,14 @@ def finish(*processes: subprocess.Popen) -> list[str]:
     return said
 
 
+def make_small_model(name: str, image_size: int, num_classes: int, weights: None, dropout: float) -> keras.Model:
+    """Quick to trace, for what is asked of the training, not of a network."""
+    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
+    images = keras.Input((image_size, image_size, 3), dtype="uint8")
+    return keras.Sequential([images, *layers, keras.layers.Dense(num_classes, dtype="float32")])
+
+
+SMALL_MODEL = f"import keras, models\n{inspect.getsource(make_small_model)}\nmodels.make_model = make_small_model\n"
 STOP_IN_THE_SECOND_EPOCH = """
 import time, checkpoints
 save = checkpoints.save
@@ -102,11 +111,12 @@ checkpoints.save = save_and_stop
 
 
 @pytest.mark.slow
-def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path):
-    flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.02")
+def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.2")
     flags += ("--warmup_epochs", "0", "--min_area", "1", "--save_steps", "4")
     flags = tuple(map(str, flags))
-    process = start(STOP_IN_THE_SECOND_EPOCH, *flags, "--epochs", 200)
+    process = start(SMALL_MODEL + STOP_IN_THE_SECOND_EPOCH, *flags, "--epochs", 200)
     try:
         assert any(line.startswith("stopped") for line in process.stdout)
     finally:
@@ -131,7 +141,6 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path):
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
 
     model = keras.models.load_model(tmp_path / "run/model.keras")
-    assert model.count_params() > 900_000 and model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
     assert model.optimizer.iterations.numpy() == epochs * STEPS
     tags = set()
     for path in (tmp_path / "run/logs").iterdir():
@@ -145,30 +154,33 @@ def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tm
     two_devices = (
         "import tensorflow as tf\n"
         "(cpu,) = tf.config.list_physical_devices('CPU')\n"
-        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)"
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)\n"
     )
     flags = ("--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1, "--mixed_precision", "float16", "--class_weight")
-    flags += ("--seed", 1)  # in some orders this network overflows in float16, whose loss is then not a number
-    finish(start(two_devices, *flags, "--strategy", "mirrored"))
+    finish(start(two_devices + SMALL_MODEL, *flags, "--strategy", "mirrored"))
     results = results_of(tmp_path)
     assert results["replicas"] == 2 and np.isfinite(results["history"][0]["loss"])
     assert results["history"][0]["steps"] == STEPS
     assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
+
+
+@pytest.mark.slow
+def test_a_network_of_keras_in_mixed_precision(data, tmp_path):
+    flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16")
+    # In some orders this network overflows in float16, whose loss is then not a number.
+    assert train.main([*flags, "--seed", "1"]) == 0
+    (epoch,) = results_of(tmp_path)["history"]
+    assert epoch["steps"] == STEPS and np.isfinite(epoch["loss"])
     model = keras.models.load_model(tmp_path / "model.keras")
+    assert model.count_params() > 900_000 and model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
     (base,) = (layer for layer in model.layers if isinstance(layer, keras.Model))
     assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"float16"}
     assert {layer.variable_dtype for layer in base.layers if layer.weights} == {"float32"}
     assert model.get_layer("logits").compute_dtype == "float32"
 
 
-# A network that is quick to trace: what is asked here is whether two workers train one and the same.
 TELL = """
-import hashlib, json, keras, models, numpy as np, tf_input, train
-def make_small_model(name, image_size, num_classes, weights, dropout):
-    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
-    inputs = keras.Input((image_size, image_size, 3), dtype="uint8")
-    return keras.Sequential([inputs, *layers, keras.layers.Dense(num_classes)])
-models.make_model = make_small_model
+import hashlib, json, numpy as np, tf_input, train
 run = train.Training.run
 def tell(self):
     run(self)
@@ -189,7 +201,7 @@ def test_two_workers_train_one_model(data, tmp_path):
     for one in sockets:
         one.close()
     flags = ("--data", data, "--output", tmp_path, *FLAGS, "--strategy", "multi_worker", "--workers", workers)
-    said = finish(*(start(TELL, *flags, "--epochs", 1, "--worker_index", index) for index in range(2)))
+    said = finish(*(start(SMALL_MODEL + TELL, *flags, "--epochs", 1, "--worker_index", index) for index in range(2)))
     results, dataset = results_of(tmp_path), tf_input.open(data)
     num_steps = dataset.num_examples("train") // 2 // (BATCH // 2)
     assert (results["replicas"], results["step"]) == (2, num_steps)
@@ -236,12 +248,6 @@ def test_mixed_precision_with_xla(data, precision):
     keras.mixed_precision.set_global_policy(precision)
     _, results = train_small_model(data, jit_compile=True)
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
-
-
-def make_small_model(name: str, image_size: int, num_classes: int, weights: None, dropout: float) -> keras.Model:
-    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
-    images = keras.Input((image_size, image_size, 3), dtype="uint8")
-    return keras.Sequential([images, *layers, keras.layers.Dense(num_classes)])
 
 
 def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch):
@@ -389,6 +395,7 @@ def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
             assert name != "multi_worker_job.yaml"  # only where the platform sets TF_CONFIG
 
 
+@pytest.mark.slow
 def test_the_gpu_check_says_that_there_is_no_gpu(data):
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU here; run deploy/trainer/gpu_check.py itself")

@@ -130,10 +130,9 @@ class Findings:
             yield "the cores have time left that this did not get: other processes have it, or nobody could use it"
         elif bottleneck != "read":
             yield "the cores are busy: twice as many would give about twice as many images"
-            shards = (
-                f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy: more with --num_shards"
-            )
-            yield f'so would other machines: service="grpc://..." reads there{shards if self.num_shards < _MANY_SHARDS else ""}'
+            if not self.is_held:  # which a service never does
+                shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy: more with --num_shards"
+                yield f'so would other machines: service="grpc://..." reads there{shards * (self.num_shards < _MANY_SHARDS)}'
 
     def _faster_reading(self, read: "Stage") -> Iterator[str]:
         megabytes = read.images_per_second * self.num_bytes / max(1, self.num_examples) / 1e6
@@ -162,7 +161,7 @@ class Findings:
         """The command that prepares the data set anew, with other options."""
         output = f"{self.directory.rstrip('/')}_{suffix}"
         command = ["recordmill", "prepare", "--input", self.source, "--output", output, *options]
-        return f"{shlex.join(command)}  (and the options of {RUN})"
+        return f"{shlex.join(command)}  # and the options of {RUN}"
 
 
 def _source(directory: Any) -> str:

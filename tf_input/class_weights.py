@@ -1,5 +1,6 @@
 """How much the classes of a target count in the loss."""
 
+from numbers import Integral, Real
 from typing import Any, Mapping, Sequence
 
 from tf_input.dataset_format import LABEL, Feature
@@ -60,8 +61,13 @@ def tables(
     }
 
 
-def _table(weights: Mapping[int, float], feature: Feature) -> Table:
+def _table(weights: Any, feature: Feature) -> Table:
     num_labels = len(feature.label_names)
-    if unknown := [label for label in weights if not 0 <= label < num_labels]:
-        raise ValueError(f"class_weight: {feature.name} has labels 0 to {num_labels - 1}; got {unknown[0]}")
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"class_weight={weights!r}: expected 'balanced' or weights by label, for {feature.name}")
+    if unknown := [label for label in weights if not isinstance(label, Integral) or not 0 <= label < num_labels]:
+        raise ValueError(f"class_weight: {feature.name} has labels 0 to {num_labels - 1}; got {unknown[0]!r}")
+    for label, weight in weights.items():
+        if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
+            raise ValueError(f"class_weight: expected weights of 0 or more; label {label} of {feature.name} has {weight!r}")
     return tuple(float(weights.get(label, 1.0)) for label in range(num_labels))

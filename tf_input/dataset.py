@@ -96,6 +96,7 @@ class PreparedDataset:
         self._source = source
         self._store = Store(directory, source, cache)
         self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._examples: dict[str, Examples] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
@@ -110,8 +111,10 @@ class PreparedDataset:
             ValueError: There is no such split, or a shard is damaged.
         """
         self._check_split(split)
-        reader = self._store.open_records(self.manifest.splits[split], "raise")
-        return Examples(reader, self._decode_record, range(reader.num_examples))
+        if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
+            reader = self._store.open_records(self.manifest.splits[split], "raise")
+            self._examples[split] = Examples(reader, self._decode_record, range(reader.num_examples))
+        return self._examples[split]
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:

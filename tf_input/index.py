@@ -1,5 +1,6 @@
 """Index files: where each record of a shard lies."""
 
+import mmap
 import os
 
 import numpy as np
@@ -24,24 +25,15 @@ class ShardIndex:
 
     def __init__(self, path: str, shard: ShardInfo, data: bytes | None = None) -> None:
         try:
-            if data is None:
-                with open(path, "rb") as file:
-                    header, num_bytes = file.read(INDEX_HEADER.size), os.fstat(file.fileno()).st_size
-            else:
-                header, num_bytes = data[: INDEX_HEADER.size], len(data)
-            num_rows = check_index_header(header, num_bytes)
+            data = _map(path) if data is None else data
+            num_rows = check_index_header(data[: INDEX_HEADER.size], len(data))
             if num_rows != shard.num_examples:
                 raise ValueError(f"{num_rows} rows; the shard has {shard.num_examples} records")
         except FileNotFoundError:
             raise FileNotFoundError(f"index {path} is missing") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        if not num_rows:
-            self.rows = np.zeros(0, _ROW)
-        elif data is None:
-            self.rows = np.asarray(np.memmap(path, _ROW, "r", INDEX_HEADER.size, num_rows))
-        else:
-            self.rows = np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
+        self.rows = np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size) if num_rows else np.zeros(0, _ROW)
         self._offsets = self.rows["record_offset"]
         self._num_bytes = shard.num_bytes
 
@@ -69,3 +61,9 @@ class ShardIndex:
     def offset(self, record: int) -> int:
         """Where a record begins."""
         return self._offsets.item(record)
+
+
+def _map(path: str) -> mmap.mmap | bytes:
+    with open(path, "rb", buffering=0) as file:
+        is_empty = not os.fstat(file.fileno()).st_size  # which can't be mapped
+        return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

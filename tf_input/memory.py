@@ -38,7 +38,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int) -> dict[
         records.set_shape([None])
         return decoder.decode_stored(decoder.parse_batch(records))
 
-    starts = tf.data.Dataset.range(0, num_examples, size)
+    starts = tf.data.Dataset.range(0, max(1, num_examples), size)  # of no examples, one chunk
     chunks = list(starts.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=tf.data.AUTOTUNE))
     with tf.device("CPU:0"):
         return {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}

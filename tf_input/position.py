@@ -34,7 +34,9 @@ class Position:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there."""
+        """The next pass is to begin there; ValueError if there is no such step."""
+        if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
+            raise ValueError(f"epoch={epoch}, step={step}: an epoch has {self.num_batches} batches; expected one of them")
         with self._lock:
             self._next = (epoch, step)
 

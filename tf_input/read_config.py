@@ -137,6 +137,9 @@ class ReadConfig:
         _require(self.service is None or isinstance(self.service, str), "service", self.service, "an address, or None")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
+        for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.on_error == "skip" and self.drop_remainder:
             raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
         if self.fit != "crop" and self.augmentation is not None and self.augmentation.crop:
@@ -174,6 +177,8 @@ class ReadConfig:
         Raises:
             ValueError: There would be none.
         """
+        if not num_examples:
+            raise ValueError(f"{split} has no example that can be read")
         num_full, remainder = divmod(num_examples, self.batch_size)
         num_batches = num_full if self.drop_remainder else num_full + (remainder > 0)
         if not num_batches:

@@ -1,8 +1,10 @@
 """Records by their numbers: read through the index, and checked."""
 
 import collections
+import functools
 import os
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterable, Sequence
 
@@ -29,7 +31,7 @@ class RecordReader:
 
     Args:
         paths: The shards' files.
-        indexes: The index of each shard, by its number; called whenever it is looked at.
+        open_index: Opens the index of a shard, by its number; the last used are kept, and of remote shards all.
         counts: Records of each that are there: the first so many.
         block: Records that are read at a time, and kept for who wants others of them; 1: each alone.
         num_blocks: How many such blocks are kept.
@@ -39,19 +41,22 @@ class RecordReader:
     def __init__(
         self,
         paths: Sequence[str],
-        indexes: Callable[[int], ShardIndex],
+        open_index: Callable[[int], ShardIndex],
         counts: Sequence[int],
         *,
         block: int = 1,
         num_blocks: int = 0,
         damaged: DamagedRecords | None = None,
     ) -> None:
+        self._make_another = functools.partial(
+            RecordReader, paths, open_index, counts, block=block, num_blocks=num_blocks, damaged=damaged
+        )
         self._paths = paths
-        self._indexes = indexes
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._block = block
         self._damaged = damaged
         is_remote = any(map(locations.is_url, paths))
+        self._indexes = functools.lru_cache(None if is_remote else _NUM_OPEN_FILES)(open_index)
         self._read_range = locations.read_range if is_remote else _LocalFiles().read
         self._kept = _Blocks(self._load, num_blocks)
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS) if is_remote else None
@@ -60,22 +65,28 @@ class RecordReader:
     def num_examples(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, numbers: np.ndarray) -> np.ndarray:
+    def read(self, numbers: np.ndarray, *, may_be_empty: bool = False) -> np.ndarray:
         """Records, each a serialized example.
 
         Args:
             numbers: int64 [n].
+            may_be_empty: Whether damaged records may all be left out.
 
         Returns:
             bytes as objects, [n]; or fewer, where damaged ones are left out.
 
         Raises:
-            ValueError: A record is damaged; the message names shard, record and offset.
+            ValueError: A record is damaged, or all are; the message names shard, record and offset.
         """
         found = self._read_each(numbers) if self._block == 1 else self._read_blocks(numbers)
         if None in found:
             found = [self._look_again(number) if one is None else one for number, one in zip(numbers.tolist(), found)]
             found = [one for one in found if one is not None]
+        if not found and len(numbers) and not may_be_empty:
+            # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
+            shard, record, offset = self.place(int(numbers[0]))
+            count = len(numbers)
+            raise ValueError(f"all {count} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ...")
         records = np.empty(len(found), object)
         records[:] = found
         return records
@@ -84,26 +95,18 @@ class RecordReader:
         """`read` as an operation of a graph: string [n], or fewer, of int64 [n].
 
         Args:
-            numbers: As in `read`.
-            may_be_empty: Whether damaged records may all be left out.
+            numbers, may_be_empty: As in `read`.
 
         Raises:
             tf.errors.InvalidArgumentError: A record is damaged, or all are. Raised when the tensor is computed.
         """
+        find_reader = self._found_weakly()
 
         def read(numbers: np.ndarray) -> tuple[np.ndarray, bytes]:
             try:
-                records = self.read(numbers)
+                return find_reader().read(numbers, may_be_empty=may_be_empty), b""
             except (OSError, ValueError) as error:
                 return np.empty(0, object), str(error).encode()
-            if len(records) or not len(numbers) or may_be_empty:
-                return records, b""
-            # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
-            shard, record, offset = self.place(int(numbers[0]))
-            return (
-                records,
-                f"all {len(numbers)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ...".encode(),
-            )
 
         records, error = tf.numpy_function(read, [numbers], (tf.string, tf.string))
         # An exception would come with the traceback of this function.
@@ -116,6 +119,14 @@ class RecordReader:
         """The shard of a record, which of the shard's it is, and its offset there."""
         shard, row = self._find(number)
         return self._paths[shard], row, self._indexes(shard).extent(row)[0]
+
+    def _found_weakly(self) -> Callable[[], "RecordReader"]:
+        """For TensorFlow, which never lets go of a Python function: it is not to keep files open, and blocks in memory, with it.
+
+        Data sets hold the map functions that hold this reader; should one be read that does not, another reader takes its place.
+        """
+        reader, make_another = weakref.ref(self), functools.cache(self._make_another)
+        return lambda: reader() or make_another()
 
     def _find(self, number: int) -> tuple[int, int]:
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1

@@ -1,12 +1,13 @@
 """Single batches, as a function of epoch and step; in threads or processes, before they are asked for."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import pickle
 import threading
 import weakref
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, Iterator, Protocol
 
 import tensorflow as tf
 
@@ -42,7 +43,7 @@ class StepReader:
 
     def __call__(self, epoch: int, step: int) -> Any:
         """Raises:
-        ValueError: A record is damaged; the message names shard, record and offset.
+        ValueError: A record is damaged, or all that may be left out; the message names shard, record and offset.
         tf.errors.InvalidArgumentError: What it holds is.
         """
         key = epoch_key(self._seed, epoch)
@@ -118,17 +119,24 @@ class ProcessWorkers:
         weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def submit(self, epoch: int, step: int) -> concurrent.futures.Future:
-        return self._pool.submit(_read_in_worker, epoch, step)
+        with _explained():
+            return self._pool.submit(_read_in_worker, epoch, step)
 
     def result(self, future: concurrent.futures.Future) -> Any:
-        try:
+        with _explained():
             batch, skipped = future.result()
-        except BrokenProcessPool as error:
-            message = "a worker process ended; a script that starts processes needs `if __name__ == \"__main__\":`"
-            raise RuntimeError(message) from error
         for damaged in skipped:  # so far, by that worker; each is counted once
             self._dataset.skipped.add(damaged)
         return batch
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        message = "a worker process ended; a script that starts processes needs `if __name__ == \"__main__\":`"
+        raise RuntimeError(message) from error
 
 
 class Ahead:

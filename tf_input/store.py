@@ -1,6 +1,5 @@
 """The files of a data set: shards and their indexes, where they lie or in a cache."""
 
-import functools
 import os
 import pathlib
 from typing import Sequence
@@ -59,7 +58,7 @@ class Store:
         """Who reads records by their numbers, which count through the shards; `block` and `num_blocks` as it has them."""
         return RecordReader(
             self.paths(shards, on_error),
-            functools.lru_cache(None)(lambda index: self._open_index(shards[index])),
+            lambda index: self._open_index(shards[index]),
             self.counts(shards, on_error),
             block=block,
             num_blocks=num_blocks,
