@@ -6,6 +6,7 @@ Beam is imported only once our own flags are right: a typing error is answered a
 import argparse
 import gc
 import logging
+import os
 import signal
 import sys
 from types import ModuleType
@@ -70,6 +71,8 @@ def benchmark(arguments: argparse.Namespace) -> None:
         benchmark.run(arguments.directory, arguments.split, config, arguments.seconds)
     except RuntimeError as error:
         raise RunError(str(error)) from None
+    except BrokenPipeError:  # who reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else its last flush says so
     except (ImportError, OSError, ValueError) as error:
         raise UserError(str(error)) from None
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from prepared import prepare_images
 
 import tf_input
+from tf_input.position import Position
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
@@ -131,3 +132,11 @@ def test_views_from_memory_show_what_views_of_files_show(uniform):
     )
     np.testing.assert_array_equal(labels, expected)
     assert np.abs(held.astype(int) - streamed).mean() < 1
+
+
+def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
+    plan = mixed.plan("validation", tf_input.ReadConfig(1_000_000, SIZE))
+    asked, read = [], plan.reader.read
+    plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
+    ((images, labels),) = plan.read(Position())
+    assert asked == list(range(len(labels))) == list(range(17))

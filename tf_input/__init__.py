@@ -10,6 +10,7 @@ The modules, in the order in which data meet them:
 
     dataset_format    the contract with the writer: names, manifest, index
     dataset           PreparedDataset: what is asked of a data set
+    description       what it says of itself
     locations         a directory, a URL, a cache
     store             its shards and indexes, opened
     read_config       how a split is read, and augmented

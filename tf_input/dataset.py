@@ -2,26 +2,17 @@
 
 import functools
 import hashlib
-import json
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
-import numpy as np
 import tensorflow as tf
 
 from tf_input import class_weights, distribute, ladder, locations, memory
 from tf_input.damaged import DamagedRecords
-from tf_input.dataset_format import (
-    IMAGE,
-    MANIFEST,
-    STATISTICS,
-    Feature,
-    Manifest,
-    decode_manifest,
-    not_a_data_set,
-)
+from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
+from tf_input.description import Description
 from tf_input.example_decoder import SIDES, ExampleDecoder
 from tf_input.plan import Blocks, Plan
 from tf_input.position import Position, identify
@@ -74,7 +65,7 @@ def open(
     return PreparedDataset(directory, manifest, source, pathlib.Path(cache_directory, folder))
 
 
-class PreparedDataset:
+class PreparedDataset(Description):
     """A data set; `open` makes it.
 
     Attributes:
@@ -90,10 +81,8 @@ class PreparedDataset:
         source: locations.Source,
         cache: pathlib.Path | None = None,
     ) -> None:
-        self.directory = os.fspath(directory) if locations.is_url(directory) else pathlib.Path(directory)
-        self.manifest = manifest
+        super().__init__(directory, manifest, source)
         self.cache = cache
-        self._source = source
         self._store = Store(directory, source, cache)
         self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
         self._examples: dict[str, Examples] = {}
@@ -101,6 +90,11 @@ class PreparedDataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
         return _reopen, (self.directory, self.manifest, self.cache)
+
+    @property
+    def skipped(self) -> DamagedRecords:
+        """Damaged records that were left out, with `on_error="skip"`: how many by `len`, or one by one."""
+        return self._store.skipped
 
     def __getitem__(self, split: str) -> Examples:
         """The examples of a split one by one, by their numbers: `flowers["train"][17]`.
@@ -119,86 +113,6 @@ class PreparedDataset:
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
         return record_decoder(self.manifest.schema, self._mask_dtype)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Names of the splits."""
-        return tuple(self.manifest.splits)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
-        return self.manifest.label_names
-
-    @property
-    def features(self) -> Mapping[str, Feature]:
-        """What each example has, by name: kind, shape, and the class names of class labels."""
-        return self.manifest.features
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
-        return self.manifest.targets
-
-    @property
-    def skipped(self) -> DamagedRecords:
-        """Damaged records that were left out, with `on_error="skip"`: how many by `len`, or one by one."""
-        return self._store.skipped
-
-    def num_examples(self, split: str) -> int:
-        """Examples in a split; ValueError if there is no such split."""
-        self._check_split(split)
-        return self.manifest.num_examples(split)
-
-    @functools.cached_property
-    def statistics(self) -> dict[str, Any]:
-        """What `statistics.json` says; OSError or ValueError if it can't be read."""
-        path = locations.join(self.directory, STATISTICS)
-        try:
-            return json.loads(self._source.read(path))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-
-    @property
-    def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown."""
-        image = self.features[IMAGE]
-        if image.kind == "pixels":
-            return image.shape[:2]
-        ranges = [self.statistics["images"][side] for side in SIDES]
-        if not all(values and values["min"] == values["max"] for values in ranges):
-            return None
-        return ranges[0]["min"], ranges[1]["min"]
-
-    def class_weight(self, split: str = "train", target: str | None = None) -> dict[int, float]:
-        """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
-
-        Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
-        `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
-
-        Args:
-            split: Whose classes are counted.
-            target: A target that is one class label; None: the only target.
-
-        Returns:
-            Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
-            the others.
-
-        Raises:
-            ValueError: There is no such split, or the target is not one class label.
-        """
-        self._check_split(split)
-        targets = self.targets if target is None else (target,)
-        if not set(targets) <= set(self.targets):
-            raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
-        if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
-            kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
-            found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]
-            raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
-        return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
-
-    def _is_multi_label(self, name: str) -> bool:
-        return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
 
     def normalization_layer(self, split: str = "train") -> "keras.layers.Normalization":
         """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
@@ -313,10 +227,6 @@ class PreparedDataset:
         self._check_split(split)
         return ladder.example_spec(self._make_decoder(config := ReadConfig(**options), split), config)
 
-    def _check_split(self, split: str) -> None:
-        if split not in self.splits:
-            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
-
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
         """All examples of a split, decoded; read once for all who ask for the same features."""
         key = (split, config.on_error, *decoder.wanted())
@@ -332,11 +242,6 @@ class PreparedDataset:
                 config.memory_budget / 1e6,
             )
         return self._held[key]
-
-    @property
-    def _mask_dtype(self) -> tf.DType:
-        masks = self.statistics.get("mask") or {"max": 0}
-        return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32
 
     def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         schema, stored_size = self.manifest.schema, self.image_size

@@ -5,7 +5,9 @@ import dataclasses
 import json
 import logging
 import os
+import socket
 import sys
+import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 import tensorflow as tf
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_LEFT_OUT = 0.01  # of a split, where hosts have shards of their own
 _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+_ANSWER_SECONDS = 5
 
 _logger = logging.getLogger("tf_input")
 
@@ -178,6 +181,7 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = _share(dataset, split, part).read_files(split, dataclasses.replace(config, seed=seed, drop_remainder=False))
     _check_graph(data, config.service)
+    _warn_of_silence(config.service)
     data = data.apply(
         tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
     )
@@ -200,6 +204,15 @@ def _check_service_config(config: ReadConfig) -> None:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with a service: {why}")
     if config.shuffle == "exact":
         raise ValueError("shuffle='exact': expected 'buffer' or False with a service: its workers read whole shards")
+
+
+def _warn_of_silence(service: str) -> None:
+    """TensorFlow waits for an hour for who does not answer, and says nothing: it may be the address that is wrong."""
+    address = urllib.parse.urlsplit(service if "://" in service else f"grpc://{service}")
+    try:
+        socket.create_connection((address.hostname, address.port), timeout=_ANSWER_SECONDS).close()
+    except (OSError, ValueError, TypeError) as error:
+        _logger.warning("service=%r: nobody answers there (%s); waiting", service, error)
 
 
 def _check_graph(data: tf.data.Dataset, service: str) -> None:

@@ -40,7 +40,7 @@ def read_records(
         position: Where each pass begins.
         group: Batches that are read at a time.
     """
-    size = config.batch_size
+    size = _row_size(order, config)
 
     def cut(batch: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return _cut(batch, seed, order, config)
@@ -83,7 +83,7 @@ def _choose_groups(
     starts operations.
     """
     seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
-    size = config.batch_size
+    size = _row_size(order, config)
     num_groups = -(-num_batches // group)
 
     def groups_left() -> tuple[np.ndarray, np.ndarray]:
@@ -103,6 +103,11 @@ def _choose_groups(
         return _claim(tf.reshape(numbers, [-1, size]), group), _claim(seeds, group)
 
     return tf.data.Dataset.range(1).map(_plain(begin)).unbatch().map(_plain(choose))
+
+
+def _row_size(order: Order, config: ReadConfig) -> int:
+    """Records that stand for a batch: no more than there are."""
+    return min(config.batch_size, order.num_positions)
 
 
 def _cut(batch: tf.Tensor, seed: tf.Tensor, order: Order, config: ReadConfig) -> tf.Tensor:

@@ -118,23 +118,24 @@ class ReadConfig:
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         _require(size is None or _is_count(size) or is_pair, "image_size", size, "such as 224, or (height, width)")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
-        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or self.shuffle in ORDERS
+        is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'buffer' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
         _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
-        _require(self.fit in FITS, "fit", self.fit, f"one of {', '.join(FITS)}")
+        _require(_is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}")
         _require(_is_names(self.inputs) and len(self.inputs) > 0, "inputs", self.inputs, "names of features, each once")
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "above 0, or None")
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
-        is_weight = self.class_weight in (None, "balanced") or isinstance(self.class_weight, Mapping)
+        is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
         for name in ("start_epoch", "start_step", "memory_budget"):
             value = getattr(self, name)
             _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
-        _require(self.on_error in ("raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
+        _require(_is_one_of(self.on_error, "raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
         _require(self.hosts is None or _is_host(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
-        _require(self.service is None or isinstance(self.service, str), "service", self.service, "an address, or None")
+        is_address = isinstance(self.service, str) and self.service != ""
+        _require(self.service is None or is_address, "service", self.service, "an address, or None")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
         for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget"):
@@ -188,6 +189,10 @@ class ReadConfig:
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _is_one_of(value: Any, *names: str) -> bool:
+    return isinstance(value, str) and value in names
 
 
 def _is_names(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import operator
 import os
 import random
 import threading
@@ -15,7 +16,6 @@ from tf_input import dataset as datasets
 from tf_input.position import identify
 from tf_input.read_config import ReadConfig
 from tf_input.steps import Ahead, ProcessWorkers, StepReader, ThreadWorkers
-
 
 _logger = logging.getLogger("tf_input")
 
@@ -90,6 +90,7 @@ class Sequence(keras.utils.PyDataset):
             IndexError: There are fewer.
             ValueError: A record is damaged; the message names shard, record and offset.
         """
+        index = operator.index(index)
         step = index + self._length if index < 0 else index
         if not 0 <= step < self._length:
             raise IndexError(f"batch {index}: an epoch has {self._length}")
@@ -97,7 +98,7 @@ class Sequence(keras.utils.PyDataset):
         if self.position.is_shuffled and not self._has_warned:
             self._has_warned = True
             _logger.warning("Keras shuffles the batches of a Sequence anew; fit(shuffle=False) lets them be made ahead")
-        return self._read(epoch, int(step))
+        return self._read(epoch, step)
 
     @property
     def epoch(self) -> int:

@@ -1,0 +1,112 @@
+"""What a data set says of itself: its manifest and statistics."""
+
+import functools
+import json
+import os
+import pathlib
+from typing import Any, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input import class_weights, locations
+from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest
+from tf_input.example_decoder import SIDES
+
+
+class Description:
+    """What is known of a data set before a record is read.
+
+    Attributes:
+        directory: Where it lies: a pathlib.Path, or a string if it is a URL.
+        manifest: What its `manifest.json` says.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: locations.Source) -> None:
+        self.directory = os.fspath(directory) if locations.is_url(directory) else pathlib.Path(directory)
+        self.manifest = manifest
+        self._source = source
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits."""
+        return tuple(self.manifest.splits)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
+        return self.manifest.label_names
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name: kind, shape, and the class names of class labels."""
+        return self.manifest.features
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict: names of features, and `objects` for all that begin with `objects/`."""
+        return self.manifest.targets
+
+    def num_examples(self, split: str) -> int:
+        """Examples in a split; ValueError if there is no such split."""
+        self._check_split(split)
+        return self.manifest.num_examples(split)
+
+    @functools.cached_property
+    def statistics(self) -> dict[str, Any]:
+        """What `statistics.json` says; OSError or ValueError if it can't be read."""
+        path = locations.join(self.directory, STATISTICS)
+        try:
+            return json.loads(self._source.read(path))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown."""
+        image = self.features[IMAGE]
+        if image.kind == "pixels":
+            return image.shape[:2]
+        ranges = [self.statistics["images"][side] for side in SIDES]
+        if not all(values and values["min"] == values["max"] for values in ranges):
+            return None
+        return ranges[0]["min"], ranges[1]["min"]
+
+    def class_weight(self, split: str = "train", target: str | None = None) -> dict[int, float]:
+        """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
+
+        Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
+        `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
+
+        Args:
+            split: Whose classes are counted.
+            target: A target that is one class label; None: the only target.
+
+        Returns:
+            Label -> num_examples / (num_classes * examples of the class), over the classes that occur in the split; 0 for
+            the others.
+
+        Raises:
+            ValueError: There is no such split, or the target is not one class label.
+        """
+        self._check_split(split)
+        targets = self.targets if target is None else (target,)
+        if not set(targets) <= set(self.targets):
+            raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
+        if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
+            kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
+            found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]
+            raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
+        return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
+
+    def _is_multi_label(self, name: str) -> bool:
+        return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
+
+    @property
+    def _mask_dtype(self) -> tf.DType:
+        masks = self.statistics.get("mask") or {"max": 0}
+        return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32
