@@ -158,9 +158,12 @@ def test_on_a_machine_that_has_no_beam_and_interrupted(mixed):
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        assert process.stdout.readline().startswith("train: ")
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        try:
+            assert process.stdout.readline().startswith("train: ")
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, error) == (130, "recordmill: interrupted; nothing was written\n")
 
 

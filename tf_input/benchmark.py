@@ -3,7 +3,9 @@
 import contextlib
 import dataclasses
 import os
+import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -68,8 +70,9 @@ def run(directory: str, split: str, config: ReadConfig, seconds: float) -> None:
         if plan.held is not None:
             print(f"{split} was read into memory in {time.perf_counter() - started:.1f} s")
         findings = Findings.of(data_set, split, plan)
-        print(findings.describe(), flush=True)
-        stages = [_measure(name, data, seconds) for name, data in _pipelines(plan)]
+        with _interrupts() as interrupted:
+            print(findings.describe(), flush=True)
+            stages = [_measure(name, data, seconds, interrupted) for name, data in _pipelines(plan)]
     except tf.errors.OpError as error:
         raise RuntimeError(error.message.partition("\n")[0]) from None
     print(f"\n{table(stages)}\n\n{findings.advise(stages)}")
@@ -128,24 +131,46 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     yield "batch", plan.read(Position()).prefetch(tf.data.AUTOTUNE)
 
 
-def _measure(name: str, data: "tf.data.Dataset", seconds: float) -> Stage:
+def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:
     batches = iter(data.repeat())
-    _read_for(batches, seconds * _WARM_UP)
+    _read_for(batches, seconds * _WARM_UP, interrupted)
     cpu, started = time.process_time(), time.perf_counter()
-    num_images = _read_for(batches, seconds)
+    num_images = _read_for(batches, seconds, interrupted)
     return Stage(name, num_images / (time.perf_counter() - started), (time.process_time() - cpu) / num_images)
 
 
-def _read_for(batches: Iterator[Any], seconds: float) -> int:
+def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
     """Reads batches for so long, and returns how many images were in them."""
     import tensorflow as tf
 
     end, num_batches, num_images = time.perf_counter() + seconds, 0, 0
     while num_batches < _MIN_BATCHES or time.perf_counter() < end:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
         first = tf.nest.flatten(next(batches))[0]
         num_images += int(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
         num_batches += 1
     return num_images
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Whether there was a Ctrl-C; the second one is an exception at once.
+
+    Python drops an exception that a signal raises while an object is being freed, and TensorFlow frees many.
+    """
+    interrupted = threading.Event()
+
+    def remember(*unused: object) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

@@ -43,6 +43,8 @@ class Blocks:
         if kind == "exact":
             return cls(1, 1, group)
         block = min(max(_BLOCK_BYTES // mean, _MIN_BLOCK), _MAX_BLOCK)
+        if kind is None:  # what is read one after the other need not be kept
+            return cls(block, block, group)
         return cls(block, block * max(_WINDOW_BYTES // (block * mean), _MIN_WINDOW_BLOCKS), group)
 
     @property
