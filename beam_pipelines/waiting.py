@@ -25,8 +25,11 @@ def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> 
     threading.excepthook = _quiet_broken_streams
     try:
         state = result.wait_until_finish()
-    except BaseException:
+    except BaseException as error:
         _stop(result, stop)
+        if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED:
+            # On this side, which a Ctrl-C does that comes while gRPC waits: its own exception may get lost there.
+            raise KeyboardInterrupt from None
         raise
     if state != PipelineState.DONE:
         raise RunError(f"the job ended as {state}")

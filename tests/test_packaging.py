@@ -102,7 +102,7 @@ def test_sdist_holds_what_a_wheel_is_built_from(distributions: Distributions, tr
 
 def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) -> None:
     requirements = [Requirement(line) for line in metadata.get_all("Requires-Dist")]
-    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"numpy", "tensorflow"}
+    assert {requirement.name for requirement in requirements if requirement.marker is None} == {"google-crc32c", "numpy", "tensorflow"}
 
 
 @pytest.mark.parametrize(

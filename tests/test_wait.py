@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import grpc
 import pytest
 from apache_beam.runners.runner import PipelineState
 
@@ -51,6 +52,21 @@ def test_an_interrupted_job_is_cancelled_and_its_end_is_awaited(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         wait_for(job, cancel)
     assert job.is_cancelled and job.state == PipelineState.CANCELLED
+
+
+class BrokenStream(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self.code = lambda: code
+
+
+def test_a_stream_that_broke_on_this_side_was_interrupted(monkeypatch):
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    cases = {grpc.StatusCode.CANCELLED: KeyboardInterrupt, grpc.StatusCode.UNAVAILABLE: BrokenStream}
+    for code, expected in cases.items():
+        job = Job(BrokenStream(code), PipelineState.RUNNING, PipelineState.CANCELLED)
+        with pytest.raises(expected):
+            wait_for(job, cancel)
+        assert job.is_cancelled
 
 
 def test_a_job_that_failed_by_itself_is_not_cancelled():
