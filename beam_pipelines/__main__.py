@@ -5,6 +5,7 @@ Beam is imported only once our own flags are right: a typing error is answered a
 
 import argparse
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -12,12 +13,14 @@ import sys
 from types import ModuleType
 from typing import NoReturn
 
+from beam_pipelines.analyze_arguments import make_analyze_config
 from beam_pipelines.arguments import make_config, make_parser
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
+from beam_pipelines.transform_arguments import make_transform_config
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,12 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         parser = make_parser()
         arguments, others = parser.parse_known_args(argv)
-        if arguments.command == "benchmark":
-            if others:
-                parser.error(f"unrecognized arguments: {' '.join(others)}")
-            benchmark(arguments)
-        else:
-            prepare(arguments, others)
+        if arguments.command == "benchmark" and others:
+            parser.error(f"unrecognized arguments: {' '.join(others)}")
+        _COMMANDS[arguments.command](arguments, others)
     except (UserError, RunError) as error:
         print(f"recordmill: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
@@ -51,18 +51,27 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
 
-    launch, summary = _import_beam()
-    job = launch.run_prepare(
+    job = _import("launch").run_prepare(
         config,
-        launch.parse_pipeline_options(beam_flags),
+        _import("jobs").parse_pipeline_options(beam_flags),
         overwrite=arguments.overwrite,
         shared_filesystem=arguments.shared_filesystem,
         wait=arguments.wait,
     )
-    print(job or summary.describe(config.output))
+    print(job or _import("summary").describe(config.output))
 
 
-def benchmark(arguments: argparse.Namespace) -> None:
+def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_analyze_config(arguments)
+    print(_import("analyze").run_analyze(config, _import("jobs").parse_pipeline_options(beam_flags)))
+
+
+def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_transform_config(arguments)
+    print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags)))
+
+
+def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
@@ -78,16 +87,19 @@ def benchmark(arguments: argparse.Namespace) -> None:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    launch, _ = _import_beam()
-    return launch.run_estimate(config, launch.parse_pipeline_options(beam_flags))
+    return _import("launch").run_estimate(config, _import("jobs").parse_pipeline_options(beam_flags))
 
 
-def _import_beam() -> tuple[ModuleType, ModuleType]:
+_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "benchmark": benchmark}
+
+
+def _import(name: str) -> ModuleType:
+    """A module that needs Beam, or TensorFlow."""
     logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
-    from beam_pipelines import launch, summary
-
-    logging.disable(logging.NOTSET)
-    return launch, summary
+    try:
+        return importlib.import_module(f"beam_pipelines.{name}")
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _interrupt(*unused: object) -> NoReturn:

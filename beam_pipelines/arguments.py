@@ -6,6 +6,7 @@ import os
 import re
 from typing import NoReturn
 
+from beam_pipelines.analyze_arguments import add_analyze
 from beam_pipelines.benchmark_arguments import add_benchmark
 from beam_pipelines.columns import KINDS, parse_column, parse_labels
 from beam_pipelines.config import (
@@ -22,6 +23,7 @@ from beam_pipelines.config import (
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at
 from beam_pipelines.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
+from beam_pipelines.transform_arguments import add_transform
 
 _EXAMPLE = """\
 example:
@@ -120,6 +122,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     _add_source_options(prepare.add_argument_group("where images and labels come from"))
     _add_image_options(prepare.add_argument_group("how images are stored"))
+    add_analyze(commands)
+    add_transform(commands)
     add_benchmark(commands)
     return parser
 

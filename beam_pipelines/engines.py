@@ -14,7 +14,7 @@ import os
 import shutil
 import urllib.error
 import urllib.request
-from typing import Callable
+from typing import Callable, Sequence
 
 from apache_beam.options.pipeline_options import (
     DirectOptions,
@@ -79,14 +79,22 @@ def settle(config: PrepareConfig, options: PipelineOptions) -> PrepareConfig:
     return dataclasses.replace(config, num_processes=num_processes, shuffle_payload=payload)
 
 
-def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_filesystem: bool, wait: bool) -> None:
+def check_engine(
+    paths: Sequence[tuple[str, str]], options: PipelineOptions, *, shared_filesystem: bool, wait: bool
+) -> None:
     """Fails where the job could not run as it is asked for.
+
+    Args:
+        paths: What its workers are to see, each with the option that names it.
+        options: How Beam is to run it.
+        shared_filesystem: Whether workers see the local paths that are given.
+        wait: For the job's end.
 
     Raises:
         UserError: Something that the engine needs is missing or does not answer.
     """
     runner = runner_name(options)
-    _check_paths(config, options, shared_filesystem)
+    _check_paths(paths, options, shared_filesystem)
     if runner == "DataflowRunner":
         dataflow.check_options(options, wait=wait)
     if options.view_as(PortableOptions).environment_type in (None, "DOCKER") and not runs_here(options):
@@ -99,12 +107,11 @@ def check_engine(config: PrepareConfig, options: PipelineOptions, *, shared_file
         _check_flink(options)
 
 
-def _check_paths(config: PrepareConfig, options: PipelineOptions, shared_filesystem: bool) -> None:
+def _check_paths(paths: Sequence[tuple[str, str]], options: PipelineOptions, shared_filesystem: bool) -> None:
     if runs_here(options):
         return
     runner = runner_name(options)
-    roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
-    for option, path in (("--input", config.input), ("--output", config.output), *roots):
+    for option, path in paths:
         if runner == "DataflowRunner" and not path.startswith("gs://"):
             raise UserError(f"{option}={path}: workers of Dataflow do not see it; expected a gs:// path")
         if not is_remote(path) and not shared_filesystem:

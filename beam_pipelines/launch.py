@@ -1,10 +1,8 @@
-"""One run from outside: options, runner, progress, and whose fault a failure is."""
+"""A run of `prepare` from outside: what is settled before it, where it works, and what is told of it."""
 
-import argparse
 import contextlib
 import dataclasses
 import importlib.metadata
-import logging
 import os
 import platform
 import re
@@ -14,16 +12,14 @@ import time
 from typing import Any, Iterator
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
-from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines import dataflow, engines, flink
 from beam_pipelines.config import SOURCES, ImageConfig, PrepareConfig, SourceConfig
-from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
+from beam_pipelines.jobs import explained_errors, make_runner, quiet_engines
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay
@@ -61,8 +57,10 @@ def run_prepare(
         RunError: The run failed for a reason that the user can see.
     """
     beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
-    engines.check_engine(config, options, shared_filesystem=shared_filesystem, wait=wait)
+    quiet_engines()
+    roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
+    paths = [("--input", config.input), ("--output", config.output), *roots]
+    engines.check_engine(paths, options, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite)
     config = dataclasses.replace(
         engines.settle(settle_source(config), options),
@@ -75,13 +73,10 @@ def run_prepare(
         dataflow.set_defaults(config, options)
     if engines.runner_name(options) == "FlinkRunner":
         flink.name_job(config.name, options)
-    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
-        logging.getLogger(name).addFilter(_quiet_user_errors)
-    logging.getLogger("PrismRunner").setLevel(logging.WARNING)  # it tells of each of its steps
     is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
     with working_directory(config), _progress_directory(config, options, is_submitted) as progress_directory:
         config = dataclasses.replace(config, progress_directory=progress_directory)
-        try:
+        with explained_errors(options):
             pipeline = beam.Pipeline(runner=make_runner(options), options=options)
             prepare(pipeline, config, make_run_info(config, options))
             if is_submitted:
@@ -89,15 +84,6 @@ def run_prepare(
             stop = how_to_stop(options)
             with ProgressDisplay(progress_directory):
                 wait_for(pipeline.run(), stop)
-        except StillRunningError:
-            raise
-        except Exception as error:  # whatever wrapper the runner put around an error of ours
-            if is_interrupt(error):
-                raise KeyboardInterrupt from None
-            explained = find_user_facing(error) or dataflow.explain(error, options)
-            if explained is None:
-                raise
-            raise explained from None
     return None
 
 
@@ -142,60 +128,6 @@ def _progress_directory(config: PrepareConfig, options: PipelineOptions, is_subm
             yield directory
     else:
         yield f"{config.scratch_directory}/progress"
-
-
-class _QuietUserErrors(logging.Filter):
-    """Keeps what the user will be told in one line from being logged with a traceback first, Python's or Java's."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
-        return not (is_interrupt(error) or find_user_facing(error))
-
-
-_quiet_user_errors = _QuietUserErrors()
-
-
-def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
-    """The runner that the options name; None lets Beam construct it.
-
-    `DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
-    worker processes get the pipeline options only through the provision info.
-    """
-    if engines.runner_name(options) not in engines.LOCAL:
-        return None
-    options.view_as(StandardOptions).runner = "FnApiRunner"
-    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    provision_info = fn_runner.ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
-    return fn_runner.FnApiRunner(provision_info=provision_info)
-
-
-def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
-    """Beam's options.
-
-    Raises:
-        UserError: One of them is unknown, or has a wrong value; Beam itself would run without it.
-    """
-
-    def refuse(message: str) -> None:
-        raise UserError(f"{message} (see `recordmill prepare --help`; Beam's own options are allowed too)")
-
-    def check(parser: argparse.ArgumentParser) -> None:
-        parser.error = refuse
-        _, unknown = parser.parse_known_args(flags)
-        if unknown:
-            refuse(f"unknown option {unknown[0]}")
-
-    options = PipelineOptions(flags)
-    setup = options.view_as(SetupOptions)
-    if setup.setup_file:
-        setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which without one is ""
-        if not os.path.isfile(setup.setup_file):
-            raise UserError(f"--setup_file={setup.setup_file} does not exist")
-    options.get_all_options(add_extra_args_fn=check)
-    worker_options = options.view_as(WorkerOptions)
-    if worker_options.default_sdk_harness_log_level is None:
-        worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels
-    return options
 
 
 def make_run_info(config: PrepareConfig, options: PipelineOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.errors import UserError
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.sources.records.containers import MAX_NAMES, expand_braces, split_in_name
 from beam_pipelines.sources.records.tfrecord import TfRecord

@@ -11,7 +11,8 @@ import pytest
 from beam_pipelines import engines
 from beam_pipelines.__main__ import main
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.launch import make_run_info, parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
+from beam_pipelines.launch import make_run_info
 from made_images import write_class_folders
 
 PROCESS = ["--environment_type=PROCESS", '--environment_config={"command": "/boot"}']

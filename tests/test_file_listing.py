@@ -8,7 +8,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.object_stores.retries import split_path
 from beam_pipelines.sources.file_listing import FileListing, FoundFile

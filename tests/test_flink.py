@@ -21,7 +21,7 @@ from engines import FLINK, ROOT, digest, finish, start_prepare, write_source
 from made_sources import CASES
 
 from beam_pipelines.__main__ import make_parser
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.progress import read_counts
 
 flink_cluster = engines.flink_cluster()

@@ -9,7 +9,7 @@ from beam_pipelines.object_stores import object_store
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.object_stores.retries import split_path
 from beam_pipelines.references import LabeledImage

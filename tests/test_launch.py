@@ -10,7 +10,7 @@ from made_images import write_class_folders
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 from beam_pipelines.engines import uses_light_processes
-from beam_pipelines.launch import make_runner, parse_pipeline_options
+from beam_pipelines.jobs import make_runner, parse_pipeline_options
 
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])

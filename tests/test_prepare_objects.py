@@ -9,7 +9,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines import publish
 from beam_pipelines.__main__ import main
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import ObjectStore, open_object_store
 from beam_pipelines.output_directory import MARKER
 from made_images import encode, noise, write_class_folders

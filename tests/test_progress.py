@@ -9,7 +9,7 @@ import sys
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines import progress
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.progress import Counts, count, read_counts
 from object_stores import store_server
 

@@ -6,7 +6,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_pipelines.launch import make_runner, parse_pipeline_options
+from beam_pipelines.jobs import make_runner, parse_pipeline_options
 from beam_pipelines.quality import LabelSequence, expected_run_length
 from beam_pipelines.ranks import shuffle_key, shuffle_orders
 from beam_pipelines.references import ROW, References

@@ -11,7 +11,7 @@ from object_stores import StoreServer, store_server
 
 from beam_pipelines import engines
 from beam_pipelines.__main__ import main
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 
 # Extras beside images in files of their own, in parts of files, and in spools; several parts to list; columns of every kind.

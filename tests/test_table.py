@@ -21,7 +21,7 @@ from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.option_values import parse_splits
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
-from beam_pipelines.launch import parse_pipeline_options
+from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.references import WHOLE_FILE, FilePart, LabeledImage
 from beam_pipelines.sources.tables.table import Table

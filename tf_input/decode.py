@@ -82,7 +82,11 @@ def _decode_box(encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequ
     def decode_other() -> tf.Tensor:
         return tf.slice(decode_image(encoded), [box[0], box[1], 0], [box[2], box[3], NUM_CHANNELS])
 
-    return tf.switch_case(way, [*(functools.partial(decode_jpeg, ratio) for ratio in ratios), decode_other])
+    decode = decode_other
+    for position, ratio in reversed([*enumerate(ratios)]):
+        # One condition each: TensorFlow Transform can't look into a switch.
+        decode = functools.partial(tf.cond, way == position, functools.partial(decode_jpeg, ratio), decode)
+    return decode()
 
 
 def _given(**inputs: tf.Tensor | None) -> dict[str, tf.Tensor]:

@@ -22,7 +22,7 @@ def shuffle(num_references: int) -> None:
     import apache_beam as beam
     import numpy as np
 
-    from beam_pipelines.launch import make_runner, parse_pipeline_options
+    from beam_pipelines.jobs import make_runner, parse_pipeline_options
     from beam_pipelines.list_part import BATCH_IMAGES
     from beam_pipelines.ranks import MAX_SHARD_BYTES, shuffle_orders
     from beam_pipelines.references import ROW, LabeledImage, References, pack_images, unpack_images

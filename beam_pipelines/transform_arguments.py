@@ -1,0 +1,53 @@
+"""The options of `recordmill transform`, and the configuration that they become. Plain."""
+
+import argparse
+import dataclasses
+
+_EXAMPLE = """\
+example:
+  recordmill analyze out/flowers
+  recordmill transform out/flowers out/flowers_transformed
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformConfig:
+    """What `recordmill transform` is to do.
+
+    Attributes:
+        directory: The data set, analysed.
+        output: The directory that becomes the data set of transformed examples.
+        overwrite: A data set at the output is replaced, once the new one is whole.
+        shared_filesystem: A cluster's workers see the local paths.
+    """
+
+    directory: str
+    output: str
+    overwrite: bool = False
+    shared_filesystem: bool = False
+
+
+def add_transform(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "transform",
+        help="a data set of transformed examples, in the same order and shards",
+        description="Applies the graph that `recordmill analyze` wrote to every example, and writes what comes out as a data set.\n"
+        "Every other option goes to Apache Beam.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("directory", metavar="OUT", help="the data set, analysed")
+    add("output", metavar="OUT2", help="the directory that becomes the data set of transformed examples")
+    add("--overwrite", action="store_true", help="replace a data set at OUT2, once the new one is whole")
+    add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
+
+
+def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:
+    return TransformConfig(
+        directory=arguments.directory.rstrip("/") or "/",
+        output=arguments.output.rstrip("/") or "/",
+        overwrite=arguments.overwrite,
+        shared_filesystem=arguments.shared_filesystem,
+    )

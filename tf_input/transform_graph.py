@@ -1,0 +1,135 @@
+"""The graph that `recordmill analyze` wrote, applied to features: in training, in serving and by `recordmill transform` alike.
+
+It is loaded by TensorFlow alone: importing TensorFlow Transform would turn `tf.keras` into Keras 2.
+"""
+
+import functools
+import os
+from typing import Any, Collection, Mapping
+
+import tensorflow as tf
+
+
+class TransformGraph:
+    """The transform of a data set. Keep it as long as what it returned: it owns the graph's tables.
+
+    Args:
+        directory: The SavedModel, `OUT/transform_fn`.
+
+    Attributes:
+        model: The SavedModel: what exports the graph further has to track it.
+        input_specs: What is put in, by name: specs of tensors [batch, ...], ragged where examples differ.
+        output_names: What comes out.
+
+    Raises:
+        OSError: It can't be read.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.model = tf.saved_model.load(os.fspath(directory))
+        function = self.model.transform_fn
+        # A function of TensorFlow Transform has one signature, and is restored as that, or as what holds it.
+        self._function = function.concrete_functions[0] if hasattr(function, "concrete_functions") else function
+        (self.input_specs,), _ = self._function.structured_input_signature
+        self.output_names = tuple(sorted(self._function.structured_outputs))
+        graph_inputs = self._function.inputs
+        num_captured = len(self._function.captured_inputs)
+        self._arguments = graph_inputs[: len(graph_inputs) - num_captured]
+        self._captures = graph_inputs[len(graph_inputs) - num_captured :]
+
+    def inputs_of(self, outputs: Collection[str]) -> tuple[str, ...]:
+        """The names of the inputs on which these outputs depend.
+
+        Raises:
+            ValueError: There is no such output.
+        """
+        self._check(outputs)
+        needed = _reachable(_flat(self._tensors(outputs)))
+        components = self._components()
+        return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
+
+    def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
+        """Computes some outputs, and nothing that is not needed for them.
+
+        Args:
+            inputs: At least those that `inputs_of` names, of one batch.
+            outputs: Of `output_names`.
+
+        Returns:
+            By name, tensors [batch, ...], ragged or sparse where the preprocessing made such.
+
+        Raises:
+            ValueError: There is no such output, or an input is missing.
+        """
+        missing = [name for name in self.inputs_of(outputs) if name not in inputs]
+        if missing:
+            raise ValueError(f"{', '.join(outputs)} depends on {', '.join(missing)}; given are {', '.join(inputs) or 'none'}")
+        fed = {}
+        for name, components in self._components().items():
+            if name in inputs:
+                fed |= {one.op.name: value for one, value in zip(components, _flat(inputs[name]), strict=True)}
+        fed |= {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
+        wanted = {name: self._function.structured_outputs[name] for name in outputs}
+        tensors = _flat(self._tensors(outputs))
+        computed = self._compute(tensors, fed)
+        for value, tensor in zip(computed, tensors):
+            value.set_shape(tensor.shape)
+        return tf.nest.pack_sequence_as(wanted, computed, expand_composites=True)
+
+    def value(self, name: str) -> Any:
+        """What a tensor in the graph is that depends on no input, as NumPy has it; KeyError if there is none of that name."""
+        tensor = self._function.graph.get_tensor_by_name(f"{name}:0")
+        captured = {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
+        return tf.function(lambda: self._compute([tensor], captured)[0], autograph=False)().numpy()
+
+    def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
+        """Copies the part of the graph that these tensors need into the current one.
+
+        As a call of the whole function, it would compute the rest too, and fail on what stands in for inputs that are missing.
+        """
+        needed = _reachable(tensors)
+        part = tf.compat.v1.GraphDef()
+        part.CopyFrom(self._graph_def)
+        del part.node[:]
+        part.node.extend(node for node in self._graph_def.node if node.name in needed)
+        # The identity makes what was captured, which is no tensor of a graph, one of this graph.
+        input_map = {f"{name}:0": tf.identity(value) for name, value in fed.items() if name in needed}
+        return tf.graph_util.import_graph_def(part, input_map, [tensor.name for tensor in tensors], name="transform")
+
+    @functools.cached_property
+    def _graph_def(self) -> tf.compat.v1.GraphDef:
+        return self._function.graph.as_graph_def()
+
+    def _tensors(self, outputs: Collection[str]) -> dict[str, Any]:
+        """Outputs by name, as tensors of the function's graph."""
+        function = self._function
+        whole = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        return {name: whole[name] for name in outputs}
+
+    def _components(self) -> dict[str, list[tf.Tensor]]:
+        """The placeholders of each input: several of a ragged one."""
+        flat = iter(self._arguments)
+        return {
+            name: [next(flat) for _ in _flat(spec)]
+            for name, spec in sorted(self.input_specs.items())
+        }
+
+    def _check(self, outputs: Collection[str]) -> None:
+        if unknown := [name for name in outputs if name not in self.output_names]:
+            raise ValueError(f"no feature {', '.join(unknown)}; the transform gives {', '.join(self.output_names)}")
+
+
+def _flat(structure: Any) -> list[Any]:
+    return tf.nest.flatten(structure, expand_composites=True)
+
+
+def _reachable(tensors: Collection[tf.Tensor]) -> set[str]:
+    """The names of the operations that these tensors need, themselves among them."""
+    found: dict[str, tf.Operation] = {}
+    waiting = [tensor.op for tensor in tensors]
+    while waiting:
+        operation = waiting.pop()
+        if operation.name not in found:
+            found[operation.name] = operation
+            waiting += [*(one.op for one in operation.inputs), *operation.control_inputs]
+    return set(found)
