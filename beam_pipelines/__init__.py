@@ -4,7 +4,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
 
     __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, option_values, config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
-    launch             one run from outside: the runner, progress, whose fault a failure is  (output_directory, progress, errors)
+    launch             one run of it from outside  (output_directory, progress, run_info); jobs: its runner, whose fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page
     list_images        ListImages: the inputs, a batch to an element  (list_part, listing; sources; columns, cells; buckets)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader; images, image_headers, image_codecs,
@@ -13,6 +13,14 @@ The modules, in the order in which data meets them; what stands in brackets is p
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)
+
+What looks at a data set that is written, with TensorFlow, in the same order:
+
+    analyze            `recordmill analyze`: TensorFlow Transform's analyzers, in one job  (analysis_directory, analysis_summary)
+    record_batches     ReadRecordBatches: shards -> pointers to Arrow batches, which are read where they are needed
+    preprocessing      the default preprocessing_fn; user_preprocessing: a user's  (traced_preprocessing, graph_failures, tft_modules)
+    transform          `recordmill transform`: the graph on one page, a shard to an element  (transform_job, transform_shards,
+                       transform_metadata)
 
 `references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `counters` says how far it
 is, `light_processes` runs the plain parts on every core and `read_ahead` in threads, `files` reads and writes, on disk or in

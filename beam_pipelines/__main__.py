@@ -13,6 +13,7 @@ import sys
 from types import ModuleType
 from typing import NoReturn
 
+from beam_pipelines.analysis_directory import check_analysis
 from beam_pipelines.analyze_arguments import make_analyze_config
 from beam_pipelines.arguments import make_config, make_parser
 from beam_pipelines.config import PrepareConfig
@@ -20,7 +21,9 @@ from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
+from beam_pipelines.quiet_imports import import_quietly
 from beam_pipelines.transform_arguments import make_transform_config
+from beam_pipelines.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,11 +66,14 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_analyze_config(arguments)
-    print(_import("analyze").run_analyze(config, _import("jobs").parse_pipeline_options(beam_flags)))
+    check_analysis(config)
+    options = _import("jobs").parse_pipeline_options(beam_flags)
+    print(_import("analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_transform_config(arguments)
+    make_job(config)  # what is wrong is answered before Beam is imported
     print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags)))
 
 
@@ -93,11 +99,11 @@ def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
 _COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "benchmark": benchmark}
 
 
-def _import(name: str) -> ModuleType:
-    """A module that needs Beam, or TensorFlow."""
+def _import(name: str, *needed: str) -> ModuleType:
+    """A module that needs Beam; and TensorFlow, where that is one of the packages that are needed."""
     logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
     try:
-        return importlib.import_module(f"beam_pipelines.{name}")
+        return import_quietly(f"beam_pipelines.{name}", *needed) if needed else importlib.import_module(f"beam_pipelines.{name}")
     finally:
         logging.disable(logging.NOTSET)
 

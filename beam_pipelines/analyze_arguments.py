@@ -13,7 +13,7 @@ example:
   recordmill analyze out/flowers
   recordmill analyze out/flowers --preprocessing_module my.py
 
-  my.py defines preprocessing_fn(inputs): the parsed features by name -> the transformed ones, with TensorFlow Transform's analyzers.
+  my.py defines preprocessing_fn(inputs): parsed features by name -> transformed ones, with TensorFlow Transform's analyzers.
   Train with:  tf_input.open("out/flowers").batches("train", batch_size=128, transform=True)
 """
 
@@ -45,22 +45,31 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser(
         "analyze",
         help="numbers of a full pass over a data set, and the graph that applies them",
-        description="Runs TensorFlow Transform's analyzers over a data set that `recordmill prepare` wrote, and writes the graph that "
-        "training and\nserving apply: OUT/transform_fn. Every other option goes to Apache Beam.",
+        description="Runs TensorFlow Transform's analyzers over a data set that `recordmill prepare` wrote, and writes the graph "
+        "that training\nand serving apply: OUT/transform_fn. Every other option goes to Apache Beam.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set")
-    add("--splits", default="train", metavar="NAME,...", help="what is analysed (default: train, so that nothing of the others leaks)")
-    add("--preprocessing_module", metavar="FILE", help="a Python file that defines preprocessing_fn(inputs) (default: see the README)")
+    add("--splits", default="train", metavar="NAME,...", help="what is analysed (default: train: nothing of the others leaks)")
+    add(
+        "--preprocessing_module",
+        metavar="FILE",
+        help="a Python file that defines preprocessing_fn(inputs); what it imports from its own folder must be installed on a "
+        "cluster's workers (default: see the README)",
+    )
     add(
         "--image_size",
         metavar="SIZE",
         help="PIXELS or HEIGHTxWIDTH of the default's images (default: as stored if all have one size, else 224)",
     )
-    add("--fit", choices=FITS, help="what the default shows of an image: its centre, all of it, or all of it undistorted (default: crop)")
+    add(
+        "--fit",
+        choices=FITS,
+        help="what the default shows of an image: its centre, all of it, or all of it undistorted (default: crop)",
+    )
     add("--overwrite", action="store_true", help="replace an earlier analysis, once the new one is whole")
     add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
 

@@ -2,8 +2,6 @@
 
 import argparse
 import importlib.metadata
-import os
-import re
 from typing import NoReturn
 
 from beam_pipelines.analyze_arguments import add_analyze
@@ -21,9 +19,17 @@ from beam_pipelines.config import (
     SourceConfig,
 )
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import files_at
-from beam_pipelines.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
+from beam_pipelines.option_values import (
+    default_name,
+    parse_image_format,
+    parse_image_size,
+    parse_num_shards,
+    parse_size,
+    parse_splits,
+    read_label_names,
+)
 from beam_pipelines.transform_arguments import add_transform
+from tf_input.dataset_format import LAYOUTS
 
 _EXAMPLE = """\
 example:
@@ -117,6 +123,12 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a cluster's workers see the local paths that are given (NFS, Lustre, Filestore)",
     )
+    add(
+        "--output_layout",
+        choices=LAYOUTS,
+        default="flat",
+        help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
+    )
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
@@ -199,7 +211,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     return PrepareConfig(
         input=arguments.input,
         output=output,
-        name=_default_name(output) if arguments.name is None else arguments.name,
+        name=default_name(output) if arguments.name is None else arguments.name,
         seed=arguments.seed,
         splits=None if arguments.splits is None else parse_splits(arguments.splits),
         split_folders=None if arguments.split_folders is None else arguments.split_folders == "yes",
@@ -208,6 +220,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         check=arguments.check,
         max_bad_fraction=arguments.max_bad_fraction,
         shuffle_payload=arguments.shuffle_payload,
+        output_layout=arguments.output_layout,
         ignore=tuple(arguments.ignore),
         source=make_source_config(arguments),
         images=make_image_config(arguments),
@@ -234,26 +247,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     )
 
 
-def read_label_names(path: str) -> tuple[str, ...]:
-    """Class names from a file, or an object, one a line."""
-    try:
-        text = files_at(path).read(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None
-    names = tuple(line.strip() for line in text.splitlines() if line.strip())
-    if not names:
-        raise UserError(f"--label_names={path}: it is empty; expected a class name a line")
-    return names
-
-
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
     image_format, quality = parse_image_format(arguments.image_format)
     size = None if arguments.image_size is None else parse_image_size(arguments.image_size)
     return ImageConfig(size, image_format, quality, arguments.image_encoding)
-
-
-def _default_name(output: str) -> str:
-    """A name that TensorFlow Datasets takes: letters, digits and underscores."""
-    name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
-    return name if name[:1].isalpha() else f"data_{name}".rstrip("_")

@@ -10,7 +10,7 @@ from beam_pipelines.columns import Column
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
-from tf_input.dataset_format import LABEL, OBJECTS
+from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
@@ -131,8 +131,38 @@ class ImageConfig:
         return self == ImageConfig()
 
 
+class OutputPaths:
+    """Where a run makes a data set: part of its configuration.
+
+    Attributes:
+        output: The directory that the data set becomes.
+        output_option: How the user names it.
+        is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
+        progress_directory: Where workers count what they have done; empty: nobody is there to look.
+    """
+
+    output: str
+    is_output_new: bool
+    progress_directory: str
+    output_option = "--output"
+
+    @property
+    def scratch_directory(self) -> str:
+        """What is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
+        return f"{self.output}.incomplete"
+
+    @property
+    def working_directory(self) -> str:
+        """Where the data set is until it is whole."""
+        return self.output if is_remote(self.output) and self.is_output_new else self.scratch_directory
+
+    @property
+    def spool_directory(self) -> str:
+        return f"{self.scratch_directory}/spool"
+
+
 @dataclasses.dataclass(frozen=True)
-class PrepareConfig:
+class PrepareConfig(OutputPaths):
     """What `recordmill prepare` is to do.
 
     Attributes:
@@ -150,8 +180,8 @@ class PrepareConfig:
         ignore: Glob patterns of file names that are not inputs.
         shuffle_payload: How image bytes come to their shards: one of `PAYLOADS`; `auto` is for `engines` to settle.
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
-        is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
-        progress_directory: Where workers count what they have done; empty: nobody is there to look.
+        is_output_new, progress_directory: See `OutputPaths`.
+        output_layout: How shards lie in the output: one of `LAYOUTS`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
     """
@@ -171,6 +201,7 @@ class PrepareConfig:
     num_processes: int = 0
     is_output_new: bool = False
     progress_directory: str = ""
+    output_layout: str = "flat"
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
@@ -179,6 +210,7 @@ class PrepareConfig:
         _require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         _require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
         _require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
+        _require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
         _require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
         _require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
         if self.shard_bytes is not None:
@@ -196,20 +228,6 @@ class PrepareConfig:
     def is_inline(self) -> bool:
         """Whether images are read once, in the order of the shuffle."""
         return self.shuffle_payload == "inline"
-
-    @property
-    def scratch_directory(self) -> str:
-        """What is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
-        return f"{self.output}.incomplete"
-
-    @property
-    def working_directory(self) -> str:
-        """Where the data set is until it is whole."""
-        return self.output if is_remote(self.output) and self.is_output_new else self.scratch_directory
-
-    @property
-    def spool_directory(self) -> str:
-        return f"{self.scratch_directory}/spool"
 
 
 def _require(condition: object, option: str, value: object, expected: str) -> None:

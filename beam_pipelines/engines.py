@@ -40,6 +40,8 @@ from beam_pipelines.light_processes import num_cores
 
 LOCAL = ("DirectRunner", "FnApiRunner")
 RUNNERS = (*LOCAL, "PrismRunner", "FlinkRunner", "PortableRunner", "DataflowRunner")
+# What `recordmill analyze` and `recordmill transform` run on.
+WITH_TENSORFLOW = (*LOCAL, "FlinkRunner", "PortableRunner")
 
 _SECONDS_TO_ANSWER = 5
 
@@ -50,6 +52,13 @@ def runner_name(options: PipelineOptions) -> str:
     if runner not in RUNNERS:
         raise UserError(f"--runner={runner}: expected one of {', '.join(RUNNERS)}")
     return runner
+
+
+def check_runs_tensorflow(command: str, options: PipelineOptions) -> None:
+    """Fails where a command that needs TensorFlow on its workers is to run on a runner on which it has not been seen to."""
+    runner = runner_name(options)
+    if runner not in WITH_TENSORFLOW:
+        raise UserError(f"--runner={runner}: `recordmill {command}` runs on {', '.join(WITH_TENSORFLOW)}")
 
 
 def runs_here(options: PipelineOptions) -> bool:

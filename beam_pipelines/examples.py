@@ -14,6 +14,7 @@ from tf_input.dataset_format import FEATURE_KINDS, IMAGE, Feature
 
 # Fields 1 to 3 of Feature.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
+_TAGS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
 _LENGTH_DELIMITED_1, _LENGTH_DELIMITED_2 = b"\x0a", b"\x12"
 
 
@@ -89,6 +90,23 @@ class ExampleEncoder:
         return before + image + after
 
 
+def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequence[bytes]]) -> list[bytes]:
+    """A serialized example in pieces, of which large ones are never copied only to be joined.
+
+    Args:
+        schema: Of any features, by name in ascending order, with or without an image.
+        values: As `encode_extras` has them; of a text with a shape a sequence of bytes.
+
+    Returns:
+        The header of the example, then of each feature the header of its entry, and its values: of an image, its very bytes.
+    """
+    pieces = [b""]
+    for feature in schema:
+        pieces += _encode_entry(feature, values[feature.name])
+    pieces[0] = _LENGTH_DELIMITED_1 + varint(sum(map(len, pieces)))
+    return pieces
+
+
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
     """The entries of features in a serialized example, one after the other.
 
@@ -96,7 +114,7 @@ def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> b
         features: As `extra_features` gives them.
         values: By name: an int, a float or bytes; of a feature with a shape a sequence of its values, row by row.
     """
-    return b"".join([_encode_entry(feature, values[feature.name]) for feature in features])
+    return b"".join([piece for feature in features for piece in _encode_entry(feature, values[feature.name])])
 
 
 def split_entries(entries: bytes) -> Iterator[bytes]:
@@ -125,19 +143,30 @@ def _make_entry(feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
     return lambda values: encode(name, values[name])
 
 
-def _encode_entry(feature: Feature, value: Value) -> bytes:
+def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:
+    """An entry's header, and its values."""
+    payload = _encode_values(feature, value)
+    is_list = feature.kind == "text" and bool(feature.shape)
+    return _entry_header(feature.name, FEATURE_KINDS[feature.kind], len(payload), is_list), payload
+
+
+def _encode_values(feature: Feature, value: Value | Sequence[bytes]) -> bytes:
+    """What stands in a feature's list: a string, packed numbers, or of a text with a shape all of its strings, each with its length."""
     stored = FEATURE_KINDS[feature.kind]
-    if stored == "bytes":
-        return _bytes_entry(feature.name, value)
+    if stored == "float":
+        return np.asarray(value, "<f4").tobytes()
     if stored == "int64":
-        return _int64_list_entry(feature.name, value if feature.shape else (value,))
-    packed = np.asarray(value, "<f4").tobytes()
-    return _map_entry(feature.name, _delimited(_FLOAT_LIST, _delimited(_LENGTH_DELIMITED_1, packed) if packed else b""))
+        return _pack_integers(np.asarray(value, np.int64)) if feature.shape else varint(int(value))
+    if feature.kind == "text" and feature.shape:
+        return b"".join([_delimited(_LENGTH_DELIMITED_1, one) for one in value])
+    return value
 
 
-def _int64_list_entry(name: str, values: Sequence[int]) -> bytes:
-    packed = b"".join(map(varint, values))
-    return _map_entry(name, _delimited(_INT64_LIST, _delimited(_LENGTH_DELIMITED_1, packed) if packed else b""))
+def _pack_integers(values: np.ndarray) -> bytes:
+    """Of any shape, row by row."""
+    if values.size and 0 <= values.min() and values.max() < 128:  # of masks, one by one takes longer than all else
+        return values.astype(np.uint8).tobytes()
+    return b"".join(map(varint, values.ravel().tolist()))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -159,14 +188,27 @@ def _delimited(tag: bytes, value: bytes) -> bytes:
     return b"".join((tag, varint(len(value)), value))
 
 
-@functools.lru_cache(maxsize=1 << 14)
 def _image_header(num_bytes: int) -> tuple[bytes, int]:
     """The image's entry up to its first byte, and the length of the whole entry."""
-    value_header = _LENGTH_DELIMITED_1 + varint(num_bytes)
-    list_header = _BYTES_LIST + varint(len(value_header) + num_bytes)
-    key = _delimited(_LENGTH_DELIMITED_1, IMAGE.encode())
+    header = _entry_header(IMAGE, "bytes", num_bytes)
+    return header, len(header) + num_bytes
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _entry_header(name: str, stored: str, num_bytes: int, is_list: bool = False) -> bytes:
+    """A feature's entry up to what is in its list.
+
+    Args:
+        name: Of the feature.
+        stored: One of `FEATURE_KINDS`' values.
+        num_bytes: Of one string, or of packed numbers; with `is_list` of all the list.
+        is_list: Whether strings have their lengths already.
+    """
+    is_bare = is_list or not num_bytes and stored != "bytes"  # of no number there is no packed value
+    value_header = b"" if is_bare else _LENGTH_DELIMITED_1 + varint(num_bytes)
+    list_header = _TAGS[stored] + varint(len(value_header) + num_bytes)
+    key = _delimited(_LENGTH_DELIMITED_1, name.encode())
     feature_bytes = len(list_header) + len(value_header) + num_bytes
     inner = key + _LENGTH_DELIMITED_2 + varint(feature_bytes) + list_header + value_header
     entry_bytes = len(key) + 1 + len(varint(feature_bytes)) + feature_bytes
-    header = _LENGTH_DELIMITED_1 + varint(entry_bytes) + inner
-    return header, len(header) + num_bytes
+    return _LENGTH_DELIMITED_1 + varint(entry_bytes) + inner

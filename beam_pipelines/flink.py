@@ -9,10 +9,11 @@ import urllib.request
 import uuid
 from typing import Any
 
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions, PortableOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
 
 STOP_SECONDS = 300
+_KEPT_MILLISECONDS = 600_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 
 
@@ -25,6 +26,12 @@ def name_job(name: str, options: PipelineOptions) -> None:
     """Gives the job a name that no other one has."""
     cloud = options.view_as(GoogleCloudOptions)  # Flink takes the same option
     cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
+
+
+def keep_workers(options: PipelineOptions) -> None:
+    """Lets a job's workers live on from stage to stage, unless the user says for how long: each would import TensorFlow anew."""
+    portable = options.view_as(PortableOptions)
+    portable.environment_cache_millis = portable.environment_cache_millis or _KEPT_MILLISECONDS
 
 
 def cancel_job(options: PipelineOptions) -> None:

@@ -2,34 +2,27 @@
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import os
-import platform
-import re
 import sys
 import tempfile
-import time
 from typing import Any, Iterator
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines import dataflow, engines, flink
-from beam_pipelines.config import SOURCES, ImageConfig, PrepareConfig, SourceConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.config import SOURCES, PrepareConfig
+from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
 from beam_pipelines.jobs import explained_errors, make_runner, quiet_engines
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.pipeline import prepare
 from beam_pipelines.progress import ProgressDisplay
+from beam_pipelines.run_info import make_run_info
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.waiting import how_to_stop, wait_for
-
-_SECRET = re.compile("key|secret|token|password|credential")
-
-_PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c")
 
 
 def run_prepare(
@@ -128,33 +121,3 @@ def _progress_directory(config: PrepareConfig, options: PipelineOptions, is_subm
             yield directory
     else:
         yield f"{config.scratch_directory}/progress"
-
-
-def make_run_info(config: PrepareConfig, options: PipelineOptions) -> dict[str, Any]:
-    """What may differ between two runs that give the same data set."""
-    versions = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": platform.node(),
-        "platform": platform.platform(),
-        "python": sys.version.split()[0],
-        "versions": versions,
-        "options": {name: _plain(value) for name, value in vars(config).items()},
-        "pipeline_options": {
-            name: "(hidden)" if _SECRET.search(name) else _plain(value)
-            for name, value in options.get_all_options(drop_default=True).items()
-        },
-    }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (int, float, bool, type(None))):
-        return value
-    if isinstance(value, (SourceConfig, ImageConfig)):
-        return {name: _plain(item) for name, item in vars(value).items()}
-    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -1,6 +1,7 @@
 """The contents of the metadata files, from the manifest and the statistics. Plain."""
 
 import dataclasses
+import time
 from typing import Any, Mapping, Sequence
 
 from beam_pipelines.config import PrepareConfig
@@ -8,10 +9,12 @@ from beam_pipelines.quality import shuffle_quality
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
-from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, Manifest, label_file_name
+from tf_input import dataset_format
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, Manifest, label_file_name, to_json
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
+_TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "Split-{SPLIT}/data_tfrecord-{SHARD_X_OF_Y}"}
 
 
 def make_manifest(
@@ -29,6 +32,29 @@ def make_manifest(
     )
 
 
+def metadata_files(
+    manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any], dead_letters: str = ""
+) -> dict[str, str]:
+    """Name -> contents of all metadata files but the manifest.
+
+    Args:
+        manifest: Of the data set.
+        statistics: See `statistics`.
+        run_info: What `run.json` is to say of the run, beside its end.
+        dead_letters: Contents of their file.
+    """
+    masks = statistics.get("mask")
+    return {
+        dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
+        dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8)),
+        **label_files(manifest),
+        dataset_format.SCHEMA: schema_pbtxt(manifest),
+        dataset_format.STATISTICS: to_json(statistics),
+        dataset_format.DEAD_LETTERS: dead_letters,
+        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+    }
+
+
 def dataset_info(manifest: Manifest) -> dict[str, Any]:
     """`dataset_info.json` of TensorFlow Datasets, which refuses any key that it does not know."""
     return {
@@ -40,7 +66,7 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
                 "name": split,
                 "shardLengths": [str(shard.num_examples) for shard in shards],
                 "numBytes": str(sum(shard.num_bytes for shard in shards)),
-                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+                "filepathTemplate": _TEMPLATES[manifest.layout],
             }
             for split, shards in manifest.splits.items()
         ],
@@ -49,10 +75,10 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """It knows pairs alone: none where there are several targets, or none."""
-    if len(manifest.targets) != 1:
+    """It knows pairs alone: none where there are several targets, or none, or no image."""
+    if len(manifest.targets) != 1 or IMAGE not in manifest.features:
         return {}
-    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": "image"}, {"featureKey": manifest.targets[0]}]}}}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": IMAGE}, {"featureKey": manifest.targets[0]}]}}}
 
 
 def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:
@@ -111,14 +137,15 @@ def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
         case "class_label":
             label = {"numClasses": str(len(feature.label_names))}
             return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": label}
-        case "text":
+        case "text" if not feature.shape:
             return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
         case "bbox":
             box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}
             return {"pythonClassName": f"{_TFDS}.bounding_boxes.BBoxFeature", "boundingBox": box}
-        case "integer" | "float" | "pixels":
-            dtype = {"integer": "int64", "float": "float32", "pixels": "uint8"}[feature.kind]
-            shape = {"dimensions": [str(side) for side in feature.shape]} if feature.shape else {}
+        case "integer" | "float" | "pixels" | "text":
+            dtype = {"integer": "int64", "float": "float32", "pixels": "uint8", "text": "object"}[feature.kind]
+            sides = ["-1" if side is None else str(side) for side in feature.shape]
+            shape = {"dimensions": sides} if sides else {}
             encoding = "bytes" if feature.kind == "pixels" else "none"
             tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
             return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
@@ -140,7 +167,7 @@ def schema_pbtxt(manifest: Manifest) -> str:
             column.presence.min_fraction = 1.0
             column.presence.min_count = 1
             column.shape.SetInParent()
-            for side in () if stored == "bytes" else feature.shape:
+            for side in () if stored == "bytes" and feature.kind != "text" else feature.shape:
                 column.shape.dim.add(size=side)
         column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[stored]
         if feature.kind in ("image", "mask"):
@@ -171,9 +198,9 @@ def statistics(
 
 def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence[WrittenShard]) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_examples": split.num_examples, "image_bytes": split.num_bytes}
-    facts["label_counts"] = _counts(split.labels, listing.label_names)
+    facts["label_counts"] = named_counts(split.labels, listing.label_names)
     names = {feature.name: feature.label_names for feature in listing.schema}
-    others = {name: _counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
+    others = {name: named_counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
     if others:
         facts["other_label_counts"] = others
     facts["pixels"] = split.pixels.to_json()
@@ -182,5 +209,6 @@ def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence
     return facts
 
 
-def _counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+    """Of labels, by the names of their classes; 0 for those that do not occur."""
     return {name: counts.get(position, 0) for position, name in enumerate(names)}

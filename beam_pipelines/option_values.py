@@ -1,10 +1,12 @@
 """The values of options as they are typed, and what they mean: splits, numbers of shards, sizes, formats. Plain."""
 
+import os
 import re
 from fractions import Fraction
 
 from beam_pipelines.config import ImageConfig
 from beam_pipelines.errors import UserError
+from beam_pipelines.files import files_at
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -57,3 +59,22 @@ def parse_size(text: str) -> int:
     if not match or match[2].upper() not in _UNITS:
         raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
     return int(Fraction(match[1]) * _UNITS[match[2].upper()])
+
+
+def default_name(output: str) -> str:
+    """A name that TensorFlow Datasets takes: letters, digits and underscores."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
+    return name if name[:1].isalpha() else f"data_{name}".rstrip("_")
+
+
+def read_label_names(path: str) -> tuple[str, ...]:
+    """Class names from a file, or an object, one a line."""
+    try:
+        text = files_at(path).read(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None
+    names = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not names:
+        raise UserError(f"--label_names={path}: it is empty; expected a class name a line")
+    return names

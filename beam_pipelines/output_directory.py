@@ -7,7 +7,7 @@ import pathlib
 import shutil
 from typing import Iterator
 
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config import OutputPaths, PrepareConfig
 from beam_pipelines.errors import StillRunningError, UserError
 from beam_pipelines.files import files_at, is_remote, write_file
 from beam_pipelines.light_processes import close_light_processes
@@ -21,22 +21,32 @@ _MARKER_TEXT = b"A run of recordmill is writing here, or failed. manifest.json c
 def check_paths(config: PrepareConfig, overwrite: bool) -> None:
     """Fails where there is no input or the output must not be written."""
     check_input(config.input)
-    if is_remote(config.output):
-        _check_access("--output", config.output)
-    output, source = _resolve(config.output), _resolve(config.input)
-    if _is_within(output, source) or _is_within(source, output):
-        raise UserError(f"--output={config.output}: expected a path outside the input {config.input}, and not around it")
+    check_output(config.output, config.input, overwrite, config.output_option)
+
+
+def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
+    """Fails where the output must not be written.
+
+    Args:
+        path: Of the output.
+        source: What is read, which must lie neither in nor around it.
+        overwrite: Whether it may replace a data set.
+        option: How the user names the output.
+    """
+    if is_remote(path):
+        _check_access(option, path)
+    output, folder = _resolve(path), _resolve(source)
+    if _is_within(output, folder) or _is_within(folder, output):
+        raise UserError(f"{option}={path}: expected a path outside the input {source}, and not around it")
     if not _exists(output):
         return
     is_left = is_remote(output) and not _has(output, MANIFEST) and _has(output, MARKER)
     if not overwrite and is_left:
-        raise UserError(
-            f"--output={config.output} holds what a run left that failed or still goes on; expected a new path, or --overwrite"
-        )
+        raise UserError(f"{option}={path} holds what a run left that failed or still goes on; expected a new path, or --overwrite")
     if not overwrite:
-        raise UserError(f"--output={config.output} exists; expected a new path, or --overwrite")
+        raise UserError(f"{option}={path} exists; expected a new path, or --overwrite")
     if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
-        raise UserError(f"--output={config.output} is not a data set, and --overwrite replaces nothing else")
+        raise UserError(f"{option}={path} is not a data set, and --overwrite replaces nothing else")
 
 
 def is_new(path: str) -> bool:
@@ -92,13 +102,13 @@ def _is_empty_folder(path: str) -> bool:
     return not is_remote(path) and os.path.isdir(path) and not os.listdir(path)
 
 
-def working_directory(config: PrepareConfig) -> contextlib.AbstractContextManager[None]:
+def working_directory(config: OutputPaths) -> contextlib.AbstractContextManager[None]:
     """Makes the working directory, this run's alone, and removes it unless the block ends well."""
     return _working_objects(config) if is_remote(config.output) else _working_folder(config)
 
 
 @contextlib.contextmanager
-def _working_objects(config: PrepareConfig) -> Iterator[None]:
+def _working_objects(config: OutputPaths) -> Iterator[None]:
     """The job may go on after the block: then its last step removes what is scratch."""
     store = files_at(config.output)
     for directory in {config.scratch_directory, config.working_directory}:
@@ -116,7 +126,7 @@ def _working_objects(config: PrepareConfig) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _working_folder(config: PrepareConfig) -> Iterator[None]:
+def _working_folder(config: OutputPaths) -> Iterator[None]:
     """The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left
     is known to be nobody's.
     """
@@ -125,7 +135,7 @@ def _working_folder(config: PrepareConfig) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--output={config.output}: {directory.parent}: {error.strerror}") from None
+        raise UserError(f"{config.output_option}={config.output}: {directory.parent}: {error.strerror}") from None
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         try:
@@ -133,7 +143,7 @@ def _working_folder(config: PrepareConfig) -> Iterator[None]:
             if not _is_same(descriptor, directory):
                 raise BlockingIOError  # it has just become another run's output
         except BlockingIOError:
-            raise UserError(f"--output={config.output}: another run is writing to it") from None
+            raise UserError(f"{config.output_option}={config.output}: another run is writing to it") from None
         _empty(directory)
         is_left = False
         try:

@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 import uuid
-from typing import Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple
 
 from beam_pipelines.files import files_at, is_remote
 
@@ -25,9 +25,19 @@ class Counts(NamedTuple):
     checked: int = 0
     written: int = 0
     dead_letters: int = 0
+    analyzed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
         return Counts(*map(sum, zip(self, other)))
+
+
+class Stage(NamedTuple):
+    """One bar: its name, what is done, of how much where that is known, and a note."""
+
+    name: str
+    done: int
+    total: int | None
+    note: str = ""
 
 
 _COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
@@ -97,10 +107,12 @@ class ProgressDisplay:
 
     Args:
         directory: The run's progress directory.
+        stages: Which bars there are, of what was counted: those of `prepare`, if not others.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, stages: Callable[[Counts], list[Stage]] | None = None) -> None:
         self._directory = directory
+        self._stages = stages or _stages
         self._interval = OBJECT_SECONDS if is_remote(directory) else 0.2
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -131,18 +143,17 @@ class ProgressDisplay:
         ]
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
-            bars = [progress.add_task(name, total=None, note="") for name in ("listed", "checked", "written")]
+            bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
             while not self._stop.wait(self._interval):
-                for bar, (done, total, note) in zip(bars, _stages(read_counts(self._directory))):
-                    progress.update(bar, completed=done, total=total, note=note)
+                for bar, stage in zip(bars, self._stages(read_counts(self._directory))):
+                    progress.update(bar, completed=stage.done, total=stage.total, note=stage.note)
 
 
-def _stages(counts: Counts) -> list[tuple[int, int | None, str]]:
-    """Done, total where it is known, and a note, for each bar."""
+def _stages(counts: Counts) -> list[Stage]:
     num_inputs = counts.listed if counts.listing_done else None
     num_examples = counts.checked - counts.dead_letters if num_inputs == counts.checked else None
     return [
-        (counts.listed, num_inputs, ""),
-        (counts.checked, num_inputs, f"{counts.dead_letters} dead letters"),
-        (counts.written, num_examples, ""),
+        Stage("listed", counts.listed, num_inputs),
+        Stage("checked", counts.checked, num_inputs, f"{counts.dead_letters} dead letters"),
+        Stage("written", counts.written, num_examples),
     ]

@@ -6,16 +6,16 @@ A runner that did not hear of its end tries the step again: what is done already
 import os
 import pathlib
 import shutil
-from typing import Iterable
+from typing import Mapping, Sequence
 
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config import OutputPaths
 from beam_pipelines.errors import RunError
 from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
 from beam_pipelines.output_directory import MARKER
-from tf_input.dataset_format import MANIFEST, ShardInfo
+from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 
 
-def is_published(config: PrepareConfig, manifest: bytes) -> bool:
+def is_published(config: OutputPaths, manifest: bytes) -> bool:
     """Whether an earlier attempt came to its end."""
     path = f"{config.output}/{MANIFEST}"
     if not is_remote(config.output):
@@ -24,25 +24,36 @@ def is_published(config: PrepareConfig, manifest: bytes) -> bool:
     return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path) and store.read(path) == manifest
 
 
-def check_shards(config: PrepareConfig, shards: Iterable[ShardInfo]) -> None:
+def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
     """Before a manifest names them: RunError where a shard is not there, as it was written."""
     directory = config.working_directory
     if is_remote(directory):
         sizes = dict(files_at(directory).list(directory))
     else:
-        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(directory)}
+        paths = {shard.name: pathlib.Path(directory, shard.name) for shard in shards}
+        sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
     for shard in shards:
         if sizes.get(shard.name) != shard.num_bytes:
             found = f"has {sizes[shard.name]} bytes" if shard.name in sizes else "is gone"
             raise RunError(f"shard {shard.name} was written with {shard.num_bytes} bytes, and {found}")
 
 
-def publish(config: PrepareConfig, manifest: bytes) -> None:
+def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str]) -> None:
+    """Writes the metadata of a data set whose shards are there, by name, and publishes it."""
+    packed = manifest.to_json().encode()
+    if not is_published(config, packed):
+        check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+        for name, text in files.items():
+            write_file(f"{config.working_directory}/{name}", text.encode())
+    publish(config, packed)
+
+
+def publish(config: OutputPaths, manifest: bytes) -> None:
     """Writes the manifest, after all that it names, and brings the data set to its final name."""
     _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
 
 
-def _publish_objects(config: PrepareConfig, manifest: bytes) -> None:
+def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """An object store cannot rename: a new data set is written in place; one that replaces another is copied there, and until
     it is there whole, all of it is where it was.
     """
@@ -59,7 +70,7 @@ def _publish_objects(config: PrepareConfig, manifest: bytes) -> None:
     store.remove_all(config.scratch_directory)
 
 
-def _publish_folder(config: PrepareConfig, manifest: bytes) -> None:
+def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
     if is_published(config, manifest):
         return
     directory = pathlib.Path(config.working_directory)

@@ -32,6 +32,7 @@ class WriteContext:
         name: Of the data set.
         schema: Of its examples.
         has_checksums: Whether references carry the checksum of what was checked.
+        layout: How its shards lie: one of `LAYOUTS`.
     """
 
     root: str
@@ -40,6 +41,7 @@ class WriteContext:
     name: str
     schema: tuple[Feature, ...]
     has_checksums: bool
+    layout: str = "flat"
 
     @property
     def has_labels(self) -> bool:
@@ -75,10 +77,10 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
     """
     context: WriteContext = shared(shared_context)
     references = References.unpack(packed)
-    shard = shard_name(context.name, *address)
+    shard = shard_name(context.name, *address, context.layout)
     index = index_name(context.name, *address)
-    path = f"{context.directory}/{shard}"
     try:
+        path = make_place(context.directory, shard)
         with (
             ImageReader(context.root, context.spool_directory, context.has_checksums) as reader,
             files_at(path).create(path) as file,
@@ -87,12 +89,18 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
             index_rows = _write_examples(context, references, reader, writer)
     except OSError as error:
         raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
-    index_path = f"{context.directory}/{index}"
-    make_folder(index_path.rpartition("/")[0])
-    write_file(index_path, encode_index(index_rows))
+    write_file(make_place(context.directory, index), encode_index(index_rows))
     info = ShardInfo(shard, len(references), writer.num_bytes, writer.crc32c, index)
     labels = LabelSequence.of(references.rows["label"]) if context.has_labels else None
     return WrittenShard(address, info, labels)
+
+
+def make_place(directory: str, name: str) -> str:
+    """The path of a data set's file, whose folder is made, but not the data set's: that may be gone with its run."""
+    folder = name.rpartition("/")[0]
+    if folder:
+        make_folder(f"{directory}/{folder}")
+    return f"{directory}/{name}"
 
 
 def _write_examples(

@@ -47,7 +47,7 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield ""
     yield "next, in Python:"
     yield "  import tf_input"
-    size = "" if _have_one_size(statistics) else ", image_size=224"
+    size = ", image_size=224" if _differ_in_size(manifest, statistics) else ""
     yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
 
 
@@ -63,10 +63,13 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
         yield f"  and {len(feature.label_names) - len(names):,} more classes"
 
 
-def _have_one_size(statistics: dict[str, Any]) -> bool:
-    """Then images need not be brought to one."""
+def _differ_in_size(manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> bool:
+    """Then images must be brought to one."""
+    image = manifest.features.get(dataset_format.IMAGE)
+    if image is None or image.kind != "image":
+        return False
     ranges = [statistics["images"][side] for side in ("height", "width")]
-    return all(values and values["min"] == values["max"] for values in ranges)
+    return not all(values and values["min"] == values["max"] for values in ranges)
 
 
 def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, float]:

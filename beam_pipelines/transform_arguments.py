@@ -3,6 +3,10 @@
 import argparse
 import dataclasses
 
+from beam_pipelines.config import NAME_PATTERN
+from beam_pipelines.errors import UserError
+from beam_pipelines.option_values import default_name
+
 _EXAMPLE = """\
 example:
   recordmill analyze out/flowers
@@ -17,12 +21,14 @@ class TransformConfig:
     Attributes:
         directory: The data set, analysed.
         output: The directory that becomes the data set of transformed examples.
+        name: Of that data set; its shards begin with it.
         overwrite: A data set at the output is replaced, once the new one is whole.
         shared_filesystem: A cluster's workers see the local paths.
     """
 
     directory: str
     output: str
+    name: str
     overwrite: bool = False
     shared_filesystem: bool = False
 
@@ -40,14 +46,20 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set, analysed")
     add("output", metavar="OUT2", help="the directory that becomes the data set of transformed examples")
+    add("--name", help="of the data set at OUT2; its shards begin with it (default: from OUT2)")
     add("--overwrite", action="store_true", help="replace a data set at OUT2, once the new one is whole")
     add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
 
 
 def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:
+    output = arguments.output.rstrip("/") or "/"
+    name = default_name(output) if arguments.name is None else arguments.name
+    if not NAME_PATTERN.fullmatch(name):
+        raise UserError(f"--name={name}: expected letters, digits and '_', a letter first")
     return TransformConfig(
         directory=arguments.directory.rstrip("/") or "/",
-        output=arguments.output.rstrip("/") or "/",
+        output=output,
+        name=name,
         overwrite=arguments.overwrite,
         shared_filesystem=arguments.shared_filesystem,
     )

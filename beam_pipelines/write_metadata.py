@@ -1,6 +1,5 @@
 """WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
 
-import time
 from typing import Any, Mapping
 
 import apache_beam as beam
@@ -9,13 +8,10 @@ from beam_pipelines import metadata
 from beam_pipelines.accounting import check_counts
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
-from beam_pipelines.files import write_file
-from beam_pipelines.publish import check_shards, is_published, publish
+from beam_pipelines.publish import publish_files
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
-from tf_input import dataset_format
-from tf_input.dataset_format import to_json
 
 
 class WriteMetadata(beam.PTransform):
@@ -57,19 +53,6 @@ def write_metadata(
         for split in listing.splits
     }
     manifest = metadata.make_manifest(config, listing, by_split, len(dead_letters))
-    files = {
-        dataset_format.DATASET_INFO: to_json(metadata.dataset_info(manifest)),
-        dataset_format.FEATURES: to_json(metadata.features(manifest, images.mask_bits.largest or 8)),
-        **metadata.label_files(manifest),
-        dataset_format.SCHEMA: metadata.schema_pbtxt(manifest),
-        dataset_format.STATISTICS: to_json(metadata.statistics(images, listing, by_split)),
-        dataset_format.DEAD_LETTERS: to_json_lines(dead_letters),
-        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
-    }
-    packed_manifest = manifest.to_json().encode()
-    if not is_published(config, packed_manifest):
-        check_shards(config, [shard.info for shard in shards])
-        for name, text in files.items():
-            write_file(f"{config.working_directory}/{name}", text.encode())
-    publish(config, packed_manifest)
+    statistics = metadata.statistics(images, listing, by_split)
+    publish_files(config, manifest, metadata.metadata_files(manifest, statistics, run_info, to_json_lines(dead_letters)))
     return config.name

@@ -56,4 +56,5 @@ class _Write(beam.DoFn):
             name=self._config.name,
             schema=listing.schema,
             has_checksums=self._config.check != "none",
+            layout=self._config.output_layout,
         )

@@ -1,16 +1,20 @@
 """Beam's other engines for the tests: a Flink cluster of `deploy/flink`, and Prism built from its source."""
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 from types import ModuleType
+from typing import Any, Iterator
 
+import pytest
 from made_images import encode, noise, write_class_folders, write_files
 from PIL import Image
 
@@ -69,6 +73,43 @@ def digest(directory: pathlib.Path) -> dict[str, str]:
 def flink_cluster() -> ModuleType:
     """The module `deploy/flink/cluster.py`."""
     return _load(FLINK / "cluster.py", "flink_cluster")
+
+
+def cluster_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """`python deploy/flink/cluster.py …` as a user types it."""
+    command = [sys.executable, str(FLINK / "cluster.py"), *arguments]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, env=variables, capture_output=True, text=True)
+
+
+@contextlib.contextmanager
+def running_flink(folder: pathlib.Path) -> Iterator[Any]:
+    """A cluster of `deploy/flink`, up on free ports; down at the end, whatever happened."""
+    environment = pytest.MonkeyPatch()
+    environment.setenv("PYTHONPATH", str(ROOT))  # of the workers of a TaskManager that a test starts
+    try:
+        up = cluster_command("up", "--folder", str(folder), "--rest_port", "0")
+        assert up.returncode == 0, up.stderr
+        cluster = flink_cluster().Cluster(folder)
+        assert re.findall(r"'(.*)'", up.stdout) == cluster.options
+        yield cluster
+    finally:
+        environment.undo()
+        assert cluster_command("down", "--folder", str(folder)).returncode == 0
+        assert processes_of(folder) == []
+
+
+def processes_of(folder: pathlib.Path) -> list[str]:
+    """The command lines of whatever the cluster in a folder has started."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if f"{folder}/" in line or f"{folder}\0" in line:
+            found.append(line)
+    return found
 
 
 def _load(path: pathlib.Path, name: str) -> ModuleType:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.examples import ExampleEncoder, encode_extras, extra_features, varint
+from beam_pipelines.examples import ExampleEncoder, encode_extras, encode_pieces, extra_features, varint
 from listings import make_schema
 from tf_input.dataset_format import Feature
 
@@ -157,3 +157,35 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         value |= (data[position] & 127) << shift
         shift, position = shift + 7, position + 1
     return value | data[position] << shift, position + 1
+
+
+FLOAT32 = st.floats(width=32, allow_nan=False)
+COLUMNS = {
+    Feature("a", "float", (2, 3)): st.lists(FLOAT32, min_size=6, max_size=6),
+    Feature("b", "float", (None,)): st.lists(FLOAT32, max_size=200),
+    Feature("c", "float"): FLOAT32,
+    Feature("d", "integer", (None,)): st.lists(st.one_of(INT64, st.integers(0, 127)), max_size=200),
+    Feature("e", "integer", (None,)): st.lists(st.integers(0, 127), max_size=200),
+    Feature("f", "class_label"): INT64,
+    Feature("g", "text", (None,)): st.lists(BYTES, max_size=5),
+    Feature("h", "text", (2,)): st.lists(BYTES, min_size=2, max_size=2),
+    Feature("image", "image"): BYTES,
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.fixed_dictionaries({}, optional=COLUMNS))
+def test_tensorflow_reads_back_features_of_any_kind_in_pieces(example):
+    import tensorflow as tf
+
+    schema = sorted(example, key=lambda feature: feature.name)
+    pieces = encode_pieces(schema, {feature.name: value for feature, value in example.items()})
+    parsed = tf.train.Example.FromString(b"".join(pieces))
+    assert set(parsed.features.feature) == {feature.name for feature in schema}
+    for position, (feature, expected) in enumerate((feature, example[feature]) for feature in schema):
+        stored = parsed.features.feature[feature.name]
+        kind = stored.WhichOneof("kind")
+        assert kind == {"float": "float_list", "integer": "int64_list", "class_label": "int64_list"}.get(feature.kind, "bytes_list")
+        assert list(getattr(stored, kind).value) == (expected if feature.shape else [expected]), feature
+        if feature.kind == "image":
+            assert pieces[2 + 2 * position] == expected

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator
 import engines
 import pytest
 import yaml
-from engines import FLINK, ROOT, digest, finish, start_prepare, write_source
+from engines import FLINK, ROOT, cluster_command, digest, finish, processes_of, running_flink, start_prepare, write_source
 from made_sources import CASES
 
 from beam_pipelines.__main__ import make_parser
@@ -32,42 +32,10 @@ SECONDS = 240
 needs_flink = pytest.mark.skipif(bool(MISSING), reason=f"Flink needs {' and '.join(MISSING)}")
 
 
-def cluster_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    """`python deploy/flink/cluster.py …` as a user types it."""
-    command = [sys.executable, str(FLINK / "cluster.py"), *arguments]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, env=variables, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[Cluster]:
-    """Up on free ports; down at the end, whatever happened."""
-    folder = tmp_path_factory.mktemp("flink")
-    environment = pytest.MonkeyPatch()
-    environment.setenv("PYTHONPATH", str(ROOT))  # of the workers of a TaskManager that a test starts
-    try:
-        up = cluster_command("up", "--folder", str(folder), "--rest_port", "0")
-        assert up.returncode == 0, up.stderr
-        cluster = Cluster(folder)
-        assert re.findall(r"'(.*)'", up.stdout) == cluster.options
+    with running_flink(tmp_path_factory.mktemp("flink")) as cluster:
         yield cluster
-    finally:
-        environment.undo()
-        assert cluster_command("down", "--folder", str(folder)).returncode == 0
-        assert processes_of(folder) == []
-
-
-def processes_of(folder: pathlib.Path) -> list[str]:
-    """The command lines of whatever the cluster in a folder has started."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if f"{folder}/" in line or f"{folder}\0" in line:
-            found.append(line)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -268,16 +236,22 @@ def test_what_uses_the_data_mounts_the_claim_that_there_is():
     assert mounts == [{"name": volume["name"], "mountPath": "/data"}] * 2
 
 
+def requirements_of(extras):
+    command = [sys.executable, str(FLINK / "requirements.py"), *extras]
+    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
 def test_the_image_has_the_pinned_beam_the_extras_that_there_are_and_the_jar_that_is_submitted_with():
     text = (FLINK / "Dockerfile").read_text()
     (beam,) = re.findall(r"^ARG BEAM=(.*)$", text, re.MULTILINE)
     assert f"apache-beam=={beam}" in (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (names,) = re.findall(r"requirements\.py (.*?) >", text)
-    assert set(names.split()) <= set(extras)
-    command = [sys.executable, str(FLINK / "requirements.py"), *names.split()]
-    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-    assert set(extras["beam"]) | {"apache-beam[gcp]", "apache-beam[aws]"} == set(printed)
+    assert "python requirements.py ${EXTRAS} >" in text
+    (names,) = re.findall(r'^ARG EXTRAS="(.*)"$', text, re.MULTILINE)
+    assert requirements_of(names.split()) == set(extras["beam"]) | {"apache-beam[gcp]", "apache-beam[aws]"}
+    (wider,) = re.findall(r'--build-arg EXTRAS="(.*)" --tag', (FLINK / "README.md").read_text())
+    added = requirements_of(wider.split()) - requirements_of(names.split())
+    assert added == {requirement for requirement in extras["transform"] if not requirement.startswith("recordmill")}
     for source in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
         for path in source.split():
             assert (ROOT / path).exists(), path

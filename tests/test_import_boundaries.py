@@ -13,6 +13,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 # They run in light processes or before Beam is needed.
 PLAIN = (
     "accounting",
+    "analysis_directory",
+    "analysis_summary",
     "analyze_arguments",
     "annotations",
     "arguments",
@@ -28,6 +30,7 @@ PLAIN = (
     "examples",
     "extras",
     "files",
+    "graph_failures",
     "image_codecs",
     "image_headers",
     "image_reader",
@@ -44,6 +47,7 @@ PLAIN = (
     "progress",
     "publish",
     "quality",
+    "quiet_imports",
     "ranks",
     "read_ahead",
     "read_images",
@@ -98,6 +102,9 @@ PLAIN = (
     "statistics",
     "summary",
     "transform_arguments",
+    "transform_job",
+    "transform_metadata",
+    "user_preprocessing",
 )
 OTHERS = (
     "__init__",
@@ -113,16 +120,18 @@ OTHERS = (
     "object_stores.object_store",
     "object_stores.s3",
     "pipeline",
+    "run_info",
     "sources.__init__",
     "sources.annotated.__init__",
     "sources.arrays.__init__",
     "sources.open_source",
     "sources.records.__init__",
     "sources.tables.__init__",
+    "transform",
     "waiting",
 )
 # `recordmill analyze` and `recordmill transform`: their graph decodes images as the reader does, by the reader's own functions.
-WITH_TENSORFLOW = ()
+WITH_TENSORFLOW = ("analyze", "preprocessing", "record_batches", "tft_modules", "traced_preprocessing", "transform_shards")
 PTRANSFORMS = ("check_splits", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
 
 
@@ -201,7 +210,7 @@ def test_the_writer_takes_from_tf_input_the_contract_alone(path):
     if path == ROOT / "beam_pipelines/__main__.py":
         names.remove("tf_input.benchmark")
     if path.stem not in WITH_TENSORFLOW:
-        assert all(name.startswith("tf_input.dataset_format") for name in names), names
+        assert all(name.startswith(("tf_input.dataset_format", "tf_input.transform_format")) for name in names), names
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "beam_pipelines").rglob("*.py")), ids=lambda path: path.stem)

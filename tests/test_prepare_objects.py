@@ -100,6 +100,14 @@ def test_without_a_check_too(server, bucket, source, tmp_path):
             assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), (payload, name)
 
 
+def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path):
+    assert prepare(str(source), str(tmp_path / "out"), "--output_layout=tfx") == 0
+    for layout in ("flat", "tfx"):
+        assert prepare(str(source), f"{bucket}/out", f"--output_layout={layout}", "--overwrite", *server.flags) == 0
+    on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
+
+
 def test_the_summary_says_what_is_there(server, bucket, capsys):
     assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
     printed = capsys.readouterr().out

@@ -50,7 +50,7 @@ def test_totals_are_shown_only_once_they_are_known():
         ),
     }
     for case, (counts, expected) in cases.items():
-        assert [(done, total) for done, total, _ in progress._stages(counts)] == expected, case
+        assert [(stage.done, stage.total) for stage in progress._stages(counts)] == expected, case
 
 
 def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):

@@ -33,6 +33,9 @@ The modules, in the order in which data meet them:
     steps, sequence   single batches; a Keras PyDataset of them
     resume            BackupAndRestore, a Keras callback
     layers            normalisation and augmentation in the model
+    transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
+    raw_images        encoded images of any size -> pixels, for preprocessing functions
+    serving, serving_inputs, serving_heads    a model and its preprocessing in one SavedModel
     record_files, record_layouts, record_columns, tfds_directory    TFRecords that others wrote
     benchmark, benchmark_advice    `recordmill benchmark`
 
@@ -51,6 +54,9 @@ _PUBLIC = {
     "Sequence": "sequence",
     "BackupAndRestore": "resume",
     "find_hosts": "distribute",
+    "export_serving": "serving",
+    "ServingConfig": "serving",
+    "decode_images": "raw_images",
     "open_tfrecords": "record_files",
     "RecordFiles": "record_files",
 }

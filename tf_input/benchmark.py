@@ -9,6 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Iterator
 
+from tf_input.dataset_format import IMAGE
 from tf_input.read_config import ReadConfig
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def run(directory: str, split: str, config: ReadConfig, seconds: float) -> None:
     data_set = tf_input.open(directory)
     data_set.num_examples(split)
     if config.image_size is None:
-        config = dataclasses.replace(config, image_size=data_set.image_size or _DEFAULT_SIZE)
+        is_sized = data_set.image_size is not None or IMAGE not in data_set.features
+        config = dataclasses.replace(config, image_size=data_set.image_size if is_sized else _DEFAULT_SIZE)
     try:
         started = time.perf_counter()
         plan = data_set.plan(split, config)

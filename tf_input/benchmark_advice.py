@@ -33,13 +33,13 @@ class Findings:
         is_remote: Whether it is read from an object store.
         split: Which split.
         num_examples, num_bytes, num_shards: Of the split.
-        image_kind: "image", or "pixels" where they are stored raw.
+        image_kind: "image", or "pixels" where they are stored raw, or another where they are transformed; None: there are none.
         formats: Images of each format.
         stored_side: Mean length of the shorter side in pixels, None if unknown.
         stored_size: (height, width) of all images; None where they differ.
         decoded_bytes: What the split takes in memory, if it can be held there.
         is_held: Whether it is.
-        config: How it is read; with an `image_size`.
+        config: How it is read; with an `image_size`, where there are images.
         order: "exact", "buffer" or None.
     """
 
@@ -50,7 +50,7 @@ class Findings:
     num_examples: int
     num_bytes: int
     num_shards: int
-    image_kind: str
+    image_kind: str | None
     formats: dict[str, int]
     stored_side: float | None
     stored_size: tuple[int, int] | None
@@ -75,7 +75,7 @@ class Findings:
             num_examples=data_set.num_examples(split),
             num_bytes=sum(shard.num_bytes for shard in shards),
             num_shards=len(shards),
-            image_kind=data_set.features[IMAGE].kind,
+            image_kind=data_set.features[IMAGE].kind if IMAGE in data_set.features else None,
             formats=images.get("formats") or {},
             stored_side=min(sides) if sides else None,
             stored_size=data_set.image_size,
@@ -87,12 +87,13 @@ class Findings:
 
     def describe(self) -> str:
         """What is read, in one line."""
-        height, width = self.config.height_and_width
+        size = self.config.height_and_width
+        pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
         augment = "augmented" if self.config.augment else "not augmented"
         order = {None: "in the order of the shards"}.get(self.order, f'in the order "{self.order}"')
         return (
-            f"{self.split}: {self.num_examples:,} images, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
-            f"{self.config.batch_size}, {height} x {width} pixels, {augment}, {order}; {benchmark.num_cores()} cores"
+            f"{self.split}: {self.num_examples:,} {'images' if self.image_kind else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
+            f"{self.config.batch_size}, {pixels}{augment}, {order}; {benchmark.num_cores()} cores"
         )
 
     def advise(self, stages: "list[Stage]") -> str:
@@ -106,7 +107,7 @@ class Findings:
         return "\n".join(lines)
 
     def _changes(self, bottleneck: str, read: "Stage", busy: float) -> Iterator[str]:
-        side = min(self.config.height_and_width)
+        side = min(self.config.height_and_width or (1, 1))
         if bottleneck == "read":
             yield from self._faster_reading(read)
         if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_held:

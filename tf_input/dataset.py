@@ -20,6 +20,9 @@ from tf_input.random_access import Examples, NumpyBatches, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.schema import parse_examples
 from tf_input.store import Store
+from tf_input.targets import with_inputs
+from tf_input.transform_format import TransformInfo
+from tf_input.transforms import Transform, make_decoder
 
 if TYPE_CHECKING:
     import keras
@@ -112,7 +115,23 @@ class PreparedDataset(Description):
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
-        return record_decoder(self.manifest.schema, self._mask_dtype)
+        return record_decoder(self.manifest.schema, self.mask_dtype)
+
+    @property
+    def transform(self) -> TransformInfo:
+        """What `recordmill analyze` found, and what its graph gives: schema, targets, mean and variance of channels.
+
+        Raises:
+            FileNotFoundError: It has not been run.
+            OSError: What it wrote can't be read.
+            ValueError: It is damaged, or of another version of the data set.
+        """
+        return self.loaded_transform.info
+
+    @functools.cached_property
+    def loaded_transform(self) -> Transform:
+        """The transform with its graph; errors as in `transform`."""
+        return Transform(self.directory, self._source, self.cache, self.manifest)
 
     def normalization_layer(self, split: str = "train") -> "keras.layers.Normalization":
         """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
@@ -125,6 +144,8 @@ class PreparedDataset(Description):
         from tf_input import layers  # Keras is for those who train with it
 
         self._check_split(split)
+        if IMAGE not in self.features:
+            raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
 
     def batches(self, split: str, **options: Any) -> tf.data.Dataset:
@@ -150,15 +171,16 @@ class PreparedDataset(Description):
             class_label   int64 [batch], or, of any number of labels, float32 [batch, num_classes]: 1 for those that it has
             mask          uint8 [batch, height, width, 1], or int32 where a value is above 255; what its image shows
             float         float32 [batch, *shape]; of three dimensions it is a map that lies over its image, and shows what
-                          that does; of two, it goes with whole images alone (`fit="stretch"`, no augmentation)
-            integer       int64 [batch, *shape]
+                          that does; of two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that
+                          `recordmill transform` wrote is such a map, and of the size that is asked for
+            integer       int64 [batch, *shape]; of the shape of such an image, with one channel, it shows what that does
             text          string [batch, *shape]
             objects       a dictionary: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
                           `label`, int64 [batch, n]; `valid`, bool [batch, n]; others that they have. Where an image has fewer
                           than n, the rest is 0, labels -1, `valid` False. An object whose centre is not in view is left out.
 
         Raises:
-            FileNotFoundError: A shard is missing.
+            FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
             OSError: A shard can't be read, or copied to the cache.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged. Raised when it is read; the message names shard, record and offset.
@@ -167,7 +189,7 @@ class PreparedDataset(Description):
         if config.service is not None:
             return distribute.service_batches(self, split, config)
         plan = self.plan(split, config)
-        identity = identify(self.manifest, split, config, plan.order)
+        identity = self.identify(split, config, plan)
         position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
         # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
         options = tf.data.Options()
@@ -192,6 +214,10 @@ class PreparedDataset(Description):
             many epochs as there are passes: `iter(...)` is a generator of one of them.
         """
         return NumpyBatches(self.batches(split, **options))
+
+    def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
+        """What its batches depend on; see `position.identify`."""
+        return identify(self.manifest, split, config, plan.order, self.loaded_transform.digest if config.transform else None)
 
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
@@ -229,7 +255,7 @@ class PreparedDataset(Description):
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
         """All examples of a split, decoded; read once for all who ask for the same features."""
-        key = (split, config.on_error, *decoder.wanted())
+        key = (split, config.on_error, config.transform, *decoder.wanted())
         if key not in self._held:
             blocks = Blocks.of(None, shards := self.manifest.splits[split])
             reader = self._store.open_records(shards, config.on_error, blocks.block, blocks.num_kept)
@@ -244,20 +270,24 @@ class PreparedDataset(Description):
         return self._held[key]
 
     def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
+        if config.transform:
+            return make_decoder(self.loaded_transform, self, config, split)
         schema, stored_size = self.manifest.schema, self.image_size
         largest = [(self.statistics["images"][side] or {}).get("max") for side in SIDES]
+        targets = config.target_names(self.targets)
+        config = with_inputs(config, self.features, targets)
         decoder = ExampleDecoder(
             parse=lambda serialized, names: parse_examples(serialized, schema, names),
             features=self.features,
             config=config,
-            targets=(targets := config.target_names(self.targets)),
+            targets=targets,
             image_size=config.height_and_width or stored_size,
             stored_size=stored_size,
             max_size=None if None in largest else tuple(largest),
-            mask_dtype=self._mask_dtype,
+            mask_dtype=self.mask_dtype,
             class_weights=class_weights.tables(config.class_weight, self.features, targets, self.statistics, split),
         )
-        if decoder.sees_images and decoder.image_size is None:
+        if decoder.sees_stored and decoder.image_size is None:
             ranges = [(side, self.statistics["images"][side]) for side in SIDES]
             known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
             found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"

@@ -46,12 +46,19 @@ FEATURE_KINDS: Mapping[str, str] = {
 }
 
 
-def shard_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    return f"{name}-{split}.tfrecord-{shard_index:05d}-of-{num_shards:05d}"
+# How shards lie in the directory: side by side, or as TFX has them in an artifact of examples, a folder for each split.
+LAYOUTS = ("flat", "tfx")
+_TFX_FOLDER = "Split-"
+
+
+def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
+    """The path of a shard within the data set, whose layout is one of `LAYOUTS`."""
+    place = f"{shard_index:05d}-of-{num_shards:05d}"
+    return f"{_TFX_FOLDER}{split}/data_tfrecord-{place}" if layout == "tfx" else f"{name}-{split}.tfrecord-{place}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
-    """The path, within the data set, of the index file that belongs to a shard."""
+    """The path, within the data set, of the index file that belongs to a shard; in every layout the same."""
     return f"index/{name}-{split}-{shard_index:05d}-of-{num_shards:05d}.idx"
 
 
@@ -110,11 +117,11 @@ class ShardInfo:
     """One TFRecord file.
 
     Attributes:
-        name: File name within the data set.
+        name: Path within the data set.
         num_examples: Records in it.
         num_bytes: Size of the file.
         crc32c: CRC-32C of the whole file.
-        index: File name of its index within the data set.
+        index: Path of its index within the data set.
     """
 
     name: str
@@ -145,6 +152,12 @@ class Manifest:
     num_inputs: int
     num_dead_letters: int
     targets: tuple[str, ...] = (LABEL,)
+
+    @property
+    def layout(self) -> str:
+        """One of `LAYOUTS`: what the names of the shards tell."""
+        shards = (shard for shards in self.splits.values() for shard in shards)
+        return "tfx" if any(shard.name.startswith(_TFX_FOLDER) for shard in shards) else "flat"
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -239,8 +252,8 @@ class IndexRow(NamedTuple):
 
     Attributes:
         record_offset: Position of the record's length field in the shard.
-        image_offset: Position of the encoded image's first byte in the shard.
-        image_length: Its length in bytes.
+        image_offset: Position of the encoded image's first byte in the shard; of the serialized example's, where it has none.
+        image_length: Length of either in bytes.
         label: The example's label; `NO_LABEL` where it has not one class.
     """
 

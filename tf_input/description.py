@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_input import class_weights, locations
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest
-from tf_input.example_decoder import SIDES
+from tf_input.example_decoder import SIDES, is_map
 
 
 class Description:
@@ -63,10 +63,12 @@ class Description:
 
     @property
     def image_size(self) -> tuple[int, int] | None:
-        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown."""
-        image = self.features[IMAGE]
-        if image.kind == "pixels":
-            return image.shape[:2]
+        """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""
+        image = self.features.get(IMAGE)
+        if image is None or image.kind == "pixels" or is_map(image):
+            return image and image.shape[:2]
+        if image.kind != "image":
+            return None
         ranges = [self.statistics["images"][side] for side in SIDES]
         if not all(values and values["min"] == values["max"] for values in ranges):
             return None
@@ -107,6 +109,7 @@ class Description:
             raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
 
     @property
-    def _mask_dtype(self) -> tf.DType:
+    def mask_dtype(self) -> tf.DType:
+        """Of masks in batches."""
         masks = self.statistics.get("mask") or {"max": 0}
         return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, Callable, Collection, Mapping
 
 import tensorflow as tf
@@ -12,16 +13,18 @@ from tf_input.read_config import ReadConfig
 from tf_input.views import Views, make_views, view_maps, view_masks, view_pixels
 
 SIDES = ("height", "width")
-_SEEN_KINDS = ("image", "pixels", "mask", "bbox")
+STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here
+_SEEN_KINDS = (*STORED_KINDS, "bbox")
 _NUM_MAP_DIMENSIONS = 3
 
 
 def is_seen(feature: Feature) -> bool:
     """Whether a feature's values depend on what is seen of the image."""
-    return feature.kind in _SEEN_KINDS or _is_map(feature)
+    return feature.kind in _SEEN_KINDS or is_map(feature)
 
 
-def _is_map(feature: Feature) -> bool:
+def is_map(feature: Feature) -> bool:
+    """Whether a feature is numbers that lie over the image; or `image` itself, transformed."""
     return feature.kind == "float" and not feature.is_ragged and len(feature.shape) == _NUM_MAP_DIMENSIONS
 
 
@@ -57,7 +60,20 @@ class ExampleDecoder:
                 _check(option, name, self.features)
         if self.config.max_objects is not None and OBJECTS not in (*self.config.input_names, *self.targets):
             raise ValueError(f"max_objects={self.config.max_objects}: no objects are asked for")
+        self._check_image()
         self._check_matrices()
+
+    def _check_image(self) -> None:
+        """There must be one where it is to be seen in some way, and of colours where these are to vary."""
+        image, augmentation = self.features.get(IMAGE), self.config.augmentation
+        is_decoded = image is not None and is_map(image)
+        if not is_decoded and (image is None or image.kind not in STORED_KINDS) and (self._makes_views or augmentation is not None):
+            raise ValueError(f"image_size and augment are of images; the data set has {', '.join(self.features)}")
+        if is_decoded and IMAGE in self._named and augmentation is not None and augmentation.jitters:
+            raise ValueError(
+                f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is transformed, to float32; expected "
+                "brightness, contrast, saturation and hue to be 0, or map_batch"
+            )
 
     def _check_matrices(self) -> None:
         """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view."""
@@ -104,7 +120,7 @@ class ExampleDecoder:
             parsed: Of at most `config.batch_size` examples.
             seed: As in a call.
         """
-        views = self._views(parsed, seed, _num_examples(parsed))
+        views = self._views(parsed, seed)
         x = _one_or_all({name: self._output(name, parsed, views, seed) for name in self.config.input_names})
         if not self.targets:
             return x
@@ -136,16 +152,25 @@ class ExampleDecoder:
         return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
 
     @property
-    def num_stored_channels(self) -> int:
-        """Of the images and masks that are asked for, decoded: values for each pixel."""
+    def num_held_bytes(self) -> int | None:
+        """Of an example's images, masks and maps, decoded; None if they can't be held: they differ in size, or none is asked for."""
         channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
         features = [self.features[name] for name in self._named]
-        return sum(one.shape[-1] if one.kind == "pixels" else channels.get(one.kind, 0) for one in features)
+        num_channels = sum(one.shape[-1] if one.kind == "pixels" else channels.get(one.kind, 0) for one in features)
+        if self.stored_size is None and (num_channels or self._makes_views):
+            return None
+        num_values = sum(math.prod(one.shape) for one in features if is_map(one))
+        return num_channels * math.prod(self.stored_size or ()) + tf.float32.size * num_values or None
 
     @property
     def sees_images(self) -> bool:
         """Whether anything is asked for that is seen in an image."""
         return any(is_seen(self.features[name]) for name in self._named)
+
+    @property
+    def sees_stored(self) -> bool:
+        """Whether any of these is decoded here."""
+        return any(self.features[name].kind in STORED_KINDS for name in self._named)
 
     @functools.cached_property
     def _named(self) -> list[str]:
@@ -173,11 +198,11 @@ class ExampleDecoder:
     def _states_sizes(self) -> bool:
         return set(self.features).issuperset(SIDES)
 
-    def _views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, num_images: tf.Tensor) -> Views | None:
+    def _views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None) -> Views | None:
         if not self._makes_views:
             return None
         if self.stored_size is not None:
-            sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([num_images, 1]))
+            sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([_num_examples(parsed), 1]))
         elif self._states_sizes:
             sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
         else:
@@ -206,7 +231,16 @@ class ExampleDecoder:
             return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
-        return view_maps(value, views) if _is_map(feature) and views is not None else value
+        if views is None:
+            return value
+        if is_map(feature):
+            return view_pixels(value, views) if name == IMAGE else view_maps(value, views)
+        return view_masks(value, views) if self._is_classes(feature) else value
+
+    def _is_classes(self, feature: Feature) -> bool:
+        """Whether it is the classes of an image's pixels, both transformed."""
+        image = self.features.get(IMAGE)
+        return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
 
     def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
         """Images or masks, pixels already or not yet -> what is seen of them."""

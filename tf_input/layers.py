@@ -35,6 +35,8 @@ def normalization_layer(
     Raises:
         ValueError: The statistics say nothing about such pixels.
     """
+    if image.kind not in ("image", "pixels"):
+        raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images of uint8")
     channels = image.shape[-1] if image.kind == "pixels" else len(colors.LUMA)
     if channels not in (1, len(colors.LUMA)):
         raise ValueError(f"{image.name!r} has {channels} channels; expected 3 (RGB) or 1 (grey)")

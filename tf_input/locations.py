@@ -68,6 +68,11 @@ class FsspecSource:
         with _os_errors(path):
             self._filesystem.get_file(path, local_path)
 
+    def copy_directory(self, path: str, local_path: str) -> None:
+        """Copies all that lies in a directory to a local one, which is made."""
+        with _os_errors(path):
+            self._filesystem.get(f"{path}/", f"{local_path}/", recursive=True)
+
 
 def make_source(directory: str | os.PathLike[str], has_cache: bool) -> Source:
     """Who reads the files of a directory.

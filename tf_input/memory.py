@@ -1,6 +1,5 @@
 """Splits that are small enough to be held in memory, decoded."""
 
-import math
 from typing import Any, Mapping
 
 import tensorflow as tf
@@ -13,9 +12,8 @@ _CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory a
 
 def decoded_bytes(decoder: ExampleDecoder, num_examples: int) -> int | None:
     """What the images of a split take, decoded; None if they can't be held: they differ in size, or none is asked for."""
-    if decoder.stored_size is None or not decoder.num_stored_channels:
-        return None
-    return num_examples * math.prod(decoder.stored_size) * decoder.num_stored_channels
+    num_bytes = decoder.num_held_bytes
+    return None if num_bytes is None else num_examples * num_bytes
 
 
 def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int) -> dict[str, Any]:

@@ -53,8 +53,14 @@ class Position:
         return self._next
 
 
-def identify(manifest: Manifest, split: str, config: ReadConfig, order: Order) -> dict[str, Any] | None:
+def identify(
+    manifest: Manifest, split: str, config: ReadConfig, order: Order, transform: str | None = None
+) -> dict[str, Any] | None:
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
+
+    Args:
+        manifest, split, config, order: Of the data set; of what is read of it, and how.
+        transform: The digest of what it is transformed by, if it is.
 
     Returns:
         By name, as JSON has it: the data set, the split, and the options that matter. None without a seed.
@@ -64,6 +70,8 @@ def identify(manifest: Manifest, split: str, config: ReadConfig, order: Order) -
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     for name in ("start_epoch", "start_step", "service", "memory_budget"):
         del options[name]
+    if options.pop("transform"):
+        options["transform"] = transform
     options["shuffle"] = order.kind
     options["order"] = dataclasses.asdict(order)
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)

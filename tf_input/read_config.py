@@ -65,7 +65,8 @@ class ReadConfig:
         fit: What is seen of an image that is not cropped at random. `crop`: its largest central box of the right proportions, so
             that nothing is distorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
             middle of a black frame (0 in masks).
-        inputs: Names of the features that a model is fed with.
+        inputs: Names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor
+            the weight nor texts.
         targets: Names of what it is to predict, of all that the data set has; None: what the data set says.
         max_objects: Objects of an image: the first so many, and room for as many. None: room for those of the image in a batch
             that has the most.
@@ -83,6 +84,10 @@ class ReadConfig:
             `distribute.service_batches`.
         memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
             order is exact. For images of one size. 0: never.
+        transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:
+            inputs, targets and weight are then features that it gives (`PreparedDataset.transform` says which). What is seen of
+            images is the graph's business: `image_size`, `fit` and `augment` are refused, unless it passes `image` on as stored. A
+            graph gives the same each time, so `memory_budget` applies to images that it gives.
         map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
             If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
         map_batch: The same of a batch; its seed depends on the seed, the epoch and the step.
@@ -95,7 +100,7 @@ class ReadConfig:
     seed: int | None = None
     drop_remainder: bool = False
     fit: str = "crop"
-    inputs: str | tuple[str, ...] = (IMAGE,)
+    inputs: str | tuple[str, ...] | None = None
     targets: str | tuple[str, ...] | None = None
     max_objects: int | None = None
     use_weights: bool = True
@@ -106,6 +111,7 @@ class ReadConfig:
     hosts: tuple[int, int] | None = None
     service: str | None = None
     memory_budget: int = 1 << 30
+    transform: bool = False
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
 
@@ -123,7 +129,8 @@ class ReadConfig:
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
         _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
         _require(_is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}")
-        _require(_is_names(self.inputs) and len(self.inputs) > 0, "inputs", self.inputs, "names of features, each once")
+        is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
+        _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "above 0, or None")
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
@@ -136,6 +143,7 @@ class ReadConfig:
         _require(self.hosts is None or _is_host(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
+        _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
         for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget"):
@@ -160,8 +168,8 @@ class ReadConfig:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """`inputs` in full."""
-        return _names(self.inputs)
+        """`inputs` in full, of a data set that has images."""
+        return (IMAGE,) if self.inputs is None else _names(self.inputs)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
         """`targets` in full, of a data set that says `default`."""

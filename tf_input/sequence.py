@@ -13,7 +13,6 @@ import keras
 import numpy as np
 
 from tf_input import dataset as datasets
-from tf_input.position import identify
 from tf_input.read_config import ReadConfig
 from tf_input.steps import Ahead, ProcessWorkers, StepReader, ThreadWorkers
 
@@ -69,7 +68,7 @@ class Sequence(keras.utils.PyDataset):
         self._read = reader = StepReader(dataset, split, seeded)
         self._length = reader.plan.num_batches
         self._has_warned = False
-        identity = identify(dataset.manifest, split, config, reader.plan.order)
+        identity = dataset.identify(split, config, reader.plan)
         self.position = Epochs(config.start_epoch, self._length, identity)
         if use_multiprocessing:
             self._read = Ahead(ProcessWorkers(dataset, split, seeded, workers), self._length, max_queue_size)

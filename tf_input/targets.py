@@ -1,10 +1,12 @@
-"""What features become for a model: multi-hot vectors, padded objects."""
+"""What features are for a model, and become for it: its inputs, multi-hot vectors, padded objects."""
 
-from typing import Mapping
+import dataclasses
+from typing import Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import LABEL, OBJECTS
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, WEIGHT, Feature
+from tf_input.read_config import ReadConfig
 from tf_input.views import Views, move_boxes
 
 BBOX = "bbox"
@@ -15,6 +17,23 @@ NO_LABEL = -1
 def object_features(features: Mapping[str, object]) -> dict[str, str]:
     """The names of the features that objects have: without what stands before the "/" -> with it."""
     return {name.removeprefix(f"{OBJECTS}/"): name for name in features if name.startswith(f"{OBJECTS}/")}
+
+
+def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_names: Collection[str]) -> ReadConfig:
+    """With the names of what a model is fed with, where nobody says them and there is no image: see `ReadConfig.inputs`.
+
+    Raises:
+        ValueError: Nothing is left.
+    """
+    if config.inputs is not None or IMAGE in features:
+        return config
+    objects = object_features(features).values()
+    names = [OBJECTS] * (f"{OBJECTS}/{BBOX}" in objects)
+    names += [name for name, feature in features.items() if name not in objects and feature.kind not in ("text", "bbox")]
+    found = tuple(name for name in names if name not in (*target_names, WEIGHT))
+    if not found:
+        raise ValueError(f"inputs=None: there is no {IMAGE!r}; expected some of {', '.join(features)}")
+    return dataclasses.replace(config, inputs=found)
 
 
 def multi_hot(labels: tf.RaggedTensor, num_classes: int) -> tf.Tensor:

@@ -5,7 +5,7 @@ It is loaded by TensorFlow alone: importing TensorFlow Transform would turn `tf.
 
 import functools
 import os
-from typing import Any, Collection, Mapping
+from typing import Any, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
@@ -44,7 +44,7 @@ class TransformGraph:
             ValueError: There is no such output.
         """
         self._check(outputs)
-        needed = _reachable(_flat(self._tensors(outputs)))
+        needed = _reachable(tensor.op for tensor in _flat(self._tensors(outputs)))
         components = self._components()
         return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
 
@@ -87,11 +87,13 @@ class TransformGraph:
 
         As a call of the whole function, it would compute the rest too, and fail on what stands in for inputs that are missing.
         """
-        needed = _reachable(tensors)
+        needed = _needed(tensors, self._arguments)
         part = tf.compat.v1.GraphDef()
         part.CopyFrom(self._graph_def)
         del part.node[:]
         part.node.extend(node for node in self._graph_def.node if node.name in needed)
+        for node in part.node:
+            node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in needed - fed.keys()]
         # The identity makes what was captured, which is no tensor of a graph, one of this graph.
         input_map = {f"{name}:0": tf.identity(value) for name, value in fed.items() if name in needed}
         return tf.graph_util.import_graph_def(part, input_map, [tensor.name for tensor in tensors], name="transform")
@@ -109,10 +111,7 @@ class TransformGraph:
     def _components(self) -> dict[str, list[tf.Tensor]]:
         """The placeholders of each input: several of a ragged one."""
         flat = iter(self._arguments)
-        return {
-            name: [next(flat) for _ in _flat(spec)]
-            for name, spec in sorted(self.input_specs.items())
-        }
+        return {name: [next(flat) for _ in _flat(spec)] for name, spec in sorted(self.input_specs.items())}
 
     def _check(self, outputs: Collection[str]) -> None:
         if unknown := [name for name in outputs if name not in self.output_names]:
@@ -123,13 +122,33 @@ def _flat(structure: Any) -> list[Any]:
     return tf.nest.flatten(structure, expand_composites=True)
 
 
-def _reachable(tensors: Collection[tf.Tensor]) -> set[str]:
-    """The names of the operations that these tensors need, themselves among them."""
+def _needed(tensors: Collection[tf.Tensor], given: Collection[tf.Tensor]) -> set[str]:
+    """The names of the operations that compute tensors, and of those that check what they are computed from.
+
+    A graph lets each of its outputs wait for all that may fail. What looks at other inputs than these tensors need is left out.
+    """
+    placeholders = {tensor.op.name for tensor in given}
+    needed = _reachable(tensor.op for tensor in tensors)
+    inputs = needed.keys() & placeholders
+    waiting, seen = list(needed.values()), set(needed)
+    while waiting:
+        for awaited in waiting.pop().control_inputs:
+            if awaited.name not in seen:
+                seen.add(awaited.name)
+                found = _reachable([awaited])
+                if found.keys() & placeholders <= inputs:
+                    waiting += [operation for name, operation in found.items() if name not in needed]
+                    needed |= found
+    return set(needed)
+
+
+def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
+    """By name: those whose results these operations need, themselves among them."""
     found: dict[str, tf.Operation] = {}
-    waiting = [tensor.op for tensor in tensors]
+    waiting = list(operations)
     while waiting:
         operation = waiting.pop()
         if operation.name not in found:
             found[operation.name] = operation
-            waiting += [*(one.op for one in operation.inputs), *operation.control_inputs]
-    return set(found)
+            waiting += [tensor.op for tensor in operation.inputs]
+    return found

@@ -1,0 +1,53 @@
+"""What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+import time
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.config import ImageConfig, SourceConfig
+
+_SECRET = re.compile("key|secret|token|password|credential")
+
+_PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "tensorflow")
+
+
+def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
+    """What may differ between two runs that give the same data set.
+
+    Args:
+        config: A dataclass: what the run is to do.
+        options: How Beam is to do it.
+    """
+    versions = {}
+    for package in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "python": sys.version.split()[0],
+        "versions": versions,
+        "options": {name: _plain(value) for name, value in vars(config).items()},
+        "pipeline_options": {
+            name: "(hidden)" if _SECRET.search(name) else _plain(value)
+            for name, value in options.get_all_options(drop_default=True).items()
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (int, float, bool, type(None))):
+        return value
+    if isinstance(value, (SourceConfig, ImageConfig)):
+        return {name: _plain(item) for name, item in vars(value).items()}
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -1,0 +1,129 @@
+"""A user's module with `preprocessing_fn`: loaded in whatever process needs it, and its bugs shown by file, line and reason."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+import traceback
+import types
+from typing import Any, Callable, Iterator, Mapping
+
+from beam_pipelines.errors import UserError, printable
+
+_OPTION = "--preprocessing_module"
+_FUNCTION = "preprocessing_fn"
+
+
+@dataclasses.dataclass(frozen=True)
+class UserPreprocessing:
+    """The preprocessing function of a module. It travels as the module's text: a worker need not be able to import it.
+
+    What lies beside the module can be imported where its folder is there; a cluster's workers need it installed.
+
+    Attributes:
+        path: Of the module, as the user gave it.
+        file: The same, absolute.
+        source: What it says.
+    """
+
+    path: str
+    file: str
+    source: str
+
+    @classmethod
+    def read(cls, path: str) -> "UserPreprocessing":
+        """Reads and runs a module.
+
+        Raises:
+            UserError: It is missing, no text, fails, or does not define `preprocessing_fn`.
+        """
+        try:
+            with open(path, encoding="utf-8") as file:
+                source = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UserError(f"{_OPTION}={printable(path)}: {reason}; expected a Python file") from None
+        module = cls(path, os.path.abspath(path), source)
+        with module.explained():
+            function = module.load()
+        if not callable(function):
+            found = "defines no" if function is None else f"has a {type(function).__name__} for"
+            raise UserError(f"{_OPTION}={printable(path)} {found} {_FUNCTION}; expected def {_FUNCTION}(inputs): ...")
+        return module
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        with self._importable():
+            return self.load()(dict(inputs))
+
+    def load(self) -> Callable[[dict[str, Any]], Any] | None:
+        """What the module calls `preprocessing_fn`."""
+        with self._importable():
+            return getattr(_load(self.file, self.source), _FUNCTION, None)
+
+    @contextlib.contextmanager
+    def _importable(self) -> Iterator[None]:
+        folder = os.path.dirname(self.file)
+        sys.path.insert(0, folder)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
+
+    @contextlib.contextmanager
+    def explained(self, *others: type[Exception]) -> Iterator[None]:
+        """Makes whatever the module raises one line.
+
+        Args:
+            *others: What is not its fault.
+
+        Raises:
+            UserError: It raised something, be it SystemExit.
+        """
+        try:
+            yield
+        except (UserError, KeyboardInterrupt, *others):
+            raise
+        except BaseException as error:  # of whatever class: it is all the module's
+            raise self.error(_reason(error), self._line_of(error)) from None
+
+    def error(self, reason: str, line: int | None = None) -> UserError:
+        """What to raise; without a line, that of the function's definition is named."""
+        if line is None:
+            line = self._first_line()
+        place = f"{printable(self.path)}, line {line}" if line else printable(self.path)
+        return UserError(f"{_OPTION}={place}: {reason}")
+
+    def _line_of(self, error: BaseException) -> int | None:
+        """Where in the module it was raised, or what it called that raised it."""
+        if isinstance(error, SyntaxError) and error.filename == self.file:
+            return error.lineno
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == self.file]
+        return lines[-1] if lines else None
+
+    def _first_line(self) -> int | None:
+        with contextlib.suppress(BaseException):
+            return self.load().__code__.co_firstlineno
+        return None
+
+
+@functools.lru_cache(maxsize=2)
+def _load(file: str, source: str) -> types.ModuleType:
+    """Runs a module's text; once in a process."""
+    name = f"recordmill_{os.path.splitext(os.path.basename(file))[0]}"
+    module = types.ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module  # while it runs: dataclasses look there
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)
+    finally:
+        del sys.modules[name]  # so that what it defines is pickled by value, where an engine wants to
+    return module
+
+
+def _reason(error: BaseException) -> str:
+    """The error on one line: its class, and the beginning of what it says."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    words = " ".join(message.split())
+    return f"{type(error).__name__}: {words[:500]}" if words else type(error).__name__

@@ -1,0 +1,274 @@
+"""A small server of exported models, with the REST predict calls of TensorFlow Serving. It runs until it is stopped.
+
+It needs TensorFlow alone. For traffic that is worth batching, TensorFlow Serving itself serves the same directory.
+"""
+
+import argparse
+import base64
+import binascii
+import http.server
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import threading
+from typing import Any, Mapping, NoReturn
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+_EXAMPLES = """\
+example:
+  serve.py --model models/flowers --port 8501
+  client.py --server http://localhost:8501 --name flowers rose.jpg tulip.png
+
+  models/flowers holds versions, as tf_input.export_serving writes them: models/flowers/1, ...; the latest one is served.
+"""
+_MAX_BODY_BYTES = 256 << 20
+_CALL = re.compile(r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+))?(?P<action>:predict|/metadata)?")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong usage is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
+        sys.exit(2)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog="serve.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
+    add = parser.add_argument
+    add("--model", required=True, metavar="DIR", help="a directory of versions, each a SavedModel")
+    add("--name", metavar="NAME", help="of the model in URLs (default: the directory's)")
+    add("--host", default="localhost", help="to listen at (default: localhost; 0.0.0.0: everywhere)")
+    add("--port", type=_port, default=8501, metavar="N", help="to listen on; 0: any free one (default: 8501)")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 to 65535")
+    return int(text)
+
+
+class Refusal(Exception):
+    """A call that can't be answered: an HTTP status and why."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Model:
+    """One version of a model.
+
+    Raises:
+        ValueError: The directory holds no version.
+        OSError: It can't be read.
+    """
+
+    def __init__(self, directory: str, name: str | None) -> None:
+        import tensorflow as tf
+
+        folder = pathlib.Path(directory).resolve()
+        versions = [int(one.name) for one in folder.iterdir() if one.name.isdecimal() and (one / "saved_model.pb").exists()]
+        if not versions:
+            raise ValueError(f"--model={directory}: expected versions in it, such as {directory}/1/saved_model.pb")
+        self.name, self.version = name or folder.name, str(max(versions))
+        self._model = tf.saved_model.load(str(folder / self.version))  # kept: it owns what signatures use
+
+    def predict(self, call: Any) -> dict[str, Any]:
+        """The answer to a predict call, in rows (`instances`) or columns (`inputs`); Refusal if there is none."""
+        if not isinstance(call, Mapping) or ("instances" in call) == ("inputs" in call):
+            raise Refusal(400, 'expected {"instances": [...]} or {"inputs": ...}')
+        name = call.get("signature_name", "serving_default")
+        if name not in self._model.signatures:
+            raise Refusal(400, f"no signature {name!r}; there are {', '.join(self._model.signatures)}")
+        signature = self._model.signatures[name]
+        specs = signature.structured_input_signature[1]
+        columns = _columns(call["instances"], specs) if "instances" in call else _inputs(call["inputs"], specs)
+        outputs = {key: value.numpy() for key, value in self._run(signature, columns, specs).items()}
+        if "inputs" in call:
+            columns = {key: _plain(value.tolist()) for key, value in sorted(outputs.items())}
+            return {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
+        rows = [dict(zip(sorted(outputs), row)) for row in zip(*(_plain(outputs[key].tolist()) for key in sorted(outputs)))]
+        return {"predictions": rows if len(outputs) > 1 else [next(iter(row.values())) for row in rows]}
+
+    def _run(self, signature: Any, columns: Mapping[str, Any], specs: Mapping[str, Any]) -> Mapping[str, Any]:
+        import tensorflow as tf
+
+        try:
+            tensors = {key: tf.constant(_decoded(columns[key]), spec.dtype) for key, spec in specs.items()}
+            for key, spec in specs.items():
+                if not spec.shape.is_compatible_with(tensors[key].shape):
+                    raise ValueError(f"{key} has shape {tensors[key].shape}; expected {spec.shape}")
+            return signature(**tensors)
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            raise Refusal(400, _reason(error)) from error
+
+    def status(self) -> dict[str, Any]:
+        state = {"version": self.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        return {"model_version_status": [state]}
+
+    def metadata(self) -> dict[str, Any]:
+        """Inputs and outputs of each signature: dtypes and shapes."""
+        signatures = {
+            name: {"inputs": _described(one.structured_input_signature[1]), "outputs": _described(one.structured_outputs)}
+            for name, one in self._model.signatures.items()
+        }
+        spec = {"name": self.name, "signature_name": "", "version": self.version}
+        return {"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}}
+
+
+def _described(specs: Mapping[str, Any]) -> dict[str, Any]:
+    from tensorflow.core.framework import types_pb2
+
+    def shape(spec: Any) -> dict[str, Any]:
+        return {"dim": [{"size": str(-1 if size is None else size), "name": ""} for size in spec.shape], "unknown_rank": False}
+
+    names = types_pb2.DataType
+    return {key: {"dtype": names.Name(spec.dtype.as_datatype_enum), "tensor_shape": shape(spec)} for key, spec in specs.items()}
+
+
+def _columns(instances: Any, specs: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Rows -> columns. Of a single input, a row may be its value."""
+    if not isinstance(instances, list) or not instances:
+        raise Refusal(400, "instances: expected a list of at least one")
+    only = next(iter(specs)) if len(specs) == 1 else None
+    rows = [row if isinstance(row, dict) and "b64" not in row or only is None else {only: row} for row in instances]
+    if not all(isinstance(row, dict) and set(row) == set(specs) for row in rows):
+        raise Refusal(400, f"instances: expected {', '.join(specs)} in each")
+    return {key: [row[key] for row in rows] for key in specs}
+
+
+def _inputs(inputs: Any, specs: Mapping[str, Any]) -> dict[str, Any]:
+    if len(specs) == 1 and not (isinstance(inputs, dict) and "b64" not in inputs):
+        inputs = {next(iter(specs)): inputs}
+    if not isinstance(inputs, dict) or set(inputs) != set(specs):
+        raise Refusal(400, f"inputs: expected {', '.join(specs)}")
+    return inputs
+
+
+def _decoded(value: Any) -> Any:
+    """With the bytes that stand for {"b64": ...}."""
+    if isinstance(value, list):
+        return [_decoded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    try:
+        (text,) = value.values()
+        return base64.b64decode(text, validate="b64" in value)
+    except (ValueError, TypeError, binascii.Error):
+        raise ValueError('expected {"b64": "..."} for bytes') from None
+
+
+def _plain(value: Any) -> Any:
+    """Text is text; bytes that are none are base64."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def _reason(error: Exception) -> str:
+    """The line of TensorFlow's message that says what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    plain = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "<stack traces", "[["))]
+    return (plain or lines or [type(error).__name__])[0]
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers for one model."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], model: Model) -> None:
+        super().__init__(address, Handler)
+        self.model = model
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One call."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:  # noqa: N802 (the name that http.server calls)
+        def answer(action: str | None) -> dict[str, Any]:
+            if action == ":predict":
+                raise Refusal(405, "predict: expected POST")
+            return self.server.model.status() if action is None else self.server.model.metadata()
+
+        self._answer(answer)
+
+    def do_POST(self) -> None:  # noqa: N802
+        # Read whatever becomes of it: what is left would be taken for the next call.
+        length = int(self.headers.get("Content-Length") or 0)
+        if length > _MAX_BODY_BYTES:
+            self.close_connection = True
+            return self._send(413, {"error": f"a call of {length} bytes; expected {_MAX_BODY_BYTES} at most"})
+        body = self.rfile.read(length)
+
+        def answer(action: str | None) -> dict[str, Any]:
+            if action != ":predict":
+                raise Refusal(405, "expected GET")
+            try:
+                return self.server.model.predict(json.loads(body))
+            except ValueError as error:  # of json; predict raises none
+                raise Refusal(400, f"no JSON: {error}") from None
+
+        self._answer(answer)
+
+    def _answer(self, answer: Any) -> None:
+        model, found = self.server.model, _CALL.fullmatch(self.path)
+        try:
+            if found is None or found["name"] != model.name or found["version"] not in (None, model.version):
+                raise Refusal(404, f"{self.path}: expected /v1/models/{model.name}[/versions/{model.version}], or its :predict")
+            self._send(200, answer(found["action"]))
+        except Refusal as error:
+            self._send(error.status, {"error": str(error)})
+
+    def _send(self, status: int, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Calls are not logged."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit code: 0 stopped, 1 it could not listen, 2 wrong usage or no model."""
+    arguments = make_parser().parse_args(argv)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *unused: stopped.set())
+    try:
+        model = Model(arguments.model, arguments.name)
+    except (ValueError, OSError) as error:
+        print(f"serve.py: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 2
+    try:
+        server = Server((arguments.host, arguments.port), model)
+    except OSError as error:
+        print(f"serve.py: --port={arguments.port}: {error.strerror}", file=sys.stderr)
+        return 1
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"{model.name} version {model.version} at http://{arguments.host}:{server.server_port}/v1/models/{model.name}", flush=True)
+    stopped.wait()
+    server.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,386 @@
+"""`recordmill analyze`, as a user types it: its numbers against NumPy's, what it leaves, and what it says of bad input."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from made_images import encode, write_files
+from prepared import picture, prepare_images
+
+import tf_input
+from beam_pipelines.__main__ import main
+from tf_input.dataset_format import Feature, read_manifest
+from tf_input.schema import parse_examples
+from tf_input.transform_format import TRANSFORM, decode_transform
+
+if importlib.util.find_spec("tensorflow_transform") is None:
+    pytest.skip("the extra `transform` is not installed", allow_module_level=True)
+
+ROOT = pathlib.Path(__file__).parent.parent
+SIZE, COUNT = 16, 24
+NAMES = ("red", "green", "blue")
+
+
+def analyze(directory: pathlib.Path, *options: str) -> int:
+    return main(["analyze", str(directory), *options])
+
+
+def read_info(directory: pathlib.Path):
+    return decode_transform((directory / TRANSFORM).read_bytes(), TRANSFORM, read_manifest(directory))
+
+
+def assets(directory: pathlib.Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text().splitlines() for path in (directory / "transform_fn/assets").iterdir()}
+
+
+def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
+    """What the transform makes of the training split, in its order."""
+    manifest = read_manifest(directory)
+    files = [str(directory / shard.name) for shard in manifest.splits["train"]]
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(batch_size)))
+    model = tf.saved_model.load(str(directory / "transform_fn"))
+    return model.transform_fn(parse_examples(batch, manifest.schema))
+
+
+def pixels(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> np.ndarray:
+    """What the reader shows of the training split, uint8."""
+    batches = tf_input.open(directory).batches("train", batch_size=1000, image_size=image_size, fit=fit, shuffle=False)
+    return np.concatenate([images.numpy() for images, _ in batches])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def speaking_tensorflow() -> None:
+    """What it has to say of its host, it says before the tests listen."""
+    tf.constant(0)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> pathlib.Path:
+    """JPEGs and PNGs of many sizes, in colour and in grey; those of the validation split are white."""
+    files = {}
+    for index in range(30):
+        image = picture(seed=index)
+        image = image[..., 0] if index % 5 == 0 else image
+        image_format, extension = ("PNG", "png") if index % 2 else ("JPEG", "jpg")
+        files[f"train/{'abc'[index % 3]}/{index}.{extension}"] = encode(image, image_format)
+    files |= {f"validation/d/{index}.png": encode(np.full((30 + index, 30, 3), 255, np.uint8), "PNG") for index in range(9)}
+    folder = tmp_path_factory.mktemp("mixed")
+    write_files(folder / "in", files)
+    command = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out")]
+    assert main([*command, "--num_shards=train=3,validation=1"]) == 0
+    return folder / "out"
+
+
+def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> None:
+    shown = pixels(directory, image_size, fit).astype(np.float64)
+    channels = read_info(directory).channels
+    np.testing.assert_allclose(channels["mean"], shown.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(channels["variance"], shown.var(axis=(0, 1, 2)), rtol=1e-9)
+    expected = (shown - shown.mean(axis=(0, 1, 2))) / shown.std(axis=(0, 1, 2))
+    np.testing.assert_allclose(outputs(directory)["image"], expected, atol=1e-4)
+
+
+def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
+    assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "analysed:   30 examples of train" in out and "image  float32 [batch, 24, 32, 3]" in out, out
+    check_moments(mixed, (24, 32))
+    info = read_info(mixed)
+    assert (info.splits, info.num_examples, info.targets) == (("train",), 30, ("label",))
+    assert info.features["label"] == read_manifest(mixed).features["label"]
+    assert info.features["image"] == Feature("image", "float", (24, 32, 3))
+    assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "classes of the training split alone"
+    assert {"transform_fn", "transformed_metadata"} <= set(os.listdir(mixed))
+    assert not [name for name in os.listdir(mixed) if name.startswith(".")]
+    assert tf_input.open(mixed).label_names == ("a", "b", "c", "d"), "the data set is read as before"
+
+
+def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
+    working = mixed / ".transform_fn.incomplete"
+    (working / "whole").mkdir(parents=True)
+    (working / "whole/half").write_text("")
+    descriptor = os.open(working, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
+    try:
+        assert analyze(mixed, "--overwrite") == 2
+        assert "another run is analysing it" in capsys.readouterr().err
+        assert (working / "whole/half").exists()
+    finally:
+        os.close(descriptor)
+    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite") == 0
+    assert not working.exists()
+    reader = tf_input.open(mixed)
+    options = {"batch_size": 100, "image_size": 20, "fit": "pad", "shuffle": False}
+    batches = [reader.batches(split, **options) for split in ("train", "validation")]
+    shown = np.concatenate([images.numpy() for split in batches for images, _ in split]).astype(np.float64)
+    channels = read_info(mixed).channels
+    np.testing.assert_allclose(channels["mean"], shown.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(channels["variance"], shown.var(axis=(0, 1, 2)), rtol=1e-9)
+    assert "9 d" in assets(mixed)["label"]
+
+
+def test_raw_pixels(tmp_path):
+    size, options = (10, 14), ("--image_encoding=raw", "--image_size=exact=10x14")
+    made = prepare_images(tmp_path, "--splits=train=1", *options, num_images={"a": 8, "b": 8}, image_size=size)
+    assert analyze(made) == 0
+    check_moments(made, size)
+
+
+ANALYZERS = """
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+from beside import double
+
+def preprocessing_fn(inputs):
+    x, text, label = inputs["x"], inputs["text"], inputs["label"]
+    full = lambda value: tf.ones_like(x) * tf.cast(value, tf.float32)
+    keys, counts = tft.count_per_key(text)
+    tft.vocabulary(text, vocab_filename="words", store_frequency=True)
+    quantiles = tft.quantiles(x, num_buckets=4, epsilon=0.001)
+    return {
+        "word": tft.compute_and_apply_vocabulary(text, vocab_filename="applied"),
+        "z": tft.scale_to_z_score(x),
+        "unit": tft.scale_to_0_1(x),
+        "bucket": tft.bucketize(x, num_buckets=4),
+        "quantiles": tf.ones_like(x)[:, tf.newaxis] * quantiles,
+        "mean": full(tft.mean(x)), "var": full(tft.var(x)), "min": full(tft.min(x)), "max": full(tft.max(x)),
+        "sum": full(tft.sum(x)), "size": full(tft.size(x)), "num_keys": full(tf.size(keys)),
+        "num_counted": full(tf.reduce_sum(counts)),
+        "two_phases": tft.scale_to_z_score(tft.scale_to_0_1(double(x))),
+        "of_class": tft.scale_to_z_score_per_key(x, text),
+        "hashed": tft.hash_strings(text, 10),
+        "pca": tft.pca(tf.stack([x, 2 * x, -x], axis=1), 1, tf.float32)[0, 0] * tf.ones_like(x),
+        "picture": inputs["image"], "answer": label, "x": x,
+    }
+"""
+
+
+def test_all_analyzers_of_a_users_module(tmp_path, capsys):
+    rows = [
+        {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
+        for index in range(40)
+    ]
+    files = {row["file_name"]: encode(picture(index, (8, 8)), "PNG") for index, row in enumerate(rows)}
+    files["rows.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    write_files(tmp_path / "in", files)
+    write_files(tmp_path / "modules", {"my.py": ANALYZERS.encode(), "beside.py": b"def double(x): return 2 * x\n"})
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main([*command, "--feature=x:float", "--feature=text"]) == 0
+    capsys.readouterr()
+    assert analyze(tmp_path / "out", f"--preprocessing_module={tmp_path / 'modules/my.py'}") == 0
+    printed, noise = capsys.readouterr()
+    assert "vocabulary: words, 3 values" in printed and not noise, noise
+    got = {name: value.numpy() for name, value in outputs(tmp_path / "out").items()}
+    x = got["x"].astype(np.float64)
+    assert sorted(x) == pytest.approx([index**1.5 for index in range(40)])
+    groups = np.rint(x ** (2 / 3)).astype(int) % 3
+    expected = {
+        "z": (x - x.mean()) / x.std(),
+        "unit": (x - x.min()) / (x.max() - x.min()),
+        "bucket": np.digitize(x, got["quantiles"][0]),
+        **{name: np.full(40, getattr(x, name)()) for name in ("mean", "var", "min", "max", "sum")},
+        "size": np.full(40, 40),
+        "num_keys": np.full(40, 3),
+        "num_counted": np.full(40, 40),
+        "two_phases": (x - x.mean()) / x.std(),
+        "of_class": np.array([(one - x[groups == group].mean()) / x[groups == group].std() for one, group in zip(x, groups)]),
+        "pca": np.full(40, got["pca"][0]),
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(np.abs(got["pca"][0]), 1 / np.sqrt(6), rtol=1e-3)
+    np.testing.assert_allclose([(x < one).mean() for one in got["quantiles"][0]], [0.25, 0.5, 0.75], atol=0.03)
+    assert assets(tmp_path / "out")["words"] == ["14 u", "13 w", "13 v"]
+    assert (got["word"] == np.array([0, 2, 1])[groups]).all()
+    info, manifest = read_info(tmp_path / "out"), read_manifest(tmp_path / "out")
+    assert info.targets == ("answer",) and info.channels is None
+    kept = {name: (feature.kind, feature.label_names) for name, feature in info.features.items()}
+    expected = {
+        "picture": ("image", ()),
+        "answer": ("class_label", manifest.label_names),
+        "x": ("float", ()),
+        "word": ("integer", ()),
+        "quantiles": ("float", ()),
+    }
+    assert {name: kept[name] for name in expected} == expected
+    assert info.features["quantiles"].shape == (3,)
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory) -> pathlib.Path:
+    """Objects, masks, several classes, numbers, text and weights."""
+    folder, lines = tmp_path_factory.mktemp("rich"), []
+    for index in range(COUNT):
+        image, mask = picture(seed=index), np.zeros(picture(seed=index).shape[:2], np.uint8)
+        mask[4:12, 5:15] = 1 + index % 3
+        write_files(folder / "in", {f"{index}.png": encode(image, "PNG"), f"m/{index}.png": encode(mask, "PNG")})
+        boxes = [[5, 4, 10, 8], [0, 0, 3, 3], [8, 8, 9, 9]][: index % 4]
+        row = {"file_name": f"{index}.png", "mask": f"m/{index}.png", "weight": 1 + index % 2}
+        row |= {"age": index / 7, "city": f"c{index % 5}"}
+        row |= {"objects": {"bbox": boxes, "categories": [NAMES[place] for place in range(len(boxes))]}}
+        lines.append(json.dumps(row | {"colours": list(NAMES[: index % 3]), "weather": NAMES[index % 2]}) + "\n")
+    (folder / "in/rows.jsonl").write_text("".join(lines))
+    command = ["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--splits=train=1"]
+    labels = ["--label=objects", "--label=mask:mask", "--label=colours:multi_label", "--label=weather"]
+    assert main([*command, *labels, "--feature=age:float", "--feature=city"]) == 0
+    return folder / "out"
+
+
+def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(rich):
+    assert analyze(rich, f"--image_size={SIZE}") == 0
+    got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
+    names = ["mask", "objects"]
+    options = {"image_size": SIZE, "shuffle": False, "use_weights": False, "inputs": ("image", *names), "targets": ()}
+    shown = next(iter(tf_input.open(rich).batches("train", batch_size=COUNT, **options)))
+    shown = shown[0] if isinstance(shown, tuple) else shown
+    assert (got["mask"].numpy() == shown["mask"].numpy()).all()
+    valid = shown["objects"]["valid"].numpy()
+    for name in ("bbox", "label"):
+        expected = [row[keep].tolist() for row, keep in zip(shown["objects"][name].numpy(), valid)]
+        assert got[f"objects/{name}"].to_list() == expected, name
+    for name in ("age", "city", "colours", "weather", "weight", "key"):
+        assert info.features[name] == stored[name], name
+    assert info.features["objects/bbox"] == stored["objects/bbox"] and info.features["objects/label"] == stored["objects/label"]
+    assert info.features["mask"] == Feature("mask", "integer", (SIZE, SIZE, 1))
+    assert info.targets == read_manifest(rich).targets
+    assert not {"height", "width"} & set(info.features), "which are those of stored images"
+    counts = {name: dict(reversed(line.split()) for line in lines) for name, lines in assets(rich).items()}
+    assert counts == {
+        "objects-label": {"red": "18", "green": "12", "blue": "6"},
+        "colours": {"red": "16", "green": "8"},
+        "weather": {"red": "12", "green": "12"},
+    }
+
+
+BUGS = {
+    "a syntax error": ("import os\n\ndef preprocessing_fn(inputs:\n", "line 3: SyntaxError: '(' was never closed"),
+    "an import": ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
+    "an exit": ("\n\nraise SystemExit(3)\n", "line 3: SystemExit: 3"),
+    "no function": ("def process(inputs): pass\n", "defines no preprocessing_fn; expected def preprocessing_fn(inputs)"),
+    "a number": ("preprocessing_fn = 3\n", "has a int for preprocessing_fn"),
+    "a missing feature": ("def preprocessing_fn(inputs):\n    x = 1\n    return {'y': inputs['y']}\n", "line 3: KeyError: 'y'"),
+    "in what it calls": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y':\n"
+        "        tf.reshape(inputs['label'], [0, 'a'])}\n",
+        "line 4: ",
+    ),
+    "no dict": ("x = 1\ndef preprocessing_fn(inputs):\n    return inputs['label']\n", "line 2: preprocessing_fn returned a "),
+    "nothing": ("def preprocessing_fn(inputs):\n    pass\n", "line 1: preprocessing_fn returned a NoneType; expected a dict"),
+    "no tensor": ("def preprocessing_fn(inputs):\n    return {'y': 3}\n", "line 1: output 'y' is a int; expected a Tensor"),
+    "a wrong dtype": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.cast(inputs['label'], tf.uint8)}\n",
+        "line 2: output 'y' has dtype uint8; expected int64, float32 or string",
+    ),
+    "one for all": (
+        "import tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n    return {'y': tft.max(inputs['label'])}\n",
+        "line 2: output 'y' has shape (); expected [batch, ...]",
+    ),
+    "an unknown side": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n"
+        "    return {'y': tf.map_fn(tf.io.decode_image, inputs['image'], fn_output_signature=tf.uint8)}\n",
+        "line 2: output 'y' ",
+    ),
+    "sparse": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.sparse.from_dense(inputs['label'])}\n",
+        "line 2: output 'y' is a SparseTensor; expected a Tensor or RaggedTensor (tf.sparse.to_dense",
+    ),
+    "on the data": (
+        "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n    def read(key):\n"
+        "        number = tf.strings.to_number(key)\n        return number\n"
+        "    return {'y': tft.scale_to_0_1(tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32))}\n",
+        "line 5: StringToNumberOp could not correctly convert string: ",
+    ),
+    "an assertion on the data": (
+        "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n"
+        "    y = inputs['label']\n    with tf.control_dependencies([\n"
+        "        tf.debugging.assert_less(y, tf.constant(1, tf.int64), 'too many')]):\n"
+        "        return {'y': tft.scale_to_0_1(tf.identity(y))}\n",
+        "line 6: assertion failed: [too many]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BUGS)
+def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path, capfd, case):
+    source, message = BUGS[case]
+    module = tmp_path / "my.py"
+    module.write_text(source)
+    before = sorted(os.listdir(mixed))
+    assert analyze(mixed, "--overwrite", f"--preprocessing_module={module}") == 2, case
+    out, err = capfd.readouterr()
+    *warnings, line = err.splitlines()
+    assert not warnings, err[:2000]
+    assert out == "" and line.startswith(f"recordmill: --preprocessing_module={module}") and message in line, (case, line)
+    assert sorted(os.listdir(mixed)) == before, case
+
+
+def test_bad_input_is_one_line(mixed, tmp_path, capsys):
+    cases = {
+        "no data set": ([str(tmp_path)], "is not a data set: it has no manifest.json"),
+        "nothing": ([str(tmp_path / "none")], "is not a data set"),
+        "a URL": (["gs://bucket/out"], "works on a mounted directory"),
+        "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; it has train, validation"),
+        "a split twice": ([str(mixed), "--splits=train,train"], "each once"),
+        "no module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
+        "a folder": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder; expected a Python file"),
+        "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad is of the default"),
+        "a runner": ([str(mixed), "--runner=DataflowRunner"], "`recordmill analyze` runs on DirectRunner"),
+        "an option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
+    }
+    for case, (arguments, message) in cases.items():
+        overwrite = ["--overwrite"] if str(mixed) in arguments else []
+        assert main(["analyze", *arguments, *overwrite]) == 2, case
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and message in error, (case, error)
+
+
+def test_one_size_is_kept_and_a_damaged_record_is_named_and_the_old_analysis_stays(tmp_path, capfd):
+    made = prepare_images(tmp_path, "--splits=train=1", "--num_shards=1", num_images={"a": 6, "b": 6}, image_size=(10, 14))
+    assert analyze(made) == 0
+    check_moments(made, (10, 14))
+    before = (made / TRANSFORM).read_bytes()
+    assert analyze(made) == 2, "nothing is replaced unasked"
+    assert "transform_fn exists; expected --overwrite" in capfd.readouterr().err
+    shard = made / read_manifest(made).splits["train"][0].name
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    capfd.readouterr()
+    assert analyze(made, "--overwrite") == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and f"{shard}: record " in err and ", at byte " in err and "checksum" in err, err[:2000]
+    assert (made / TRANSFORM).read_bytes() == before and ".transform_fn.incomplete" not in os.listdir(made)
+
+
+def test_keras_stays_what_it_is(mixed):
+    """TensorFlow Transform would have every `tf.keras` of this process and its children be Keras 2."""
+    assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    assert keras.__version__.startswith("3.") and model(np.ones((2, 3))).shape == (2, 1)
+
+
+@pytest.mark.slow
+def test_the_command_is_quiet_in_a_pipe_and_tft_opens_what_it_wrote(tmp_path):
+    made = prepare_images(tmp_path, "--splits=train=1", num_images={"a": 6, "b": 6}, image_size=(10, 14))
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "beam_pipelines", "analyze", str(made)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    assert f"transform:  {made}/transform_fn" in run.stdout
+    from beam_pipelines.tft_modules import tft
+
+    opened = tft.TFTransformOutput(str(made))
+    assert set(opened.transformed_feature_spec()) == set(read_info(made).features)
+    assert opened.vocabulary_by_name("label") == [b"6 b", b"6 a"]

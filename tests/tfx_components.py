@@ -1,0 +1,86 @@
+"""What TFX makes of a data set, in an interpreter that has TFX: its version goes with other versions than ours.
+
+    python tests/tfx_components.py DATA_SET import_example_gen|importer
+
+Runs a pipeline of TFX's own components, by which the examples are read, described and validated against `schema.pbtxt`, and prints
+JSON: split -> number of examples, anomalies, and the keys of the examples as ExampleGen wrote them.
+"""
+
+import glob
+import json
+import os
+import sys
+import tempfile
+
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
+from tfx import v1 as tfx
+
+
+def main(directory: str, reader: str) -> dict[str, dict]:
+    with open(f"{directory}/manifest.json") as file:
+        manifest = json.load(file)
+    with tempfile.TemporaryDirectory() as root:
+        components = make_components(directory, manifest, reader)
+        metadata = tfx.orchestration.metadata.sqlite_metadata_connection_config(f"{root}/metadata.db")
+        pipeline = tfx.dsl.Pipeline("interop", root, metadata_connection_config=metadata, components=components)
+        tfx.orchestration.LocalDagRunner().run(pipeline)
+        return {split: describe(root, components[0].id, split) for split in manifest["splits"]}
+
+
+def make_components(directory: str, manifest: dict, reader: str) -> list:
+    splits = list(manifest["splits"])
+    if reader == "importer":
+        source = tfx.dsl.Importer(
+            source_uri=directory,
+            artifact_type=tfx.types.standard_artifacts.Examples,
+            properties={"split_names": json.dumps(splits)},
+            custom_properties={"payload_format": "FORMAT_TF_EXAMPLE"},
+        ).with_id("Importer")
+        examples = source.outputs["result"]
+    else:
+        patterns = {split: pattern_of(manifest, split) for split in splits}
+        inputs = [tfx.proto.Input.Split(name=split, pattern=pattern) for split, pattern in patterns.items()]
+        source = tfx.components.ImportExampleGen(input_base=directory, input_config=tfx.proto.Input(splits=inputs))
+        examples = source.outputs["examples"]
+    schema = tfx.components.ImportSchemaGen(schema_file=f"{directory}/schema.pbtxt")
+    statistics = tfx.components.StatisticsGen(examples=examples)
+    validator = tfx.components.ExampleValidator(
+        statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
+    )
+    return [source, schema, statistics, validator]
+
+
+def pattern_of(manifest: dict, split: str) -> str:
+    """As the README has it."""
+    is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
+    return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
+
+
+def describe(root: str, source: str, split: str) -> dict:
+    (path,) = glob.glob(f"{root}/StatisticsGen/statistics/*/Split-{split}/FeatureStats.pb")
+    statistics = statistics_pb2.DatasetFeatureStatisticsList.FromString(read(path))
+    (path,) = glob.glob(f"{root}/ExampleValidator/anomalies/*/Split-{split}/SchemaDiff.pb")
+    anomalies = anomalies_pb2.Anomalies.FromString(read(path))
+    files = glob.glob(f"{root}/{source}/examples/*/Split-{split}/*")
+    records = tf.data.TFRecordDataset(sorted(files), "GZIP").as_numpy_iterator() if files else ()
+    return {
+        "num_examples": statistics.datasets[0].num_examples,
+        "features": sorted(feature.path.step[0] for feature in statistics.datasets[0].features),
+        "anomalies": {name: info.description for name, info in anomalies.anomaly_info.items()},
+        "keys": [key_of(record) for record in records],
+    }
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def key_of(record: bytes) -> str:
+    return tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0].decode()
+
+
+if __name__ == "__main__":
+    found = main(*map(os.fspath, sys.argv[1:]))
+    print(json.dumps(found))

@@ -1,0 +1,147 @@
+"""What a model predicts -> what a client is told: names of labels, scores, values."""
+
+import dataclasses
+from collections.abc import Mapping  # not of typing: what Keras keeps in a wrapper is none of those
+from typing import Any, Sequence
+
+import tensorflow as tf
+
+from tf_input.dataset_format import Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """One target's part of the predictions.
+
+    Attributes:
+        target: The target's name.
+        label_names: Class names; empty where it has none, and is a value.
+        is_multi_label: Whether an example has any number of labels.
+        from_logits: Whether scores are yet to be made of the predictions.
+        threshold: Of any number of labels, those with such a score are named.
+    """
+
+    target: str
+    label_names: tuple[str, ...] = ()
+    is_multi_label: bool = False
+    from_logits: bool = False
+    threshold: float = 0.5
+
+    def outputs(self, predictions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Args:
+            predictions: [batch, ...], as the model gives them.
+
+        Returns:
+            Of a target without class names `value`, float32 [batch, ...]. Else `scores`, float32 [batch, classes], and `label`,
+            string [batch]: the class with the highest; of any number of labels string [batch, n], the best first, filled up with
+            "" to those of the example that has the most.
+        """
+        predictions = tf.cast(predictions, tf.float32)
+        if not self.label_names:
+            return {"value": predictions}
+        names, scores = tf.constant(self.label_names), self._scores(predictions)
+        if not self.is_multi_label:
+            return {"label": tf.gather(names, tf.argmax(scores, axis=1)), "scores": scores}
+        best, order = tf.math.top_k(scores, len(self.label_names))
+        is_label = best >= self.threshold
+        most = tf.reduce_max(tf.concat([[0], tf.reduce_sum(tf.cast(is_label, tf.int32), axis=1)], axis=0))
+        return {"label": tf.where(is_label, tf.gather(names, order), "")[:, :most], "scores": scores}
+
+    def _scores(self, predictions: tf.Tensor) -> tf.Tensor:
+        if self.is_multi_label:
+            return tf.sigmoid(predictions) if self.from_logits else predictions
+        if predictions.shape[-1] == 1:  # of the second of two classes
+            second = tf.sigmoid(predictions) if self.from_logits else predictions
+            return tf.concat([1 - second, second], axis=1)
+        return tf.nn.softmax(predictions) if self.from_logits else predictions
+
+    def check(self, predictions: Any) -> None:
+        """Whether predictions are what they are taken for.
+
+        Args:
+            predictions: As the model gave them, an array.
+
+        Raises:
+            ValueError: They have other classes, or are no scores.
+        """
+        if not self.label_names:
+            return
+        num_classes = len(self.label_names)
+        shapes = [(num_classes,), *([(1,)] if num_classes == 2 and not self.is_multi_label else [])]
+        if tuple(predictions.shape[1:]) not in shapes:
+            found = f"{self.target}: the model predicts {predictions.shape[1:]}"
+            raise ValueError(f"{found}; expected one for each of {num_classes} classes")
+        scores = self.outputs(tf.constant(predictions))["scores"].numpy()
+        totals = [] if self.is_multi_label else scores.sum(axis=1)
+        if not ((scores >= 0) & (scores <= 1 + 1e-3)).all() or any(abs(total - 1) > 1e-2 for total in totals):
+            raise ValueError(f"{self.target}: the model's predictions are no probabilities; expected from_logits=True")
+
+
+def make_heads(
+    model: Any,
+    features: Mapping[str, Feature],
+    targets: Sequence[str],
+    predictions: Any,
+    label_names: Sequence[str] | None,
+    from_logits: bool | None,
+    threshold: float,
+) -> dict[str, Head]:
+    """The heads of a model, by the names of its targets.
+
+    Args:
+        model: A Keras model.
+        features: Of which the targets are some.
+        targets: What it predicts.
+        predictions: Of some examples: a tensor, or by name.
+        label_names: Class names of the only target; None: as the feature says.
+        from_logits: Whether predictions are logits; None: as the loss says with which the model was compiled.
+        threshold: See `Head`.
+
+    Raises:
+        ValueError: It is not known what a prediction is, or it is not what its target is.
+    """
+    if set(predictions) != set(targets):
+        found = f"the model predicts {', '.join(predictions)}; targets are {', '.join(targets) or 'none'}"
+        raise ValueError(f"{found}: expected the same")
+    if label_names is not None and len(targets) > 1:
+        raise ValueError(f"label_names={label_names!r}: expected one target; there are {', '.join(targets)}")
+    heads = {}
+    for name in targets:
+        feature = features.get(name)
+        is_class = feature is not None and feature.kind == "class_label"
+        names = tuple(label_names or (feature.label_names if is_class else ()))
+        is_logits = bool(names) and (_loss_from_logits(model, name) if from_logits is None else from_logits)
+        heads[name] = Head(name, names, is_class and feature.is_ragged, is_logits, threshold)
+        heads[name].check(predictions[name])
+    return heads
+
+
+def name_predictions(model: Any, predictions: Any, targets: Sequence[str]) -> dict[str, Any]:
+    """What a model predicts, by target: those of several outputs have the outputs' names.
+
+    Raises:
+        ValueError: Something else than one tensor is predicted for a target.
+    """
+    if isinstance(predictions, (list, tuple)):
+        predictions = dict(zip(getattr(model, "output_names", ()), predictions))
+    elif not isinstance(predictions, Mapping):
+        predictions = {targets[0] if len(targets) == 1 else "one output": predictions}
+    if nested := [name for name, value in predictions.items() if isinstance(value, (Mapping, list, tuple))]:
+        raise ValueError(f"the model predicts a structure for {', '.join(nested)}; expected one tensor for each target")
+    return dict(predictions)
+
+
+def _loss_from_logits(model: Any, target: str) -> bool:
+    loss = getattr(model, "loss", None)
+    if isinstance(loss, Mapping):
+        loss = loss.get(target)
+    elif isinstance(loss, (list, tuple)):
+        loss = dict(zip(getattr(model, "output_names", ()), loss)).get(target)
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", "")
+    if name.endswith("crossentropy"):  # which a name stands for with its defaults
+        return False
+    found = getattr(loss, "from_logits", None)
+    if found is None:
+        found = f"the model's loss does not say whether {target} is predicted in logits"
+        raise ValueError(f"from_logits=None: {found}; expected True or False")
+    return bool(found)
