@@ -116,6 +116,8 @@ class Cluster:
             "taskmanager.host": "localhost",
             "taskmanager.memory.process.size": "1728m",
             "taskmanager.numberOfTaskSlots": 1,
+            # An analysis has dozens of stages at a time, and little in each: by default every one takes 16 MB of network memory.
+            "taskmanager.network.sort-shuffle.min-buffers": 32,
             "rest.address": "localhost",
             "rest.bind-address": "localhost",
             "rest.port": self.rest_port,
