@@ -16,7 +16,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
 
 What looks at a data set that is written, with TensorFlow, in the same order:
 
-    analyze            `recordmill analyze`: TensorFlow Transform's analyzers, in one job  (analysis_directory, analysis_summary)
+    analyze            `recordmill analyze`: TensorFlow Transform's analyzers, in one job  (analysis_directory, analysis_trial, analysis_summary)
     record_batches     ReadRecordBatches: shards -> pointers to Arrow batches, which are read where they are needed
     preprocessing      the default preprocessing_fn; user_preprocessing: a user's  (traced_preprocessing, graph_failures, tft_modules, quiet_imports)
     transform          `recordmill transform`: the graph on one page, a shard to an element  (transform_job, transform_shards,

@@ -8,16 +8,16 @@ import gc
 import importlib
 import logging
 import os
-import signal
 import sys
 from types import ModuleType
 from typing import NoReturn
 
+from beam_pipelines import interrupts
 from beam_pipelines.analysis_directory import check_analysis
 from beam_pipelines.analyze_arguments import make_analyze_config
 from beam_pipelines.arguments import make_config, make_parser
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
@@ -28,19 +28,21 @@ from beam_pipelines.transform_job import make_job
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.listen()
     try:
         parser = make_parser()
         arguments, others = parser.parse_known_args(argv)
         if arguments.command == "benchmark" and others:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
-    except (UserError, RunError) as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
+            print("recordmill: interrupted; nothing was written", file=sys.stderr)
+            return 130
+        if not isinstance(error, (UserError, RunError)):
+            raise
         print(f"recordmill: {error}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
-    except KeyboardInterrupt:
-        print("recordmill: interrupted; nothing was written", file=sys.stderr)
-        return 130
     return 0
 
 
@@ -106,10 +108,7 @@ def _import(name: str, *needed: str) -> ModuleType:
         return import_quietly(f"beam_pipelines.{name}", *needed) if needed else importlib.import_module(f"beam_pipelines.{name}")
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _interrupt(*unused: object) -> NoReturn:
-    raise KeyboardInterrupt
+        interrupts.check()
 
 
 def run() -> NoReturn:

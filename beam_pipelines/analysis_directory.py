@@ -1,33 +1,65 @@
-"""Where an analysis is written: within its data set, hidden until it is whole. Plain."""
+"""The data set that is analysed or transformed, and where an analysis is written: within it, hidden until it is whole. Plain."""
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
-from typing import Iterator
+from typing import Any, Iterator
 
 from beam_pipelines.analyze_arguments import AnalyzeConfig
-from beam_pipelines.errors import StillRunningError, UserError, printable
+from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
 from beam_pipelines.files import is_remote
-from tf_input.dataset_format import Manifest, read_manifest
+from beam_pipelines.graph_failures import find_not_writable
+from tf_input.dataset_format import STATISTICS, Manifest, read_manifest
 from tf_input.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WORKING = f".{TRANSFORM_FN}.incomplete"
+_NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
 
 
 def open_data_set(directory: str, command: str) -> Manifest:
     """The manifest of a data set on a mounted file system.
 
     Raises:
-        UserError: It is a URL, or no data set.
+        UserError: It is a URL, or no data set, or where TensorFlow can't open it.
     """
     if is_remote(directory):
         raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
     try:
-        return read_manifest(directory)
+        manifest = read_manifest(directory)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(reason if str(directory) in reason else f"{printable(directory)}: {reason}") from None
+        raise UserError(printable(reason if str(directory) in reason else f"{directory}: {reason}")) from None
+    path = os.path.realpath(directory)
+    if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
+        reason = f"TensorFlow opens no SavedModel where a path has one of {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"
+        raise UserError(f"{printable(path)}: {reason}; expected another path")
+    return manifest
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def image_sides(directory: str) -> list[dict[str, Any] | None]:
+    """What `statistics.json` says of the heights and of the widths of the images: None where it is not known.
+
+    Raises:
+        UserError: It can't be read.
+    """
+    path = f"{directory}/{STATISTICS}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            images = json.load(file)["images"]
+        return [images[side] for side in ("height", "width")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote") from None
 
 
 def check_analysis(config: AnalyzeConfig) -> Manifest:
@@ -60,13 +92,15 @@ def analysis_directory(directory: str) -> Iterator[str]:
 
     Raises:
         UserError: Another run has it, or it can't be made.
+        RunError: It was full.
     """
-    working = f"{directory}/{_WORKING}"
+    working = f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
+    shown = printable(f"{directory}/{_WORKING}")
     try:
         os.makedirs(working, exist_ok=True)
         descriptor = os.open(working, os.O_RDONLY)
     except OSError as error:
-        raise UserError(f"{printable(working)}: {error.strerror}") from None
+        raise UserError(f"{shown}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,6 +115,12 @@ def analysis_directory(directory: str) -> Iterator[str]:
         except StillRunningError:
             is_left = True
             raise
+        except (UserError, RunError):
+            raise
+        except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
+            if reason := find_not_writable(str(error)):
+                raise RunError(f"{shown} could not be written: {reason}") from None
+            raise
         finally:
             if not is_left:
                 shutil.rmtree(working, ignore_errors=True)
@@ -91,18 +131,25 @@ def analysis_directory(directory: str) -> Iterator[str]:
 def publish_analysis(source: str, working: str, directory: str) -> None:
     """Moves a whole analysis to its place.
 
-    An earlier one goes first, and `transform_fn` comes last: who is killed meanwhile leaves the old one, the new one or none.
+    An earlier one goes first, and `transform_fn` comes last: who is killed meanwhile leaves the old one, the new one or none, and
+    who is interrupted, or fails, the old one.
 
     Args:
         source: Where the two directories of an analysis lie.
         working: Where the old ones go, to be removed.
         directory: The data set.
     """
-    for name in (TRANSFORM_FN, TRANSFORMED_METADATA):
-        if os.path.lexists(f"{directory}/{name}"):
-            os.rename(f"{directory}/{name}", f"{working}/old_{name}")
-    for name in (TRANSFORMED_METADATA, TRANSFORM_FN):
-        os.rename(f"{source}/{name}", f"{directory}/{name}")
+    names = (TRANSFORM_FN, TRANSFORMED_METADATA)
+    moves = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names if os.path.lexists(f"{directory}/{name}")]
+    moves += [(f"{source}/{name}", f"{directory}/{name}") for name in reversed(names)]
+    try:
+        for path, new_path in moves:
+            os.rename(path, new_path)
+    except BaseException:  # Ctrl-C too
+        for path, new_path in reversed(moves):
+            if os.path.lexists(new_path) and not os.path.lexists(path):
+                os.rename(new_path, path)
+        raise
 
 
 def _is_same(descriptor: int, path: str) -> bool:

@@ -6,19 +6,20 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 from typing import Any, Iterator
 
 import apache_beam as beam
+import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines import engines, flink
-from beam_pipelines.analysis_directory import analysis_directory, check_analysis, publish_analysis
+from beam_pipelines import engines, flink, interrupts
+from beam_pipelines.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
 from beam_pipelines.analysis_summary import describe_analysis
+from beam_pipelines.analysis_trial import try_graph
 from beam_pipelines.analyze_arguments import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.graph_failures import find_graph_failure, quiet_graph_failures
+from beam_pipelines.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
 from beam_pipelines.jobs import explained_errors, make_runner, quiet_engines
 from beam_pipelines.preprocessing import DefaultPreprocessing
 from beam_pipelines.progress import Counts, ProgressDisplay, Stage
@@ -27,7 +28,7 @@ from beam_pipelines.tft_modules import tft_beam
 from beam_pipelines.traced_preprocessing import BadOutputsError, Traced, find_line, trace
 from beam_pipelines.user_preprocessing import UserPreprocessing
 from beam_pipelines.waiting import how_to_stop, wait_for
-from tf_input.dataset_format import STATISTICS, Manifest, read_manifest
+from tf_input.dataset_format import Manifest, read_manifest
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
 from tf_input.transform_graph import TransformGraph
 
@@ -63,7 +64,9 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
             traced = analysis.trace(f"{working}/temporary")
             with analysis.explained(traced), explained_errors(options), quiet_graph_failures():
                 analysis.run(working, options)
-        analysis.publish(analysis.describe(traced, f"{working}/whole"), working)
+        graph = TransformGraph(f"{working}/whole/{TRANSFORM_FN}")
+        analysis.check(graph, traced)
+        analysis.publish(analysis.describe(graph, traced), working)
     return describe_analysis(config.directory)
 
 
@@ -86,11 +89,9 @@ class Analysis:
     @classmethod
     def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
         """Raises:
-        UserError: The user's module is not fit to run, or the default does not go with the data set.
+        UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
         """
-        with open(f"{config.directory}/{STATISTICS}", encoding="utf-8") as file:
-            images = json.load(file).get("images") or {}
-        sides = [images.get(side) for side in ("height", "width")]
+        sides = image_sides(config.directory)
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
         if config.preprocessing_module is None:
@@ -114,16 +115,13 @@ class Analysis:
             with self._explained_tracing():
                 return trace(self.preprocessing, tensor_adapter_config(schema), schema, targets, temporary_directory, file)
         except BadOutputsError as error:
-            raise self._user_error(str(error)) from None
+            raise self._error(str(error), error.line) from None
 
     def run(self, working: str, options: PipelineOptions) -> None:
         """The job: writes `working/whole`."""
         progress_directory = f"{working}/progress"
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-        shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]
-        batches = pipeline | "ReadRecords" >> ReadRecordBatches(
-            self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory
-        )
+        batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
         with self._explained_tracing():
             transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(
                 self.preprocessing
@@ -132,6 +130,10 @@ class Analysis:
         stop = how_to_stop(options)
         with ProgressDisplay(progress_directory, self._stages):
             wait_for(pipeline.run(), stop)
+
+    def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
+        shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]
+        return ReadRecordBatches(self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
 
     def _stages(self, counts: Counts) -> list[Stage]:
         """Every phase of the analysis reads all examples."""
@@ -154,27 +156,35 @@ class Analysis:
             failure = find_graph_failure(error)
             if failure is None:
                 raise
-            if isinstance(self.preprocessing, DefaultPreprocessing):
-                raise RunError(f"{failure.reason} (operation {failure.operation or 'unknown'})") from None
-            line = find_line(failure.operation, traced.lines)
-            if line is None:
-                raise self.preprocessing.error(f"{failure.reason} (operation {failure.operation or 'unknown'})") from None
-            raise self.preprocessing.error(failure.reason, line) from None
+            raise self._failure(failure, traced) from None
+
+    def check(self, graph: TransformGraph, traced: Traced) -> None:
+        """Runs what was written; raises as `explained` does, and for outputs that can't be those of as many examples."""
+        try:
+            try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
+        except tf.errors.OpError as error:
+            raise self._failure(read_graph_failure(error.message), traced) from None
+        except BadOutputsError as error:
+            raise self._error(str(error)) from None
 
     def _explained_tracing(self) -> contextlib.AbstractContextManager[None]:
         if isinstance(self.preprocessing, DefaultPreprocessing):
             return contextlib.nullcontext()
         return self.preprocessing.explained(BadOutputsError)
 
-    def _user_error(self, reason: str) -> UserError:
+    def _error(self, reason: str, line: int | None = None) -> UserError:
         is_default = isinstance(self.preprocessing, DefaultPreprocessing)
-        return UserError(reason) if is_default else self.preprocessing.error(reason)
+        return UserError(reason) if is_default else self.preprocessing.error(reason, line)
 
-    def describe(self, traced: Traced, directory: str) -> TransformInfo:
-        """What is known of the analysis in a directory."""
+    def _failure(self, failure: GraphFailure, traced: Traced) -> UserError | RunError:
+        line = find_line(failure.operation, traced.lines)
+        reason = failure.reason if line else f"{failure.reason} (operation {failure.operation or 'unknown'})"
+        return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
+
+    def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
+        """What is known of the analysis."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
-            graph = TransformGraph(f"{directory}/{TRANSFORM_FN}")
             channels = {name: graph.value(f"channel_{name}").tolist() for name in ("mean", "variance")}
             schema = tuple(self.preprocessing.describe(feature) for feature in schema)
         digest = manifest_digest(self.manifest)
@@ -186,6 +196,7 @@ class Analysis:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
             raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
+        interrupts.check()
         publish_analysis(f"{working}/whole", working, self.config.directory)
 
 

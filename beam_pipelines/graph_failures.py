@@ -1,7 +1,9 @@
 """What failed in a preprocessing graph on the data, out of what an engine says of it."""
 
 import contextlib
+import errno
 import logging
+import os
 import re
 from typing import Iterator, NamedTuple
 
@@ -12,6 +14,7 @@ _BEFORE_REASON = re.compile(
     r"Graph execution error:|Detected at node.*|<stack traces unavailable>|\d+ root error\(s\) found\.|\(0\) [A-Z_]+:"
 )
 _MAX_REASON = 500
+_NOT_WRITABLE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS)))
 # Of TensorFlow Transform, about its cache, which nobody uses here: loops and conditions have new names in each trace.
 _OF_THE_CACHE = "cache key varies on repeated tracing"
 _LOGGERS = ("apache_beam.runners.common", "absl", None)  # the last is the root, where workers' messages come
@@ -34,16 +37,22 @@ def find_graph_failure(error: BaseException) -> GraphFailure | None:
     cause: BaseException | None = error
     while cause is not None:
         if match := _WRAPPED.search(str(cause)):
-            return _read(match[1])
+            return read_graph_failure(match[1])
         cause = cause.__cause__ or cause.__context__
     return None
 
 
-def _read(message: str) -> GraphFailure:
+def read_graph_failure(message: str) -> GraphFailure:
+    """What TensorFlow says of a failure -> what failed."""
     node = _NODE.search(message)
     reason = message[: node.start()].rpartition("[[")[0] if node else message
     reason = " ".join(_BEFORE_REASON.sub(" ", reason).split())
     return GraphFailure(node[1] if node else "", reason[:_MAX_REASON])
+
+
+def find_not_writable(message: str) -> str | None:
+    """Why no more can be written, if that is what TensorFlow or an engine says."""
+    return next((reason for reason in _NOT_WRITABLE if reason in message), None)
 
 
 @contextlib.contextmanager
@@ -65,7 +74,8 @@ def quiet_graph_failures() -> Iterator[None]:
 
 
 def _is_other(record: logging.LogRecord) -> bool:
-    if record.exc_info and record.exc_info[1] is not None and find_graph_failure(record.exc_info[1]):
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and (find_graph_failure(error) or find_not_writable(str(error))):
         return False
     message = record.getMessage()
-    return _OF_THE_CACHE not in message and not _WRAPPED.search(message)
+    return _OF_THE_CACHE not in message and not _WRAPPED.search(message) and not find_not_writable(message)

@@ -13,7 +13,8 @@ import tensorflow as tf
 from beam_pipelines.errors import UserError
 from beam_pipelines.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
-from tf_input.example_decoder import SIDES, ExampleDecoder, is_seen
+from tf_input.example_decoder import ExampleDecoder
+from tf_input.feature_kinds import SIDES, is_seen
 from tf_input.read_config import ReadConfig
 from tf_input.targets import VALID, object_features
 

@@ -38,14 +38,14 @@ def import_quietly(name: str, *needed: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Holds back what is written to the standard error output, by C++ too, and shows it if the block fails."""
+    """Holds back what is written to the standard error output, by C++ too, and shows it if the block fails and is not interrupted."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         saved = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             file.seek(0)
             with open(saved, "wb", closefd=False) as stream:
                 shutil.copyfileobj(file, stream)

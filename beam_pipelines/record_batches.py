@@ -17,6 +17,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
+from beam_pipelines import interrupts
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.metadata import schema_pbtxt
@@ -93,11 +94,12 @@ class ReadRecordBatches(beam.PTransform):
         return (
             pipeline
             | "ListShards" >> beam.Create(list(self.shards))  # ShardInfo
-            | "PointToBatches" >> beam.FlatMap(self._point)  # BatchPointer
+            | "PointToBatches" >> beam.FlatMap(self.pointers)  # BatchPointer
             | "ReadBatches" >> beam.Map(read_batch).with_output_types(PointedRecordBatch)
         )
 
-    def _point(self, shard: ShardInfo) -> Iterator[BatchPointer]:
+    def pointers(self, shard: ShardInfo) -> Iterator[BatchPointer]:
+        """The batches of a shard, in its order."""
         schema = metadata_schema(self.schema).SerializeToString()
         max_examples = max(1, min(_MAX_EXAMPLES, _BATCH_BYTES // self.example_bytes))
         for record_index, offset, end in batch_extents(self.directory, shard, max_examples):
@@ -138,6 +140,7 @@ def read_batch(pointer: BatchPointer) -> pa.RecordBatch:
     Raises:
         RunError: A record is damaged.
     """
+    interrupts.check()
     records = list(_read_records(pointer))
     batch = _parser(pointer.schema).DecodeBatch(records)
     count(pointer.progress_directory, analyzed=len(records))

@@ -4,16 +4,25 @@ And which line of a user's module an operation came from, for what fails only on
 """
 
 import dataclasses
+import re
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 
+from beam_pipelines.config import COLUMN_PATTERN
 from beam_pipelines.tft_modules import impl_helper
 from tf_input.dataset_format import OBJECTS, Feature
 
 # What TensorFlow Transform lets out.
 _KINDS = {tf.int64: "integer", tf.float32: "float", tf.string: "text"}
+_NAME = re.compile(f"{COLUMN_PATTERN.pattern}(/{COLUMN_PATTERN.pattern})*")
+_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+_RANDOM = (
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "ParameterizedTruncatedNormal"),
+    *("RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomCrop", "Multinomial", "RngReadAndSkip"),
+    *("SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "RngSkip"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +41,15 @@ class Traced:
 
 
 class BadOutputsError(ValueError):
-    """A preprocessing function returned what can't be transformed features."""
+    """A preprocessing function gives what can't be transformed features.
+
+    Attributes:
+        line: Of its module, where one is to blame.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
 
 
 def trace(
@@ -54,7 +71,7 @@ def trace(
         file: The module whose lines are wanted.
 
     Raises:
-        BadOutputsError: It returns something else.
+        BadOutputsError: It returns something else, or needs what no graph that is saved can do.
     """
     traced = []
 
@@ -63,7 +80,9 @@ def trace(
         outputs = preprocessing_fn(inputs)
         _check(outputs)
         features = {name: _describe(name, outputs[name], given, schema) for name in sorted(outputs)}
-        lines = dict(_lines(tf.compat.v1.get_default_graph(), file)) if file else {}
+        operations = list(_operations(tf.compat.v1.get_default_graph()))
+        _check_operations(operations, file)
+        lines = {operation.name: line for operation in operations if (line := _line(operation, file))}
         traced.append(Traced(tuple(features.values()), tuple(_targets(targets, outputs, given)), lines))
         return outputs
 
@@ -73,9 +92,12 @@ def trace(
 
 
 def _check(outputs: Any) -> None:
-    if not isinstance(outputs, dict) or not outputs or not all(isinstance(name, str) and name for name in outputs):
-        found = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else f"a dict with the names {list(outputs)}"
+    if not isinstance(outputs, dict) or not outputs:
+        found = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else "an empty dict"
         raise BadOutputsError(f"preprocessing_fn returned {found}; expected a dict of tensors by name, one at least")
+    for name in outputs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadOutputsError(f"an output is named {name!r}; expected a name of letters, digits, '_', '.', '-', or parts with '/'")
 
 
 def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence[Feature]) -> Feature:
@@ -118,14 +140,28 @@ def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping
             yield from (name for name, value in sorted(outputs.items()) if value is inputs.get(target))
 
 
-def _lines(graph: tf.Graph, file: str) -> Iterator[tuple[str, int]]:
-    """Of the operations of a graph, and of the functions that it calls: those of loops and conditions."""
-    for operation in graph.get_operations():
-        lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
-        if lines:
-            yield operation.name, lines[-1]
+def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Those of a graph, and of the functions that it calls: those of loops and conditions."""
+    yield from graph.get_operations()
     for function in graph._functions.values():  # there is no other way into them
-        yield from _lines(function.graph, file)
+        yield from _operations(function.graph)
+
+
+def _line(operation: tf.Operation, file: str | None) -> int | None:
+    """Where in the module it was made."""
+    lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
+    return lines[-1] if lines else None
+
+
+def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> None:
+    """What is saved has to do the same in every process, whenever it runs: training and serving must not differ."""
+    for operation in operations:
+        if operation.type in _IN_PYTHON:
+            reason = "a function of Python (tf.py_function, tf.numpy_function) can't be saved; expected TensorFlow's operations"
+            raise BadOutputsError(reason, _line(operation, file))
+        if operation.type in _RANDOM:
+            reason = f"{operation.type} gives something else each time, and serving must give what training does"
+            raise BadOutputsError(f"{reason}; expected no random numbers, or tf.random.stateless_*", _line(operation, file))
 
 
 def find_line(operation: str, lines: Mapping[str, int]) -> int | None:

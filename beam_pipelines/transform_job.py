@@ -2,13 +2,12 @@
 
 import dataclasses
 import hashlib
-import json
 import math
 import os
 from collections import Counter
 from typing import NamedTuple
 
-from beam_pipelines.analysis_directory import open_data_set
+from beam_pipelines.analysis_directory import image_sides, open_data_set
 from beam_pipelines.config import OutputPaths
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import is_remote
@@ -16,7 +15,7 @@ from beam_pipelines.output_directory import check_output
 from beam_pipelines.quality import LabelSequence
 from beam_pipelines.shard_writer import ShardAddress
 from beam_pipelines.transform_arguments import TransformConfig
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, STATISTICS, Feature, Manifest, ShardInfo
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
@@ -121,13 +120,7 @@ def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, 
 
 def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
     """About what an example takes in memory while it is transformed."""
-    path = f"{directory}/{STATISTICS}"
-    try:
-        with open(path, encoding="utf-8") as file:
-            images = json.load(file)["images"]
-        sides = [images[side] for side in ("height", "width")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{printable(path)}: {error}; expected what `recordmill prepare` wrote") from None
+    sides = image_sides(directory)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
     decoded = 3 * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored

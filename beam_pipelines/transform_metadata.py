@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from typing import Any, Mapping, Sequence
 
+from beam_pipelines import interrupts
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.metadata import metadata_files, named_counts
@@ -19,6 +20,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     Raises:
         RunError: The data set that was transformed is not what it was.
     """
+    interrupts.check()
     read = files_at(job.directory).read
     if read(f"{job.directory}/{MANIFEST}").decode() != job.manifest.to_json():
         raise RunError(f"{printable(job.directory)} became another data set while it was transformed")

@@ -7,14 +7,16 @@ import collections
 import functools
 import threading
 from collections import Counter
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from beam_pipelines import interrupts
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.examples import encode_pieces
 from beam_pipelines.files import files_at, open_file, write_file
+from beam_pipelines.graph_failures import read_graph_failure
 from beam_pipelines.progress import count
 from beam_pipelines.quality import LabelSequence
 from beam_pipelines.read_ahead import read_ahead
@@ -23,6 +25,7 @@ from beam_pipelines.sources.records.record_reader import NoRecordsError, Record,
 from beam_pipelines.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
 from tf_input.locations import make_source
+from tf_input.transform_format import TRANSFORM_FN
 from tf_input.transforms import Transform
 
 _BATCH_BYTES = 8 << 20
@@ -67,6 +70,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
         with files_at(job.output).create(make_place(job.working_directory, shard)) as file:
             writer = RecordWriter(file)
             for batch in read_ahead(transform, batches):
+                interrupts.check()
                 rows += _write(job, batch, writer)
                 for name, values in batch.labels.items():
                     labels[name].append(values)
@@ -137,16 +141,20 @@ def _load(job: TransformJob) -> "_Transformer":
     """Loads the graph once a process: of one run at a time, for it takes memory.
 
     Raises:
-        RunError: It is not the one that it was.
+        RunError: It is not the one that it was, or is damaged.
     """
     key = (job.directory, job.transform_digest)
     with _lock:
         if key not in _loaded:
-            transform = Transform(job.directory, make_source(job.directory, has_cache=False), None, job.manifest)
-            if transform.digest != job.transform_digest:
-                raise RunError(f"the transform of {printable(job.directory)} was replaced while it was applied")
-            _loaded.clear()
-            _loaded[key] = _Transformer(transform, job.manifest.schema)
+            try:
+                transform = Transform(job.directory, make_source(job.directory, has_cache=False), None, job.manifest)
+                if transform.digest != job.transform_digest:
+                    raise RunError(f"the transform of {printable(job.directory)} was replaced while it was applied")
+                _loaded.clear()
+                _loaded[key] = _Transformer(transform, job.manifest.schema)
+            except (OSError, ValueError, tf.errors.OpError) as error:
+                reason = printable(" ".join(str(error).split()))[:_MAX_REASON]
+                raise RunError(f"{printable(job.directory)}/{TRANSFORM_FN} can't be applied: {reason}") from None
         return _loaded[key]
 
 
@@ -171,13 +179,18 @@ class _Transformer:
 
     def __call__(self, batch: _Batch) -> _Transformed:
         """Raises:
-        RunError: It fails on a record.
+        RunError: It fails on a record, or an output has not as many rows as there are records.
         """
         try:
             outputs = self._apply(tf.constant([record.data for record in batch.records]))
         except tf.errors.OpError as error:
             raise RunError(self._explain(batch, error)) from None
         columns = {feature.name: _rows(outputs[feature.name], feature) for feature in self._schema}
+        for name, rows in columns.items():
+            if len(rows) != len(batch.records):
+                last = batch.first + len(batch.records) - 1
+                reason = f"the transform gives {len(rows)} rows of {name!r}; expected as many as records"
+                raise RunError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
         labels = {
             feature.name: np.concatenate([np.atleast_1d(row) for row in columns[feature.name]]).astype(np.int64)
             for feature in self._schema
@@ -195,11 +208,11 @@ class _Transformer:
             except tf.errors.OpError as one:
                 place, error = f"record {batch.first + position}, at byte {record.offset}", one
                 break
-        reason = printable(" ".join(error.message.split()))
+        reason = printable(read_graph_failure(error.message).reason)
         return f"{printable(batch.path)}: {place}: the transform failed: {reason[:_MAX_REASON]}"
 
 
-def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Iterable[Any]:
+def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
     """Of each example in a batch what `encode_pieces` takes."""
     if isinstance(value, tf.RaggedTensor):
         splits, *inner = (one.numpy() for one in value.nested_row_splits)

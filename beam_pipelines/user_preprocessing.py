@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import os
 import sys
+import tokenize
 import traceback
 import types
 from typing import Any, Callable, Iterator, Mapping
@@ -39,11 +40,11 @@ class UserPreprocessing:
             UserError: It is missing, no text, fails, or does not define `preprocessing_fn`.
         """
         try:
-            with open(path, encoding="utf-8") as file:
+            with tokenize.open(path) as file:  # in the encoding that it states
                 source = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise UserError(f"{_OPTION}={printable(path)}: {reason}; expected a Python file") from None
+        except (OSError, UnicodeDecodeError, SyntaxError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
+            raise UserError(f"{_OPTION}={printable(path)}: {printable(reason)}; expected a Python file") from None
         module = cls(path, os.path.abspath(path), source)
         with module.explained():
             function = module.load()

@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 
@@ -12,10 +14,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from made_images import encode, write_files
+from made_rich import COUNT, SIZE, analyzed_rich
 from prepared import picture, prepare_images
 
 import tf_input
+from beam_pipelines import interrupts
 from beam_pipelines.__main__ import main
+from beam_pipelines.analysis_directory import publish_analysis
+from beam_pipelines.user_preprocessing import UserPreprocessing
 from tf_input.dataset_format import Feature, read_manifest
 from tf_input.schema import parse_examples
 from tf_input.transform_format import TRANSFORM, decode_transform
@@ -24,8 +30,6 @@ if importlib.util.find_spec("tensorflow_transform") is None:
     pytest.skip("the extra `transform` is not installed", allow_module_level=True)
 
 ROOT = pathlib.Path(__file__).parent.parent
-SIZE, COUNT = 16, 24
-NAMES = ("red", "green", "blue")
 
 
 def analyze(directory: pathlib.Path, *options: str) -> int:
@@ -215,28 +219,8 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     assert info.features["quantiles"].shape == (3,)
 
 
-@pytest.fixture(scope="module")
-def rich(tmp_path_factory) -> pathlib.Path:
-    """Objects, masks, several classes, numbers, text and weights."""
-    folder, lines = tmp_path_factory.mktemp("rich"), []
-    for index in range(COUNT):
-        image, mask = picture(seed=index), np.zeros(picture(seed=index).shape[:2], np.uint8)
-        mask[4:12, 5:15] = 1 + index % 3
-        write_files(folder / "in", {f"{index}.png": encode(image, "PNG"), f"m/{index}.png": encode(mask, "PNG")})
-        boxes = [[5, 4, 10, 8], [0, 0, 3, 3], [8, 8, 9, 9]][: index % 4]
-        row = {"file_name": f"{index}.png", "mask": f"m/{index}.png", "weight": 1 + index % 2}
-        row |= {"age": index / 7, "city": f"c{index % 5}"}
-        row |= {"objects": {"bbox": boxes, "categories": [NAMES[place] for place in range(len(boxes))]}}
-        lines.append(json.dumps(row | {"colours": list(NAMES[: index % 3]), "weather": NAMES[index % 2]}) + "\n")
-    (folder / "in/rows.jsonl").write_text("".join(lines))
-    command = ["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--splits=train=1"]
-    labels = ["--label=objects", "--label=mask:mask", "--label=colours:multi_label", "--label=weather"]
-    assert main([*command, *labels, "--feature=age:float", "--feature=city"]) == 0
-    return folder / "out"
-
-
-def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(rich):
-    assert analyze(rich, f"--image_size={SIZE}") == 0
+def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
+    rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
     names = ["mask", "objects"]
     options = {"image_size": SIZE, "shuffle": False, "use_weights": False, "inputs": ("image", *names), "targets": ()}
@@ -306,6 +290,41 @@ BUGS = {
         "        return {'y': tft.scale_to_0_1(tf.identity(y))}\n",
         "line 6: assertion failed: [too many]",
     ),
+    "without analyzers": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    x = inputs['label']\n"
+        "    return {'x': x, 'y': tf.cast(inputs['image'], tf.float32)}\n",
+        "line 4: Cast string to float is not supported",
+    ),
+    "behind the last analyzer": (
+        "import tensorflow as tf, tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n"
+        "    y = tft.scale_to_0_1(inputs['label'])\n    def read(key):\n        return tf.strings.to_number(key)\n"
+        "    return {'y': y + tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32)}\n",
+        "line 5: StringToNumberOp could not correctly convert string: ",
+    ),
+    "too many rows": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = inputs['label']\n"
+        "    return {'y': y, 'z': tf.concat([y, y], axis=0)}\n",
+        "output 'z' has 20 rows for 10 examples; expected as many",
+    ),
+    "other outputs each time": (
+        "calls = []\ndef preprocessing_fn(inputs):\n    calls.append(0)\n    return {f'y{len(calls)}': inputs['label']}\n",
+        "line 2: preprocessing_fn returned y1 first and y",
+    ),
+    "Python": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    def read(label):\n"
+        "        return tf.ensure_shape(tf.numpy_function(lambda x: x, [label], tf.int64), [])\n"
+        "    return {'y': tf.map_fn(read, inputs['label'])}\n",
+        "line 4: a function of Python (tf.py_function, tf.numpy_function) can't be saved",
+    ),
+    "random numbers": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = tf.cast(inputs['label'], tf.float32)\n"
+        "    return {'y': y + tf.random.normal(tf.shape(y))}\n",
+        "line 4: RandomStandardNormal gives something else each time",
+    ),
+    "a name that is a path": (
+        "def preprocessing_fn(inputs):\n    return {'../y': inputs['label']}\n",
+        "line 1: an output is named '../y'; expected a name of letters",
+    ),
 }
 
 
@@ -323,10 +342,98 @@ def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path
     assert sorted(os.listdir(mixed)) == before, case
 
 
+def test_a_module_is_text_in_whatever_encoding_it_states(tmp_path):
+    text = "NAME = 'é'\ndef preprocessing_fn(inputs):\n    return {NAME: inputs}\n"
+    for encoded in (
+        text.encode(),
+        text.encode("utf-8-sig"),
+        text.replace("\n", "\r\n").encode(),
+        f"# -*- coding: latin-1 -*-\n{text}".encode("latin-1"),
+    ):
+        (tmp_path / "my.py").write_bytes(encoded)
+        assert list(UserPreprocessing.read(str(tmp_path / "my.py"))({})) == ["é"], encoded
+
+
+INTERRUPTED = """
+import os, signal
+
+def preprocessing_fn(inputs):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        pass
+    return {"y": inputs["label"]}
+"""
+
+
+def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replaced(mixed, tmp_path, capfd):
+    (tmp_path / "my.py").write_text(INTERRUPTED)
+    before = {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert analyze(mixed, "--overwrite", f"--preprocessing_module={tmp_path / 'my.py'}") == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", "recordmill: interrupted; nothing was written\n")
+    assert {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()} == before
+    assert not (mixed / ".transform_fn.incomplete").exists()
+
+
+def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
+    code = (
+        "import signal\nfrom beam_pipelines import interrupts\ninterrupts.listen()\n"
+        "class A:\n    def __del__(self):\n        signal.raise_signal(signal.SIGINT)\n"
+        "A()\nprint(interrupts.received())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (run.stdout, run.stderr) == ("True\n", "")
+
+
+def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
+    for name in ("set/transform_fn", "set/transformed_metadata", "work/whole/transformed_metadata"):
+        write_files(tmp_path / name, {"file": name.encode()})
+    old = {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")}
+    with pytest.raises(FileNotFoundError):  # the last of what is to be moved
+        publish_analysis(str(tmp_path / "work/whole"), str(tmp_path / "work"), str(tmp_path / "set"))
+    assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")} == old
+    assert (tmp_path / "work/whole/transformed_metadata/file").exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 100_000])
+def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
+    made = small_disk / "made"
+    shutil.copytree(mixed, made, ignore=shutil.ignore_patterns("transform*"))
+    before = sorted(path.name for path in made.iterdir())
+    stat = os.statvfs(small_disk)
+    (small_disk / "fill").write_bytes(bytes(stat.f_bavail * stat.f_frsize - free_bytes))
+    assert analyze(made, "--image_size=16") == 1
+    told = capfd.readouterr().err
+    assert told == f"recordmill: {made}/.transform_fn.incomplete could not be written: No space left on device\n"
+    assert sorted(path.name for path in made.iterdir()) == before
+
+
 def test_bad_input_is_one_line(mixed, tmp_path, capsys):
+    starred = pathlib.Path(shutil.copytree(mixed, tmp_path / "st*r", ignore=shutil.ignore_patterns("*fn", "*metadata")))
+    bare = pathlib.Path(shutil.copytree(starred, tmp_path / "bare", ignore=shutil.ignore_patterns("statistics.json")))
     cases = {
         "no data set": ([str(tmp_path)], "is not a data set: it has no manifest.json"),
         "nothing": ([str(tmp_path / "none")], "is not a data set"),
+        "a pattern": ([str(starred)], "st*r: TensorFlow opens no SavedModel where a path has one of * ? [ "),
+        "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory; expected what"),
         "a URL": (["gs://bucket/out"], "works on a mounted directory"),
         "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; it has train, validation"),
         "a split twice": ([str(mixed), "--splits=train,train"], "each once"),
@@ -343,10 +450,31 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
         assert error.count("\n") == 1 and message in error, (case, error)
 
 
-def test_one_size_is_kept_and_a_damaged_record_is_named_and_the_old_analysis_stays(tmp_path, capfd):
+def test_keras_stays_what_it_is(mixed):
+    """TensorFlow Transform would have every `tf.keras` of this process and its children be Keras 2."""
+    assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    assert keras.__version__.startswith("3.") and model(np.ones((2, 3))).shape == (2, 1)
+
+
+@pytest.mark.slow
+def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_leaves_it(tmp_path, capfd):
     made = prepare_images(tmp_path, "--splits=train=1", "--num_shards=1", num_images={"a": 6, "b": 6}, image_size=(10, 14))
-    assert analyze(made) == 0
-    check_moments(made, (10, 14))
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "beam_pipelines", "analyze", "made/"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    assert "transform:  made/transform_fn" in run.stdout
+    check_moments(made, (10, 14))  # one size is kept
+    from beam_pipelines.tft_modules import tft
+
+    opened = tft.TFTransformOutput(str(made))
+    assert set(opened.transformed_feature_spec()) == set(read_info(made).features)
+    assert opened.vocabulary_by_name("label") == [b"6 b", b"6 a"]
+
     before = (made / TRANSFORM).read_bytes()
     assert analyze(made) == 2, "nothing is replaced unasked"
     assert "transform_fn exists; expected --overwrite" in capfd.readouterr().err
@@ -359,28 +487,3 @@ def test_one_size_is_kept_and_a_damaged_record_is_named_and_the_old_analysis_sta
     err = capfd.readouterr().err
     assert err.count("\n") == 1 and f"{shard}: record " in err and ", at byte " in err and "checksum" in err, err[:2000]
     assert (made / TRANSFORM).read_bytes() == before and ".transform_fn.incomplete" not in os.listdir(made)
-
-
-def test_keras_stays_what_it_is(mixed):
-    """TensorFlow Transform would have every `tf.keras` of this process and its children be Keras 2."""
-    assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
-    import keras
-
-    model = keras.Sequential([keras.layers.Dense(1)])
-    assert keras.__version__.startswith("3.") and model(np.ones((2, 3))).shape == (2, 1)
-
-
-@pytest.mark.slow
-def test_the_command_is_quiet_in_a_pipe_and_tft_opens_what_it_wrote(tmp_path):
-    made = prepare_images(tmp_path, "--splits=train=1", num_images={"a": 6, "b": 6}, image_size=(10, 14))
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
-    environment["PYTHONPATH"] = str(ROOT)
-    command = [sys.executable, "-m", "beam_pipelines", "analyze", str(made)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (0, ""), run.stderr
-    assert f"transform:  {made}/transform_fn" in run.stdout
-    from beam_pipelines.tft_modules import tft
-
-    opened = tft.TFTransformOutput(str(made))
-    assert set(opened.transformed_feature_spec()) == set(read_info(made).features)
-    assert opened.vocabulary_by_name("label") == [b"6 b", b"6 a"]

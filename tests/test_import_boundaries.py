@@ -36,6 +36,7 @@ PLAIN = (
     "image_reader",
     "images",
     "input_reader",
+    "interrupts",
     "light_processes",
     "list_part",
     "listing",
@@ -131,7 +132,7 @@ OTHERS = (
     "waiting",
 )
 # `recordmill analyze` and `recordmill transform`: their graph decodes images as the reader does, by the reader's own functions.
-WITH_TENSORFLOW = ("analyze", "preprocessing", "record_batches", "tft_modules", "traced_preprocessing", "transform_shards")
+WITH_TENSORFLOW = ("analysis_trial", "analyze", "preprocessing", "record_batches", "tft_modules", "traced_preprocessing", "transform_shards")
 PTRANSFORMS = ("check_splits", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
 
 

@@ -23,11 +23,11 @@ from google.protobuf import text_format
 from made_sources import HEADS, NUM, write_coco, write_csv, write_npz
 from prepared import prepare_images
 from tensorflow_metadata.proto.v0 import schema_pb2
-from tensorflow_transform.tf_metadata import schema_utils
 from tfx_bsl.public import tfxio
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.tft_modules import tft
 from tf_input.dataset_format import FEATURE_KINDS, read_manifest
 from tf_input.schema import parse_examples
 
@@ -105,7 +105,7 @@ def test_the_sets_have_features_of_every_kind(sets):
 
 def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
     """As a user of TensorFlow Transform does it."""
-    spec = schema_utils.schema_as_feature_spec(read_schema(prepared)).feature_spec
+    spec = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).feature_spec
     manifest = read_manifest(prepared)
     assert {name for name, one in spec.items() if isinstance(one, tf.io.VarLenFeature)} == {
         feature.name for feature in manifest.schema if feature.is_ragged
@@ -116,7 +116,7 @@ def test_parse_example_by_the_schema_gives_what_tf_input_reads(prepared):
 
 
 def test_the_domains_of_the_schema_are_the_classes(prepared):
-    domains = schema_utils.schema_as_feature_spec(read_schema(prepared)).domains
+    domains = tft.tf_metadata.schema_utils.schema_as_feature_spec(read_schema(prepared)).domains
     classes = {feature.name: len(feature.label_names) for feature in read_manifest(prepared).schema if feature.label_names}
     assert {name: (domain.min, domain.max) for name, domain in domains.items() if hasattr(domain, "is_categorical")} == {
         name: (0, num_classes - 1) for name, num_classes in classes.items()

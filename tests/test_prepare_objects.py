@@ -127,7 +127,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
     assert prepare(f"{bucket}/in", out, *server.flags) == 2
     assert f"--output={out} exists; expected a new path, or --overwrite" in capsys.readouterr().err
     with monkeypatch.context() as patch:
-        patch.setattr("beam_pipelines.write_metadata.publish", lambda *unused: 1 / 0)
+        patch.setattr("beam_pipelines.publish.publish", lambda *unused: 1 / 0)
         with pytest.raises(Exception, match="division by zero"):
             prepare(f"{bucket}/in", out, "--overwrite", *server.flags)
     assert objects(server, out) == before
@@ -221,7 +221,7 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
                 continue
 
     original = publish.publish
-    monkeypatch.setattr("beam_pipelines.write_metadata.publish", publish_twice)
+    monkeypatch.setattr("beam_pipelines.publish.publish", publish_twice)
     for name in steps:
         monkeypatch.setattr(ObjectStore, name, breaking(name))
     assert prepare(str(source), out, *(("--overwrite",) if replaces else ()), *server.flags) == 0

@@ -54,7 +54,7 @@ RECORDS = [example(index) for index in range(7)]
 
 def point(folder, example_bytes: int, records=RECORDS) -> list[BatchPointer]:
     shard = write_shard(folder, "made", records)
-    return list(ReadRecordBatches(str(folder), [shard], SCHEMA, example_bytes)._point(shard))
+    return list(ReadRecordBatches(str(folder), [shard], SCHEMA, example_bytes).pointers(shard))
 
 
 def test_features_are_those_that_the_reader_parses(tmp_path):
@@ -104,4 +104,4 @@ def test_a_missing_index_is_named(tmp_path):
     shard = write_shard(tmp_path, "made", RECORDS)
     (tmp_path / shard.index).unlink()
     with pytest.raises(RunError, match="made.idx.*expected the index that `recordmill prepare` wrote"):
-        list(ReadRecordBatches(str(tmp_path), [shard], SCHEMA, 1)._point(shard))
+        list(ReadRecordBatches(str(tmp_path), [shard], SCHEMA, 1).pointers(shard))

@@ -1,6 +1,7 @@
 """`export_serving`: raw image bytes in, names of labels out, by the very graph that training read through; and its server."""
 
 import base64
+import http.client
 import importlib.util
 import json
 import os
@@ -16,6 +17,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from analysed import NAMES, SIZE, analysed_images
 from made_images import encode
 from prepared import picture, prepare_images
 
@@ -23,13 +25,11 @@ import tf_input
 from beam_pipelines.__main__ import main
 from tf_input.schema import parse_examples
 from tf_input.serving import export_serving
+from tf_input.serving_checks import check_inputs
 from tf_input.serving_heads import Head
 
 ROOT = pathlib.Path(__file__).parent.parent
 SERVING = ROOT / "deploy/serving"
-SIZE = 24
-COUNTS = {"ant": 50, "bee": 50, "cow": 40}
-NAMES = ["ant", "bee", "cow"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,14 +39,9 @@ def no_seed_stays():
     tf.random.set_seed(None)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Images of many sizes, JPEG and PNG, in colour and grey."""
-    if importlib.util.find_spec("tensorflow_transform") is None:
-        pytest.skip("the extra `transform` is not installed")
-    made = prepare_images(tmp_path_factory.mktemp("images"), "--splits", "train=0.8,validation=0.2", num_images=COUNTS)
-    assert main(["analyze", str(made), "--image_size", str(SIZE)]) == 0
-    return tf_input.open(made)
+    return tf_input.open(analysed_images(tmp_path_factory))
 
 
 def make_model(activation: str | None = None, units: int = 3, scale: float = 1.0) -> keras.Model:
@@ -70,7 +65,14 @@ def make_model(activation: str | None = None, units: int = 3, scale: float = 1.0
     return model
 
 
-@pytest.fixture(scope="module")
+def small_model(activation: str | None = None, scale: float = 1.0) -> keras.Sequential:
+    layers = [keras.Input((SIZE, SIZE, 3)), keras.layers.Rescaling(scale), keras.layers.Flatten()]
+    model = keras.Sequential([*layers, keras.layers.Dense(3, activation=activation)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=activation is None))
+    return model
+
+
+@pytest.fixture(scope="session")
 def served(flowers, tmp_path_factory) -> pathlib.Path:
     """A model whose weights a training has moved, exported."""
     model = make_model()
@@ -134,16 +136,15 @@ def test_bytes_of_any_image_file(served):
             asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), damaged]))
 
 
-@pytest.mark.parametrize("sizes", [None, (40, 32)], ids=["many sizes", "small, of one size"])
-@pytest.mark.parametrize("fit", ["crop", "pad"])
+@pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop"), ((40, 32), "pad")], ids=str)
 def test_without_a_transform(sizes, fit, tmp_path):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
-    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}, image_size=sizes))
+    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 12, "bee": 12, "cow": 12}, image_size=sizes))
     options = {"image_size": SIZE, "fit": fit}
-    export_serving(make_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
+    export_serving(small_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
     asked, _owner = signatures(tmp_path / "1")
     found = asked["preprocess"](image=stored(made, "train"))["image"]
-    trained = [x for x, _ in made.as_generator("train", batch_size=16, shuffle=False, **options)]
+    trained = [x for x, _ in made.as_generator("train", batch_size=6, shuffle=False, **options)]
     assert found.dtype == tf.uint8
     differ = np.abs(np.concatenate(trained).astype(int) - found.numpy())
     assert differ.max() <= (0 if sizes is None else 1) and differ.mean() < 0.01
@@ -191,6 +192,9 @@ def test_several_targets(flowers, tmp_path):
 def test_what_can_not_be_served_is_said(flowers, tmp_path):
     uncompiled = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     (tmp_path / "there").mkdir()
+    of_others = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    broken = small_model()
+    broken.layers[-1].bias.assign([0, np.nan, 0])
     logits = make_model()
     logits.compile("adam", "sparse_categorical_crossentropy")
     cases = [
@@ -203,6 +207,8 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         (make_model(), {"path": tmp_path / "there"}, FileExistsError, "there exists"),
         (make_model(), {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
         ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
+        (of_others, {}, ValueError, r"the model can't be called with float32 \[None, 24, 24, 3\]; expected"),
+        (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
     ]
     for model, options, error, message in cases:
         path = options.pop("path", tmp_path / "1")
@@ -211,41 +217,112 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["there"]
 
 
-def test_what_differs_from_training_is_not_written(flowers, tmp_path):
+class Noise(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.random.uniform(tf.shape(x))
+
+
+class Count(keras.layers.Layer):
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.calls.assign_add(1)
+        return x * self.calls
+
+
+@pytest.mark.parametrize("layer", [Noise, Count])
+def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
     """A model that predicts something else each time, as nothing that is served may."""
-
-    @keras.saving.register_keras_serializable("test")
-    class Noise(keras.layers.Layer):
-        def call(self, x):
-            return x + tf.random.uniform(tf.shape(x))
-
-    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), Noise()])
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
     with pytest.raises(RuntimeError, match="served predictions of 'label' differ from the model's by"):
         export_serving(model, flowers, tmp_path / "1", from_logits=True)
     assert not list(tmp_path.iterdir())
 
 
+def test_layers_that_vary_images_do_so_in_training_alone(flowers, tmp_path):
+    """Those of Keras take themselves to be in training where nobody says anything; and parts may compute in half precision."""
+    varying = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.5), keras.layers.GaussianNoise(1.0)]
+    half = keras.layers.Conv2D(4, 3, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *varying, half, keras.layers.Flatten(), keras.layers.Dense(3)])
+    export_serving(model, flowers, tmp_path / "1", from_logits=True)
+    asked, _owner = signatures(tmp_path / "1")
+    images = stored(flowers, "validation")[:4]
+    first, second = (asked["serving_default"](image=images)["scores"].numpy() for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+def test_what_a_model_is_fed_with_is_compared_to_the_bit():
+    trained = np.array([[1.0, np.nan, -2.0]], np.float32)
+    check_inputs("x", trained.copy(), trained, 0)
+    check_inputs("x", np.array([b"a"], object), np.array([b"a"], object), 0)
+    check_inputs("x", np.array([7], np.uint8), np.array([8], np.uint8), 1)
+    cases = {
+        "the last bit": (np.nextafter(trained, 3), trained, 0, "differs by up to"),
+        "no number": (trained, np.nan_to_num(trained), 0, "differs by up to"),
+        "no number, rounded": (trained, np.nan_to_num(trained), 1, "differs by up to"),
+        "dtype": (trained.astype(np.float64), trained, 0, "float64"),
+        "shape": (trained[0], trained, 0, r"\(3,\)"),
+        "text": (np.array([b"a"], object), np.array([b"b"], object), 0, "another text"),
+        "two of 255": (np.array([6], np.uint8), np.array([8], np.uint8), 1, "differs by up to 2"),
+    }
+    for case, (found, expected, rounding, message) in cases.items():
+        with pytest.raises(RuntimeError, match="'x' is not preprocessed as in training: .*" + message):
+            check_inputs("x", found, expected, rounding)
+            pytest.fail(case)
+
+
+def test_several_inputs_in_a_dictionary(flowers, tmp_path):
+    """Texts among them, which the model looks up; the served one takes each under its name."""
+    inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}
+    looked_up = keras.layers.StringLookup(vocabulary=["ant/000.png"], output_mode="one_hot")(inputs["key"])
+    joined = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["image"]), looked_up])
+    model = keras.Model(inputs, keras.layers.Dense(3)(joined))
+    export_serving(model, flowers, tmp_path / "1", inputs=("image", "key"), from_logits=True)
+    asked, _owner = signatures(tmp_path / "1")
+    images = stored(flowers, "validation")[:2]
+    asked_with = (["", ""], ["", "ant/000.png"])
+    scores = [asked["serving_default"](image=images, key=tf.constant(keys))["scores"].numpy() for keys in asked_with]
+    assert (scores[0][0] == scores[1][0]).all() and (scores[0][1] != scores[1][1]).any()
+
+
+def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
+    assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
+    with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
+        export_serving(small_model(), tmp_path / "written", tmp_path / "1")
+    written = tf_input.open(tmp_path / "written")
+    options = {"batch_size": 16, "shuffle": False}
+    for (x, y), (images, labels) in zip(
+        written.as_generator("train", **options), flowers.as_generator("train", transform=True, **options), strict=True
+    ):
+        assert x.tobytes() == images.tobytes() and y.tolist() == labels.tolist()
+
+
 def test_replaced_when_it_is_whole(flowers, served, tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1/old").touch()
-    model = keras.saving.load_model(served.parent.parent / "model.keras")
-    export_serving(model, flowers.directory, tmp_path / "1", overwrite=True)
+    export_serving(small_model(), flowers.directory, tmp_path / "1", overwrite=True)
     assert not (tmp_path / "1/old").exists() and [one.name for one in tmp_path.iterdir()] == ["1"]
     assert (tmp_path / "1/saved_model.pb").exists()
 
 
 @pytest.mark.slow  # processes that import TensorFlow
 def test_a_server_and_its_client(flowers, served, tmp_path):
-    """The exported model in a process that has TensorFlow alone, over HTTP, against the same model here."""
+    """In a process without Keras, this package and TensorFlow Transform, over HTTP, against the same model here."""
     images = stored(flowers, "validation").numpy()[:5]
     asked, _owner = signatures(served)
     answers = asked["serving_default"](image=tf.constant(images))
     labels = [one.decode() for one in answers["label"].numpy()]
+    for name in ("keras", "tf_keras", "tf_input", "tensorflow_transform"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} is not there')\n")
     command = [sys.executable, str(SERVING / "serve.py"), "--model", str(served.parent), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as server:
         try:
             url = re.search(r"http://[^/]+", server.stdout.readline())[0]
             call(url, images, labels, answers["scores"].numpy())
+            refuse_bodies_of_unknown_length(url)
             files = [tmp_path / f"{index}.jpg" for index in range(2)]
             for file, image in zip(files, images):
                 file.write_bytes(image)
@@ -302,35 +379,52 @@ def call(url: str, images, labels: list[str], scores: np.ndarray) -> None:
         assert status == expected and answer["error"], (path, body)
 
 
+def refuse_bodies_of_unknown_length(url: str) -> None:
+    """Else what is left of one would be taken for the next call."""
+    for headers in ({"Content-Length": "many"}, {"Transfer-Encoding": "chunked"}):
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        connection.putrequest("POST", "/v1/models/flowers:predict")
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, answer.will_close) == (411, True) and "expected the number of bytes" in answer.read().decode()
+        connection.close()
+
+
+def test_the_client_prints_what_it_is_told():
+    spec = importlib.util.spec_from_file_location("client", SERVING / "client.py")
+    spec.loader.exec_module(client := importlib.util.module_from_spec(spec))
+    assert client.describe({"label": "ant", "scores": [0.1, 0.9]}) == "ant\t0.900"
+    assert client.describe({"label": ["bee", "ant", ""], "scores": [0.6, 0.9]}) == "bee, ant\t0.900"
+    for answer in ({"label/label": "ant", "label/scores": [1.0], "height/value": [3.0]}, [2.5]):
+        assert json.loads(client.describe(answer)) == answer
+
+
 @pytest.mark.slow  # a process that imports TensorFlow
-def test_it_runs_on_tensorflow_alone(flowers, served, tmp_path):
-    """Neither Keras, nor this package, nor TensorFlow Transform."""
-    image = tmp_path / "image"
-    image.write_bytes(stored(flowers, "validation").numpy()[0])
+def test_a_trainer_needs_no_tensorflow_transform(flowers, tmp_path):
+    """It fits on another backend, where there is one, and its model becomes a graph of TensorFlow, for any number of images."""
+    backend = "jax" if importlib.util.find_spec("jax") else "tensorflow"
     code = f"""
-import sys
-import tensorflow as tf
-served = tf.saved_model.load({str(served)!r}).signatures["serving_default"]
-print(served(image=tf.constant([open({str(image)!r}, "rb").read()]))["label"].numpy()[0].decode())
-assert not {{name.partition(".")[0] for name in sys.modules}} & {{"keras", "tf_keras", "tf_input", "tensorflow_transform"}}
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    asked, _owner = signatures(served)
-    (label,) = asked["serving_default"](image=stored(flowers, "validation")[:1])["label"].numpy()
-    assert run.stdout.strip() == label.decode(), run.stderr
-
-
-@pytest.mark.slow  # a process of another backend
-def test_a_model_on_jax(flowers, tmp_path):
-    """It becomes a graph of TensorFlow, for any number of images."""
-    pytest.importorskip("jax")
-    code = f"""
+import os, sys
 import keras
-from tf_input.serving import export_serving
-layers = [keras.Input(({SIZE}, {SIZE}, 3)), keras.layers.Conv2D(4, 3), keras.layers.Flatten(), keras.layers.Dense(3)]
-export_serving(keras.Sequential(layers), {str(flowers.directory)!r}, {str(tmp_path / "1")!r}, from_logits=True)
+import tf_input
+flowers = tf_input.open({str(flowers.directory)!r})
+train = flowers.batches("train", batch_size=16, transform=True, seed=0)
+valid = flowers.batches("validation", batch_size=16, transform=True)
+layers = [keras.Input(({SIZE}, {SIZE}, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
+model = keras.Sequential(layers)
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
+assert history["loss"][-1] < history["loss"][0], history
+tf_input.export_serving(model, flowers, {str(tmp_path / "1")!r})
+assert keras.backend.backend() == {backend!r}
+assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
+names = {{name.partition(".")[0] for name in sys.modules}}
+assert not names & {{"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}}
 """
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+    environment["KERAS_BACKEND"] = backend
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     asked, _owner = signatures(tmp_path / "1")

@@ -1,28 +1,22 @@
 """`batches(transform=True)`: what TensorFlow Transform's graph makes of records, read as any data set is."""
 
+import gc
 import importlib.util
 import pathlib
 import pickle
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from prepared import prepare_images
+from analysed import SIZE, analysed_images, analyze
 
 import tf_input
-from beam_pipelines.__main__ import main
 from tf_input.schema import parse_examples
 from tf_input.transform_format import TRANSFORM
 
 if importlib.util.find_spec("tensorflow_transform") is None:
     pytest.skip("the extra `transform` is not installed", allow_module_level=True)
-
-ROOT = pathlib.Path(__file__).parent.parent
-SIZE = 24
-COUNTS = {"ant": 40, "bee": 40, "cow": 30}
 
 USERS = """
 import tensorflow as tf
@@ -31,30 +25,33 @@ import tensorflow_transform as tft
 def preprocessing_fn(inputs):
     parts = tf.strings.split(inputs["key"], "/")
     words = tft.compute_and_apply_vocabulary(parts, vocab_filename="words")
+    first = parts.to_tensor("", shape=[None, 2])[:, 0]
     size = tf.cast(tf.stack([inputs["height"], inputs["width"]], axis=1), tf.float32)
+    area = inputs["height"] * inputs["width"]
+    table = tf.lookup.KeyValueTensorInitializer(tf.constant(["ant", "bee"]), tf.constant([7, 8], tf.int64))
+    tf.debugging.assert_less(area, tf.constant(10**6, tf.int64), "areas are below a million")
+    tf.debugging.assert_less(tf.strings.length(inputs["image"]), 10**5, "images are below 100 kB")
     return {
         "size": tft.scale_to_z_score(size, elementwise=True),
         "words": words,
-        "area": inputs["height"] * inputs["width"],
+        "area": area,
+        "class": tft.compute_and_apply_vocabulary(first, top_k=2, num_oov_buckets=3, vocab_filename="classes"),
+        "bucket": tft.bucketize(tf.cast(area, tf.float32), 4),
+        "side": tft.apply_buckets(size[:, 0], tf.constant([[30.0, 40.0, 50.0]])),
+        "hash": tft.hash_strings(first, 17),
+        "legs": tf.lookup.StaticHashTable(table, -1).lookup(first),
         "label": inputs["label"],
         "key": inputs["key"],
     }
 """
 
 
-def analyze(made: pathlib.Path, *options: str) -> None:
-    assert main(["analyze", str(made), *options]) == 0
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def directory(tmp_path_factory) -> pathlib.Path:
-    """Images of many sizes, JPEG and PNG, in colour and grey."""
-    made = prepare_images(tmp_path_factory.mktemp("images"), "--splits", "train=0.8,validation=0.2", num_images=COUNTS)
-    analyze(made, "--image_size", str(SIZE))
-    return made
+    return analysed_images(tmp_path_factory)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def users(directory, tmp_path_factory) -> pathlib.Path:
     """The same, with a user's preprocessing, which gives no images."""
     folder = tmp_path_factory.mktemp("users")
@@ -64,7 +61,7 @@ def users(directory, tmp_path_factory) -> pathlib.Path:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flowers(directory) -> tf_input.PreparedDataset:
     return tf_input.open(directory)
 
@@ -148,7 +145,12 @@ def test_a_users_features(users):
     expected = whole(data, "train")
     options = {"batch_size": 1000, "transform": True, "shuffle": False}
     x, y = next(iter(data.batches("train", **options)))
-    assert set(x) == {"area", "size", "words"}, "neither target nor text, and there is no image"
+    numbers = {"area", "bucket", "class", "hash", "legs", "side"}
+    assert set(x) == {"size", "words", *numbers}, "neither target nor text, and there is no image"
+    for name in numbers:
+        assert x[name].numpy().tolist() == expected[name].numpy().tolist(), name
+        assert len(set(x[name].numpy())) > 2, name
+    assert max(x["class"].numpy()) >= 2, "beyond the two that are known"
     assert isinstance(x["words"], tf.RaggedTensor)
     assert x["words"].to_list() == expected["words"].to_list() and max(map(max, x["words"].to_list())) > 3
     assert x["size"].numpy().tobytes() == expected["size"].numpy().tobytes()
@@ -166,6 +168,35 @@ def test_who_trains_on_numbers_reads_no_images(users):
     assert set(transform.graph.inputs_of(["label"])) == {"label"}, "though a vocabulary is looked up beside it"
 
 
+def test_assertions_hold_for_what_is_computed(users):
+    """Each output waits for them in TensorFlow Transform's graph; here for those alone whose inputs it has anyway."""
+    graph = tf_input.open(users).loaded_transform.graph
+
+    @tf.function(autograph=False)
+    def sizes(height):
+        return graph.apply({"height": height, "width": tf.constant([1000], tf.int64)}, ["size", "bucket"])
+
+    assert sizes(tf.constant([999], tf.int64))["size"].shape == (1, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="areas are below a million"):
+        sizes(tf.constant([1000], tf.int64))
+    names = {"height": tf.constant([10**6], tf.int64), "label": tf.constant([1], tf.int64), "image": tf.constant(["x" * 10**6])}
+    alone = tf.function(lambda: graph.apply(names, ["label"]), autograph=False)
+    assert alone()["label"].numpy().tolist() == [1], "nothing of what is checked is needed for it"
+
+
+def test_batches_own_the_tables(users):
+    """Nobody has to keep the data set for them."""
+    options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
+    iterators = [
+        iter(tf_input.open(users).batches("train", **options)),
+        tf_input.open(users).batches("train", **options).map(lambda x, y: (x, y)).prefetch(1).as_numpy_iterator(),
+        iter(tf_input.open(users).as_generator("train", **options)),
+    ]
+    gc.collect()
+    counts = [sum(len(np.asarray(y)) for _, y in batches) for batches in iterators]
+    assert counts == [tf_input.open(users).num_examples("train")] * 3
+
+
 @pytest.mark.parametrize(
     "options, expected",
     [
@@ -173,6 +204,7 @@ def test_who_trains_on_numbers_reads_no_images(users):
         ({"fit": "pad"}, "fit='pad': expected 'crop' with transform=True"),
         ({"augment": True}, "augment=True: expected False with transform=True"),
         ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
+        ({"split": "test"}, "split='test': expected one of train, validation"),
         ({"transform": "yes"}, "transform='yes': expected True or False"),
         ({"max_objects": 3}, "max_objects=3: no objects"),
     ],
@@ -180,7 +212,7 @@ def test_who_trains_on_numbers_reads_no_images(users):
 )
 def test_options_that_do_not_fit_are_named(flowers, options, expected):
     with pytest.raises(ValueError, match="^" + expected.replace("(", r"\(")):
-        flowers.batches("train", batch_size=8, **{"transform": True, **options})
+        flowers.batches(**{"split": "train", "batch_size": 8, "transform": True, **options})
 
 
 def test_without_a_fitting_transform(flowers, tmp_path):
@@ -229,26 +261,3 @@ def test_a_service_reads_with_tables(users):
     )
     words = [dict(zip(x["key"].numpy().tolist(), x["words"].to_list())) for x in (found, expected)]
     assert words[0] == words[1] and len(words[0]) == data.num_examples("train")
-
-
-@pytest.mark.slow  # a process that imports TensorFlow
-def test_a_trainer_needs_no_tensorflow_transform(directory):
-    code = f"""
-import os, sys
-import keras
-import tf_input
-flowers = tf_input.open({str(directory)!r})
-train = flowers.batches("train", batch_size=16, transform=True, seed=0)
-valid = flowers.batches("validation", batch_size=16, transform=True)
-layers = [keras.Input(({SIZE}, {SIZE}, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
-model = keras.Sequential(layers)
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
-assert history["loss"][-1] < history["loss"][0], history
-assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
-names = {{name.partition(".")[0] for name in sys.modules}}
-assert not names & {{"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}}
-"""
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-2000:]

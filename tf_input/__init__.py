@@ -9,6 +9,7 @@
 The modules, in the order in which data meet them:
 
     dataset_format    the contract with the writer: names, manifest, index
+    opening           open
     dataset           PreparedDataset: what is asked of a data set
     description       what it says of itself
     locations         a directory, a URL, a cache
@@ -24,6 +25,8 @@ The modules, in the order in which data meet them:
     ladder            the steps of tf.data from records to batches
     memory            splits that are held decoded
     schema            serialized examples -> features
+    decoders          which features a split is read for: stored or transformed ones
+    feature_kinds, feature_checks    which are decoded; whether what is asked of them can be had
     example_decoder   features -> x, y and weights
     views, augment    what is seen of an image, and in which colours (colors)
     decode, whole_images    encoded images -> pixels
@@ -35,7 +38,7 @@ The modules, in the order in which data meet them:
     layers            normalisation and augmentation in the model
     transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
     raw_images        encoded images of any size -> pixels, for preprocessing functions
-    serving, serving_inputs, serving_heads    a model and its preprocessing in one SavedModel
+    serving, serving_inputs, serving_heads, serving_checks    a model and its preprocessing in one SavedModel
     record_files, record_layouts, record_columns, tfds_directory    TFRecords that others wrote
     benchmark, benchmark_advice    `recordmill benchmark`
 
@@ -46,7 +49,7 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
-    "open": "dataset",
+    "open": "opening",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
     "Augmentation": "read_config",

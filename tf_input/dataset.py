@@ -1,7 +1,6 @@
-"""Opens a data set that was prepared, and feeds it to Keras: PreparedDataset."""
+"""A data set that was prepared, and what feeds it to Keras: PreparedDataset."""
 
 import functools
-import hashlib
 import logging
 import os
 import pathlib
@@ -9,67 +8,28 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 import tensorflow as tf
 
-from tf_input import class_weights, distribute, ladder, locations, memory
+from tf_input import distribute, ladder, locations, memory
 from tf_input.damaged import DamagedRecords
-from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
+from tf_input.dataset_format import IMAGE, Manifest
+from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
-from tf_input.example_decoder import SIDES, ExampleDecoder
+from tf_input.example_decoder import ExampleDecoder
 from tf_input.plan import Blocks, Plan
 from tf_input.position import Position, identify
 from tf_input.random_access import Examples, NumpyBatches, record_decoder
 from tf_input.read_config import ReadConfig
-from tf_input.schema import parse_examples
 from tf_input.store import Store
-from tf_input.targets import with_inputs
 from tf_input.transform_format import TransformInfo
-from tf_input.transforms import Transform, make_decoder
+from tf_input.transforms import Transform
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["PreparedDataset", "ReadConfig", "open"]
-
 _logger = logging.getLogger("tf_input")
 
 
-def open(
-    directory: str | os.PathLike[str], *, cache_directory: str | os.PathLike[str] | None = None
-) -> "PreparedDataset":
-    """Opens a data set that `recordmill prepare` wrote.
-
-        tf_input.open("out/flowers")
-        tf_input.open("gs://bucket/flowers")
-        tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd")
-
-    Args:
-        directory: Where it lies: a directory, or a URL. TensorFlow reads `gs://` itself; for what it does not read, such as
-            `s3://`, there is fsspec (`pip install 'recordmill[remote]'`, and the package of the scheme, such as s3fs).
-        cache_directory: Where to keep copies of shards, for URLs: a split's shards are copied when it is first read, checked
-            against the manifest, and read from there. All processes and data sets may share it. TensorFlow needs none for
-            what it reads itself, but one spares it reading the same objects again in each epoch.
-
-    Raises:
-        FileNotFoundError: The directory is not a (finished) data set.
-        OSError: It can't be read.
-        ValueError: Its manifest is damaged or of another format version, or its URL needs a cache_directory.
-        ImportError: A package is missing that reads the URL.
-    """
-    source = locations.make_source(directory, has_cache=cache_directory is not None)
-    path = locations.join(directory, MANIFEST)
-    try:
-        data = source.read(path)
-    except FileNotFoundError:
-        raise not_a_data_set(directory) from None
-    manifest = decode_manifest(data, path)
-    if cache_directory is None:
-        return PreparedDataset(directory, manifest, source)
-    # By its content: what replaces a data set at its URL has another folder.
-    folder = f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}"
-    return PreparedDataset(directory, manifest, source, pathlib.Path(cache_directory, folder))
-
-
 class PreparedDataset(Description):
-    """A data set; `open` makes it.
+    """A data set; `opening.open` makes it.
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -271,28 +231,8 @@ class PreparedDataset(Description):
 
     def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         if config.transform:
-            return make_decoder(self.loaded_transform, self, config, split)
-        schema, stored_size = self.manifest.schema, self.image_size
-        largest = [(self.statistics["images"][side] or {}).get("max") for side in SIDES]
-        targets = config.target_names(self.targets)
-        config = with_inputs(config, self.features, targets)
-        decoder = ExampleDecoder(
-            parse=lambda serialized, names: parse_examples(serialized, schema, names),
-            features=self.features,
-            config=config,
-            targets=targets,
-            image_size=config.height_and_width or stored_size,
-            stored_size=stored_size,
-            max_size=None if None in largest else tuple(largest),
-            mask_dtype=self.mask_dtype,
-            class_weights=class_weights.tables(config.class_weight, self.features, targets, self.statistics, split),
-        )
-        if decoder.sees_stored and decoder.image_size is None:
-            ranges = [(side, self.statistics["images"][side]) for side in SIDES]
-            known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
-            found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
-            raise ValueError(f"image_size=None: {found}; expected a size such as 224, or (height, width)")
-        return decoder
+            return make_transformed_decoder(self, self.loaded_transform, config, split)
+        return make_decoder(self, config, split)
 
 
 def _reopen(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_input import class_weights, locations
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest
-from tf_input.example_decoder import SIDES, is_map
+from tf_input.feature_kinds import SIDES, is_map
 
 
 class Description:

@@ -7,26 +7,11 @@ from typing import Any, Callable, Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input import augment, decode, targets, whole_images
+from tf_input import augment, decode, feature_checks, targets, whole_images
 from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
+from tf_input.feature_kinds import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
 from tf_input.read_config import ReadConfig
 from tf_input.views import Views, make_views, view_maps, view_masks, view_pixels
-
-SIDES = ("height", "width")
-STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here
-_SEEN_KINDS = (*STORED_KINDS, "bbox")
-_NUM_MAP_DIMENSIONS = 3
-
-
-def is_seen(feature: Feature) -> bool:
-    """Whether a feature's values depend on what is seen of the image."""
-    return feature.kind in _SEEN_KINDS or is_map(feature)
-
-
-def is_map(feature: Feature) -> bool:
-    """Whether a feature is numbers that lie over the image; or `image` itself, transformed."""
-    return feature.kind == "float" and not feature.is_ragged and len(feature.shape) == _NUM_MAP_DIMENSIONS
-
 
 @dataclasses.dataclass(frozen=True)
 class ExampleDecoder:
@@ -55,36 +40,11 @@ class ExampleDecoder:
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for option, names in (("inputs", self.config.input_names), ("targets", self.targets)):
-            for name in names:
-                _check(option, name, self.features)
-        if self.config.max_objects is not None and OBJECTS not in (*self.config.input_names, *self.targets):
-            raise ValueError(f"max_objects={self.config.max_objects}: no objects are asked for")
-        self._check_image()
-        self._check_matrices()
-
-    def _check_image(self) -> None:
-        """There must be one where it is to be seen in some way, and of colours where these are to vary."""
-        image, augmentation = self.features.get(IMAGE), self.config.augmentation
-        is_decoded = image is not None and is_map(image)
-        if not is_decoded and (image is None or image.kind not in STORED_KINDS) and (self._makes_views or augmentation is not None):
-            raise ValueError(f"image_size and augment are of images; the data set has {', '.join(self.features)}")
-        if is_decoded and IMAGE in self._named and augmentation is not None and augmentation.jitters:
-            raise ValueError(
-                f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is transformed, to float32; expected "
-                "brightness, contrast, saturation and hue to be 0, or map_batch"
-            )
-
-    def _check_matrices(self) -> None:
-        """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view."""
-        keeps_whole = self.config.fit == "stretch" and self.config.augmentation is None
-        for name in self._named if self._makes_views and not keeps_whole else ():
-            feature = self.features[name]
-            if feature.kind == "float" and not feature.is_ragged and len(feature.shape) == 2:
-                raise ValueError(
-                    f"{name!r} has shape {feature.shape}: whether it lies over its image, which is cropped or padded, is not known; "
-                    "expected (height, width, channels), or fit='stretch' without augmentation"
-                )
+        feature_checks.check_names(self.config, self.targets, self.features)
+        if self._makes_views or self.config.augmentation is not None:
+            feature_checks.check_image(self.config, self._named, self.features)
+        if self._makes_views:
+            feature_checks.check_matrices(self.config, self._named, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
         """Args:
@@ -145,7 +105,7 @@ class ExampleDecoder:
         if name == OBJECTS:
             return 1
         feature = self.features[name]
-        return _NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
+        return NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
 
     @property
     def _has_weights(self) -> bool:
@@ -278,22 +238,6 @@ class ExampleDecoder:
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:
     column = next(iter(parsed.values()))
     return tf.cast(column.nrows(), tf.int32) if isinstance(column, tf.RaggedTensor) else tf.shape(column)[0]
-
-
-def _check(option: str, name: str, features: Mapping[str, Feature]) -> None:
-    known = [one for one in features if not one.startswith(f"{OBJECTS}/")]
-    has_objects = targets.BBOX in targets.object_features(features)
-    if has_objects:
-        known.append(OBJECTS)
-    if name not in known:
-        raise ValueError(f"{option}={name!r}: the data set has {', '.join(known)}")
-    if name == OBJECTS:
-        return
-    feature = features[name]
-    if feature.kind == "bbox":
-        raise ValueError(f"{option}={name!r}: boxes are read as {OBJECTS}/{targets.BBOX} alone")
-    if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
-        raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
 
 
 def _one_or_all(outputs: dict[str, Any]) -> Any:

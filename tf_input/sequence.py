@@ -12,7 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tf_input import dataset as datasets
+from tf_input import opening
+from tf_input.dataset import PreparedDataset
 from tf_input.read_config import ReadConfig
 from tf_input.steps import Ahead, ProcessWorkers, StepReader, ThreadWorkers
 
@@ -48,7 +49,7 @@ class Sequence(keras.utils.PyDataset):
 
     def __init__(
         self,
-        dataset: datasets.PreparedDataset | str | os.PathLike[str],
+        dataset: PreparedDataset | str | os.PathLike[str],
         split: str,
         *,
         workers: int = 1,
@@ -60,8 +61,8 @@ class Sequence(keras.utils.PyDataset):
         # first batches come twice on JAX and torch.
         super().__init__()
         config = _checked(workers, max_queue_size, ReadConfig(**options))
-        if not isinstance(dataset, datasets.PreparedDataset):
-            dataset = datasets.open(dataset)
+        if not isinstance(dataset, PreparedDataset):
+            dataset = opening.open(dataset)
         self._made_of = dataset, split, workers, use_multiprocessing, max_queue_size, config
         seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
         seeded = dataclasses.replace(config, seed=seed)
@@ -189,7 +190,7 @@ def _checked(workers: int, max_queue_size: int, config: ReadConfig) -> ReadConfi
 
 
 def _remake(
-    dataset: datasets.PreparedDataset,
+    dataset: PreparedDataset,
     split: str,
     workers: int,
     use_multiprocessing: bool,

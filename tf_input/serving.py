@@ -13,18 +13,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_input import dataset as datasets
-from tf_input import locations
+from tf_input import locations, opening
+from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import label_file_name
 from tf_input.read_config import ReadConfig
+from tf_input.serving_checks import check_inputs, check_predictions, prediction_tolerance
 from tf_input.serving_heads import Head, make_heads, name_predictions
 from tf_input.serving_inputs import ServingInputs
 
 BACKENDS = ("tensorflow", "jax")
 _NUM_CHECKED = 32  # examples
-# Of the largest prediction: the served graph is optimised otherwise than the model, and adds in another order, which differs by a
-# few units in the last place of each sum; what is wrongly preprocessed differs by more than this.
-_TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +67,7 @@ class ServingConfig:
 
 
 def export_serving(
-    model: keras.Model, dataset: datasets.PreparedDataset | str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
+    model: keras.Model, dataset: PreparedDataset | str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
 ) -> None:
     """Writes a SavedModel that takes raw images and answers names of labels; TensorFlow alone runs it.
 
@@ -78,7 +76,7 @@ def export_serving(
         served = tf.saved_model.load("models/flowers/1").signatures["serving_default"]
         served(image=tf.constant([open("rose.jpg", "rb").read()]))["label"]
 
-    Its signatures, for any number of examples:
+    Its signatures, for any number of examples (of a model on JAX, one at least):
 
     serving_default   `image`, string [batch]: bytes of JPEG, PNG, GIF, BMP or WebP files of any size (of a data set of raw
                       pixels, as they are stored) -> `label`, string [batch], and `scores`, float32 [batch, classes], which
@@ -90,13 +88,19 @@ def export_serving(
     Where inputs depend on other raw features than the image, the signatures take these too, under their names. Class names are also
     among the SavedModel's assets, one a line.
 
+    From the bytes of a stored image on, all is as in training. What `recordmill prepare` does before it stores them is not done:
+    TensorFlow does not look at the EXIF orientation, so who sends photographs as a phone wrote them has to turn them upright first;
+    and who prepared with `--image_size`, which makes images smaller more smoothly than decoding does, had best send them in that
+    size.
+
     What was written is loaded again and asked about examples of the data set. It has to preprocess them to the very bits of
     training batches (without a transform, images that are all stored in one size of up to 96 pixels, and resized: to within 1 of
     255), and to predict what the model does, but for rounding: to 1e-4 of the largest prediction in float32.
 
     Args:
         model: A Keras model, on the backend TensorFlow or JAX.
-        dataset: The data set on which it was trained, or its directory.
+        dataset: The data set on which it was trained, or its directory; of one that `recordmill transform` wrote, that from which
+            it was made: its transform takes raw images.
         path: Of a local directory; parents are made. TensorFlow Serving wants its name to be a version, such as `models/flowers/1`.
         **options: The attributes of `ServingConfig`.
 
@@ -111,8 +115,8 @@ def export_serving(
     _check_backend(model)
     if path.exists() and not config.overwrite:
         raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
-    if not isinstance(dataset, datasets.PreparedDataset):
-        dataset = datasets.open(dataset)
+    if not isinstance(dataset, PreparedDataset):
+        dataset = opening.open(dataset)
     inputs = ServingInputs(dataset, config.read_config)
     raw, x = inputs.sample(_NUM_CHECKED)
     targets = inputs.decoder.targets
@@ -139,14 +143,22 @@ def _check_backend(model: Any) -> None:
 
 
 def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np.ndarray]:
-    predictions = keras.tree.map_structure(keras.ops.convert_to_numpy, model(x, training=False))
-    return name_predictions(model, predictions, targets)
+    try:
+        predictions = model(x, training=False)
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        found = tf.nest.map_structure(lambda one: f"{one.dtype} {[None, *one.shape[1:]]}", x)
+        raise ValueError(f"the model can't be called with {found}; expected the options with which it was trained") from error
+    return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 
 def _write(model: keras.Model, inputs: ServingInputs, heads: Mapping[str, Head], x: Any, scratch: pathlib.Path) -> None:
     """By way of Keras's own export, which makes of a model on any backend a graph of TensorFlow."""
     specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), x)
-    model.export(os.fspath(scratch / "network"), format="tf_saved_model", verbose=False, input_signature=[specs])
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    # Said here, as layers that vary images take themselves to be in training where nobody says anything.
+    archive.add_endpoint("serve", lambda x: model(x, training=False), [specs])
+    archive.write_out(os.fspath(scratch / "network"), verbose=False)
     root = tf.Module()
     root.network = tf.saved_model.load(os.fspath(scratch / "network"))
     root.transform = inputs.tracked
@@ -196,27 +208,15 @@ def _check(
     found = served.signatures["preprocess"](**raw)
     expected = x if isinstance(x, Mapping) else {next(iter(found)): x}
     for name, values in expected.items():
-        if found[name].numpy().tobytes() == values.tobytes():
-            continue
-        differ = np.abs(found[name].numpy().astype(np.float64) - values).max()
-        if differ > inputs.rounding:
-            raise RuntimeError(f"{name!r} is not preprocessed as in training: it differs by up to {differ:g}; nothing was written")
-    answers = served.signatures["serving_default"](**raw)
+        check_inputs(name, found[name].numpy(), values, inputs.rounding)
+    answers, tolerance = served.signatures["serving_default"](**raw), prediction_tolerance(model)
     predictions = name_predictions(model, served.network.serve(tf.nest.map_structure(tf.constant, x)), tuple(heads))
     for name, head in heads.items():
-        _compare(f"predictions of {name!r}", predictions[name].numpy(), predicted[name], model.compute_dtype)
+        check_predictions(f"predictions of {name!r}", predictions[name].numpy(), predicted[name], tolerance)
         prefix = f"{name}/" if len(heads) > 1 else ""
         for output, values in head.outputs(tf.constant(predicted[name])).items():
             if output != "label":
-                _compare(f"{prefix}{output}", answers[f"{prefix}{output}"].numpy(), values.numpy(), model.compute_dtype)
-
-
-def _compare(what: str, found: np.ndarray, expected: np.ndarray, dtype: str) -> None:
-    found, expected = found.astype(np.float64), expected.astype(np.float64)
-    tolerance = _TOLERANCES.get(dtype, _TOLERANCES["float32"]) * max(1e-6, float(np.abs(expected).max(initial=0)))
-    differ = np.abs(found - expected).max(initial=0)
-    if not differ <= tolerance:
-        raise RuntimeError(f"served {what} differ from the model's by {differ:g}, more than {tolerance:g}; nothing was written")
+                check_predictions(f"{prefix}{output}", answers[f"{prefix}{output}"].numpy(), values.numpy(), tolerance)
 
 
 @contextlib.contextmanager
@@ -232,7 +232,7 @@ def _publish(scratch: pathlib.Path, path: pathlib.Path) -> None:
         path.rename(scratch / "replaced")
     try:
         (scratch / "served").rename(path)
-    except OSError:
+    except BaseException:  # a Ctrl-C too must not take away what was there
         if (scratch / "replaced").exists():
             (scratch / "replaced").rename(path)
         raise

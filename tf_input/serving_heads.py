@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping  # not of typing: what Keras keeps in a wrapper is none of those
 from typing import Any, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import Feature
@@ -62,8 +63,10 @@ class Head:
             predictions: As the model gave them, an array.
 
         Raises:
-            ValueError: They have other classes, or are no scores.
+            ValueError: They are no numbers, have other classes, or are no scores.
         """
+        if not np.isfinite(np.asarray(predictions, np.float32)).all():
+            raise ValueError(f"{self.target}: the model predicts NaN or infinity for examples of the data set; expected numbers")
         if not self.label_names:
             return
         num_classes = len(self.label_names)

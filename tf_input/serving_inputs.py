@@ -9,7 +9,8 @@ import tensorflow as tf
 from tf_input import decode, schema, whole_images
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE
-from tf_input.example_decoder import SIDES, ExampleDecoder
+from tf_input.example_decoder import ExampleDecoder
+from tf_input.feature_kinds import SIDES
 from tf_input.read_config import ReadConfig
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing

@@ -49,7 +49,7 @@ class TransformGraph:
         return tuple(name for name in self.input_specs if any(one.op.name in needed for one in components[name]))
 
     def apply(self, inputs: Mapping[str, Any], outputs: Collection[str]) -> dict[str, Any]:
-        """Computes some outputs, and nothing that is not needed for them.
+        """Computes some outputs, and nothing that is not needed for them; within a `tf.function`.
 
         Args:
             inputs: At least those that `inputs_of` names, of one batch.

@@ -9,19 +9,14 @@ from typing import Any, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
-from tf_input import class_weights, locations
+from tf_input import locations
 from tf_input.dataset_format import IMAGE, Feature, Manifest
-from tf_input.description import Description
-from tf_input.example_decoder import STORED_KINDS, ExampleDecoder
-from tf_input.read_config import ReadConfig
+from tf_input.feature_kinds import is_map
 from tf_input.schema import parse_examples
-from tf_input.targets import with_inputs
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 from tf_input.transform_graph import TransformGraph
 
 _SAVED_MODEL = f"{TRANSFORM_FN}/saved_model.pb"
-_VARIED = "`map_batch`, or layers of the model that work in training alone, vary what a transform gives"
-_SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"
 
 
 class Transform:
@@ -51,7 +46,7 @@ class Transform:
         try:
             data, graph = source.read(path), source.read(locations.join(directory, _SAVED_MODEL))
         except FileNotFoundError:
-            raise FileNotFoundError(f"{directory} has no transform; expected `recordmill analyze {directory}` first") from None
+            raise FileNotFoundError(f"{directory} has no transform; expected {_missing(directory, manifest)}") from None
         self.info: TransformInfo = decode_transform(data, path, manifest)
         self.digest = hashlib.sha256(data + graph).hexdigest()
 
@@ -96,57 +91,8 @@ class Transform:
         return outputs
 
 
-
-def make_decoder(transform: Transform, dataset: Description, config: ReadConfig, split: str) -> ExampleDecoder:
-    """Records -> batches of transformed features: as for any data set, from another schema.
-
-    Raises:
-        ValueError: An option is not the reader's to say, or the transform does not give what is asked for.
-    """
-    info, features = transform.info, transform.info.features
-    _check_options(config, features)
-    targets = config.target_names(info.targets)
-    config = with_inputs(config, features, targets)
-    size = _stored_size(features, (*config.input_names, *targets), dataset)
-    heads = class_weights.heads(features, targets)
-    are_counted = all(features[name] == dataset.features.get(name) for name in heads)
-    decoder = ExampleDecoder(
-        parse=lambda serialized, names: transform.parse(serialized, dataset.manifest.schema, names),
-        features=features,
-        config=config,
-        targets=targets,
-        image_size=config.height_and_width or size,
-        stored_size=size,
-        mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(
-            config.class_weight, features, targets, dataset.statistics if are_counted else None, split
-        ),
-    )
-    if decoder.image_size is None and any(_is_stored(features.get(name)) for name in config.input_names):
-        raise ValueError("image_size=None: images differ in size; expected a size such as 224, or (height, width)")
-    return decoder
-
-
-def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
-    """What is seen of images is the transform's business, unless it passes them on as they are stored."""
-    if _is_stored(features.get(IMAGE)):
-        return
-    for name, expected, instead in (("image_size", None, _SHOWN), ("fit", "crop", _SHOWN), ("augment", False, _VARIED)):
-        if (value := getattr(config, name)) != expected:
-            raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
-
-
-def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: Description) -> tuple[int, int] | None:
-    """(height, width) of images and masks that are passed on as they are stored; None if they differ, or none is asked for."""
-    stored = [name for name in names if _is_stored(features.get(name))]
-    if not stored:
-        return None
-    if dataset.image_size is None and not _is_stored(features.get(IMAGE)):
-        raise ValueError(
-            f"{', '.join(stored)}: the transform passes on what is stored, in different sizes; expected one that decodes it"
-        )
-    return dataset.image_size
-
-
-def _is_stored(feature: Feature | None) -> bool:
-    return feature is not None and feature.kind in STORED_KINDS
+def _missing(directory: str | os.PathLike[str], manifest: Manifest) -> str:
+    image = manifest.features.get(IMAGE)
+    if image is not None and is_map(image):
+        return "transform=False for what `recordmill transform` wrote, or the data set that it was made from"
+    return f"`recordmill analyze {directory}` first"

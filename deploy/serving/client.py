@@ -28,7 +28,7 @@ def make_parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog="client.py", description=__doc__, epilog=_EXAMPLES, formatter_class=raw, allow_abbrev=False)
     add = parser.add_argument
-    add("images", nargs="+", metavar="FILE", help="JPEG, PNG, GIF or BMP files")
+    add("images", nargs="+", metavar="FILE", help="JPEG, PNG, GIF, BMP or WebP files")
     add("--server", default="http://localhost:8501", metavar="URL", help="(default: http://localhost:8501)")
     add("--name", required=True, metavar="NAME", help="of the model")
     add("--timeout", type=float, default=60, metavar="SECONDS", help="(default: 60)")
@@ -80,9 +80,17 @@ def main(argv: list[str] | None = None) -> int:
         print(f"client.py: {str(error).splitlines()[0]}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
     for path, answer in zip(arguments.images, answers):
-        label, scores = answer["label"], answer["scores"]
-        print(path, ", ".join(label) if isinstance(label, list) else label, f"{max(scores):.3f}", sep="\t")
+        print(path, describe(answer), sep="\t")
     return 0
+
+
+def describe(answer: Any) -> str:
+    """The names and the best score; what is not of one target with class names as JSON."""
+    if not isinstance(answer, dict) or not {"label", "scores"} <= set(answer):
+        return json.dumps(answer)
+    label = answer["label"]
+    names = ", ".join(filter(None, label)) if isinstance(label, list) else label  # some may be filled up with ""
+    return f"{names}\t{max(answer['scores']):.3f}"
 
 
 if __name__ == "__main__":

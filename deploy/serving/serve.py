@@ -108,6 +108,8 @@ class Model:
             return signature(**tensors)
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
             raise Refusal(400, _reason(error)) from error
+        except tf.errors.OpError as error:  # such as no memory for what was sent
+            raise Refusal(500, _reason(error)) from error
 
     def status(self) -> dict[str, Any]:
         state = {"version": self.version, "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
@@ -210,9 +212,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:  # noqa: N802
         # Read whatever becomes of it: what is left would be taken for the next call.
-        length = int(self.headers.get("Content-Length") or 0)
-        if length > _MAX_BODY_BYTES:
+        stated = self.headers.get("Content-Length", "")
+        length = int(stated) if stated.isascii() and stated.isdecimal() else None
+        if length is None or length > _MAX_BODY_BYTES:
             self.close_connection = True
+            if length is None:
+                return self._send(411, {"error": f"Content-Length={stated!r}: expected the number of bytes"})
             return self._send(413, {"error": f"a call of {length} bytes; expected {_MAX_BODY_BYTES} at most"})
         body = self.rfile.read(length)
 
@@ -240,6 +245,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
 

@@ -1,0 +1,139 @@
+"""`recordmill analyze` against TensorFlow Transform as its guide has it, and reading through a transform against reading pixels.
+
+    python -m tests.benchmarks.transform_benchmark --input PHOTOGRAPHS [--copies 20] [--repeats 3]
+
+PHOTOGRAPHS holds class folders; each image appears under several names, as hard links. Both of the first table analyse the same
+data set with the same preprocessing, each as a whole process: ours reads pointers, the rival `tfxio.TFExampleRecord`, on the same local
+runner. One pass: the default preprocessing. Two passes: pixels that were scaled in the first one are scaled again. The second table
+reads in this process, in turns; the normalization layer is applied on the CPU too, as it would be without a GPU.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any, Iterator
+
+from tests.benchmarks.engines_benchmark import link_copies
+from tests.benchmarks.measure import Measured, measure
+
+_IMAGE_SIZE = (224, 224)
+_BATCH_SIZE = 128
+_MODULE = """\
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_input
+
+
+def preprocessing_fn(inputs):
+    pixels = tf.cast(tf_input.decode_images(inputs["image"], image_size=224), tf.float32)
+    return {"image": tft.scale_to_0_1(tft.scale_to_z_score(pixels)), "label": inputs["label"]}
+"""
+
+
+def analyze_as_in_the_guide(directory: str, module: str) -> None:
+    """TFExampleRecord -> AnalyzeDataset -> WriteTransformFn."""
+    import apache_beam as beam
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+    from tfx_bsl.public import tfxio
+
+    from beam_pipelines.preprocessing import DefaultPreprocessing
+    from beam_pipelines.tft_modules import tft_beam
+    from beam_pipelines.user_preprocessing import UserPreprocessing
+    from tf_input.dataset_format import read_manifest
+
+    manifest = read_manifest(directory)
+    num_examples = manifest.num_examples("train")
+    preprocessing = UserPreprocessing.read(module) if module else DefaultPreprocessing(manifest.schema, _IMAGE_SIZE, "crop", num_examples)
+    schema = text_format.Parse(pathlib.Path(directory, "schema.pbtxt").read_text(), schema_pb2.Schema())
+    records = tfxio.TFExampleRecord(f"{directory}/*-train.tfrecord-*", schema=schema)
+    with tempfile.TemporaryDirectory() as folder, beam.Pipeline(runner="FnApiRunner") as pipeline:
+        with tft_beam.Context(temp_dir=f"{folder}/temporary", desired_batch_size=32):
+            batches = pipeline | records.BeamSource(batch_size=32)
+            transform_fn = (batches, records.TensorAdapterConfig()) | tft_beam.AnalyzeDataset(preprocessing)
+            transform_fn | tft_beam.WriteTransformFn(f"{folder}/out")
+
+
+def run_analyses(directory: pathlib.Path, module: pathlib.Path, num_examples: int) -> Iterator[str]:
+    yield f"{'analysis':<12} {'ours':>10} {'':>10} {'rival':>10} {'':>10} {'memory':>8} {'images/s, ours':>15}"
+    for name, path in (("one pass", None), ("two passes", module)):
+        ours = analyze(directory, path)
+        guide = ["--rival", str(directory), "--module", str(path or "")]
+        rival = measure([sys.executable, "-m", "tests.benchmarks.transform_benchmark", *guide])
+        ratio = rival.peak_bytes / ours.peak_bytes
+        yield f"{name:<12} {_told(ours)} {_told(rival)} {ratio:>7.2f}x {num_examples / ours.seconds:>15,.0f}"
+
+
+def analyze(directory: pathlib.Path, module: pathlib.Path | None) -> Measured:
+    what = ["--preprocessing_module", str(module)] if module else ["--image_size=224"]
+    return measure([sys.executable, "-m", "beam_pipelines", "analyze", str(directory), "--overwrite", *what])
+
+
+def _told(measured: Measured) -> str:
+    return f"{measured.seconds:>8.1f} s {measured.peak_bytes / 1e6:>7,.0f} MB"
+
+
+def run_reading(directory: pathlib.Path, repeats: int, seconds: float) -> Iterator[str]:
+    import tf_input
+
+    data = tf_input.open(directory)
+    options: dict[str, Any] = {"batch_size": _BATCH_SIZE, "seed": 0, "memory_budget": 0}
+    layer = data.normalization_layer()
+    readers = {
+        "transform=True": data.batches("train", transform=True, **options),
+        "uint8 and normalization_layer": data.batches("train", image_size=_IMAGE_SIZE, **options).map(lambda x, y: (layer(x), y)),
+        "uint8": data.batches("train", image_size=_IMAGE_SIZE, **options),
+    }
+    endless = {name: iter(batches.repeat()) for name, batches in readers.items()}
+    for batches in endless.values():
+        _rate(batches, seconds)  # up to speed
+    rates = [{name: _rate(batches, seconds) for name, batches in endless.items()} for _ in range(repeats)]
+    yield f"{'reading':<30} {'images/s':>9} {'transform=True against it':>28}"
+    for name in readers:
+        ratios = [rate["transform=True"] / rate[name] for rate in rates]
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+        yield f"{name:<30} {statistics.median(rate[name] for rate in rates):>9,.0f} {spread:>28}"
+
+
+def _rate(batches: Iterator[Any], seconds: float) -> float:
+    num_images, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        num_images += len(next(batches)[1])
+    return num_images / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--input", type=pathlib.Path, metavar="FOLDER", help="class folders of photographs")
+    parser.add_argument("--copies", type=int, default=20, help="names under which each photograph appears (default: 20)")
+    parser.add_argument("--repeats", type=int, default=3, help="turns of each reader (default: 3)")
+    parser.add_argument("--seconds", type=float, default=8, help="of a turn (default: 8)")
+    parser.add_argument("--rival", metavar="OUT", help=argparse.SUPPRESS)
+    parser.add_argument("--module", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if options.rival:
+        analyze_as_in_the_guide(options.rival, options.module)
+        return
+    if options.input is None:
+        parser.error("--input: expected a folder of class folders")
+    with tempfile.TemporaryDirectory(dir=options.input.resolve().parent) as folder:  # for hard links
+        link_copies(options.input, pathlib.Path(folder, "photos"), options.copies)
+        output, module = pathlib.Path(folder, "out"), pathlib.Path(folder, "two_passes.py")
+        module.write_text(_MODULE)
+        command = ["prepare", "--input", f"{folder}/photos", "--output", str(output), "--splits=train=1", "--num_shards=16"]
+        measure([sys.executable, "-m", "beam_pipelines", *command])
+        num_examples = len(list(pathlib.Path(folder, "photos").rglob("*.*")))
+        for line in run_analyses(output, module, num_examples):
+            print(line, flush=True)
+        analyze(output, None)
+        for line in run_reading(output, options.repeats, options.seconds):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

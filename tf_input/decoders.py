@@ -1,0 +1,103 @@
+"""Which ExampleDecoder reads a split: of the features as they are stored, or as the transform gives them."""
+
+from typing import Collection, Mapping
+
+from tf_input import class_weights
+from tf_input.dataset_format import IMAGE, Feature
+from tf_input.description import Description
+from tf_input.example_decoder import ExampleDecoder
+from tf_input.feature_kinds import SIDES, STORED_KINDS
+from tf_input.read_config import ReadConfig
+from tf_input.schema import parse_examples
+from tf_input.targets import with_inputs
+from tf_input.transforms import Transform
+
+_VARIED = "`map_batch`, or layers of the model that work in training alone, vary what a transform gives"
+_SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"
+
+
+def make_decoder(dataset: Description, config: ReadConfig, split: str) -> ExampleDecoder:
+    """Records -> batches of stored features.
+
+    Raises:
+        ValueError: An option does not fit the data set.
+    """
+    schema, stored_size = dataset.manifest.schema, dataset.image_size
+    largest = [(dataset.statistics["images"][side] or {}).get("max") for side in SIDES]
+    targets = config.target_names(dataset.targets)
+    config = with_inputs(config, dataset.features, targets)
+    decoder = ExampleDecoder(
+        parse=lambda serialized, names: parse_examples(serialized, schema, names),
+        features=dataset.features,
+        config=config,
+        targets=targets,
+        image_size=config.height_and_width or stored_size,
+        stored_size=stored_size,
+        max_size=None if None in largest else tuple(largest),
+        mask_dtype=dataset.mask_dtype,
+        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.statistics, split),
+    )
+    return _with_size(decoder, dataset)
+
+
+def make_transformed_decoder(dataset: Description, transform: Transform, config: ReadConfig, split: str) -> ExampleDecoder:
+    """Records -> batches of transformed features: as for any data set, from another schema.
+
+    Raises:
+        ValueError: An option is not the reader's to say, or the transform does not give what is asked for.
+    """
+    info, features = transform.info, transform.info.features
+    _check_options(config, features)
+    targets = config.target_names(info.targets)
+    config = with_inputs(config, features, targets)
+    size = _stored_size(features, (*config.input_names, *targets), dataset)
+    heads = class_weights.heads(features, targets)
+    are_counted = all(features[name] == dataset.features.get(name) for name in heads)
+    decoder = ExampleDecoder(
+        parse=lambda serialized, names: transform.parse(serialized, dataset.manifest.schema, names),
+        features=features,
+        config=config,
+        targets=targets,
+        image_size=config.height_and_width or size,
+        stored_size=size,
+        mask_dtype=dataset.mask_dtype,
+        class_weights=class_weights.tables(
+            config.class_weight, features, targets, dataset.statistics if are_counted else None, split
+        ),
+    )
+    return _with_size(decoder, dataset)
+
+
+def _with_size(decoder: ExampleDecoder, dataset: Description) -> ExampleDecoder:
+    """Images that are decoded here have a size, stored or asked for."""
+    if decoder.sees_stored and decoder.image_size is None:
+        ranges = [(side, dataset.statistics["images"][side]) for side in SIDES]
+        known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
+        found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
+        raise ValueError(f"image_size=None: {found}; expected a size such as 224, or (height, width)")
+    return decoder
+
+
+def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
+    """What is seen of images is the transform's business, unless it passes them on as they are stored."""
+    if _is_stored(features.get(IMAGE)):
+        return
+    for name, expected, instead in (("image_size", None, _SHOWN), ("fit", "crop", _SHOWN), ("augment", False, _VARIED)):
+        if (value := getattr(config, name)) != expected:
+            raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
+
+
+def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: Description) -> tuple[int, int] | None:
+    """(height, width) of images and masks that are passed on as they are stored; None if they differ, or none is asked for."""
+    stored = [name for name in names if _is_stored(features.get(name))]
+    if not stored:
+        return None
+    if dataset.image_size is None and not _is_stored(features.get(IMAGE)):
+        raise ValueError(
+            f"{', '.join(stored)}: the transform passes on what is stored, in different sizes; expected one that decodes it"
+        )
+    return dataset.image_size
+
+
+def _is_stored(feature: Feature | None) -> bool:
+    return feature is not None and feature.kind in STORED_KINDS

@@ -1,0 +1,66 @@
+"""Whether what is served does what training does, to the bit or but for rounding."""
+
+from typing import Iterator
+
+import keras
+import numpy as np
+
+# Of the largest prediction: the served graph is optimised otherwise than the model, and adds in another order, which differs by a
+# few units in the last place of each sum; what is wrongly preprocessed differs by more than this.
+_TOLERANCES = {"float32": 1e-4, "float64": 1e-4, "float16": 2e-2, "bfloat16": 5e-2}
+
+
+def check_inputs(name: str, found: np.ndarray, expected: np.ndarray, rounding: int) -> None:
+    """Compares what a model is fed with.
+
+    Args:
+        name: Of the input.
+        found: As it is served.
+        expected: As a training batch has it.
+        rounding: By how much they may differ; 0: not by a bit.
+
+    Raises:
+        RuntimeError: They differ.
+    """
+    found_kind, kind = ((one.dtype, one.shape) for one in (found, expected))
+    if found_kind != kind:
+        raise RuntimeError(f"{name!r} is not preprocessed as in training: it is {found_kind}, not {kind}; nothing was written")
+    if expected.dtype == object:  # texts
+        is_same, by = bool((found == expected).all()), "is another text"
+    else:
+        is_same = found.tobytes() == expected.tobytes()
+        differ = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max(initial=0)
+        is_same, by = is_same or 0 < rounding and differ <= rounding, f"differs by up to {differ:g}"
+    if not is_same:
+        raise RuntimeError(f"{name!r} is not preprocessed as in training: it {by}; nothing was written")
+
+
+def check_predictions(what: str, found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Compares what a model predicts.
+
+    Args:
+        what: What they are, for the message.
+        found: As it is served.
+        expected: As the model gives it.
+        tolerance: Of the largest prediction.
+
+    Raises:
+        RuntimeError: They differ by more.
+    """
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    most = tolerance * max(1e-6, float(np.abs(expected).max(initial=0)))
+    differ = np.abs(found - expected).max(initial=0)
+    if not differ <= most:  # so said, it is refused where something is no number
+        found = f"served {what} differ from the model's by {differ:g}, more than {most:g}"
+        raise RuntimeError(f"{found}: a model must predict the same each time; nothing was written")
+
+
+def prediction_tolerance(model: keras.Model) -> float:
+    """By the coarsest dtype in which a layer computes."""
+    return max(_TOLERANCES.get(layer.compute_dtype, _TOLERANCES["float32"]) for layer in _layers(model))
+
+
+def _layers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    yield layer
+    for part in getattr(layer, "layers", ()):
+        yield from _layers(part)
