@@ -5,9 +5,9 @@ is kept of a batch is a pointer to its records, and they are read again: image b
 """
 
 import dataclasses
-import functools
 import io
 import pickle
+import threading
 from typing import Iterator, NamedTuple, Sequence
 
 import apache_beam as beam
@@ -161,9 +161,14 @@ def _read_records(pointer: BatchPointer) -> Iterator[bytes]:
         raise RunError(f"{printable(pointer.path)}: record {pointer.record_index}, at byte {pointer.offset}: {error}") from None
 
 
-@functools.lru_cache(maxsize=2)
+_of_thread = threading.local()
+
+
 def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
-    return ExamplesToRecordBatchDecoder(schema)
+    """Of each thread its own: it keeps what it is about to parse."""
+    if getattr(_of_thread, "schema", None) != schema:
+        _of_thread.schema, _of_thread.parser = schema, ExamplesToRecordBatchDecoder(schema)
+    return _of_thread.parser
 
 
 def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:

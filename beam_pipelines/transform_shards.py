@@ -167,6 +167,7 @@ class _Transformer:
     """
 
     def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
+        self._transform = transform  # a graph that is freed takes the functions with it that loops and conditions call
         self._schema = transform.info.schema
         names = [feature.name for feature in self._schema]
 

@@ -119,7 +119,8 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
         assert (working / "whole/half").exists()
     finally:
         os.close(descriptor)
-    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite") == 0
+    two_workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite", *two_workers) == 0
     assert not working.exists()
     reader = tf_input.open(mixed)
     options = {"batch_size": 100, "image_size": 20, "fit": "pad", "shuffle": False}

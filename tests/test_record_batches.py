@@ -1,5 +1,6 @@
 """Batches of parsed examples: what crosses a stage of the engine, and that they are what the reader parses."""
 
+import concurrent.futures
 import importlib.util
 import pickle
 
@@ -66,6 +67,13 @@ def test_features_are_those_that_the_reader_parses(tmp_path):
         assert tf.type_spec_from_value(parsed[name]).is_compatible_with(tf.type_spec_from_value(value)), name
         pairs = zip(tf.nest.flatten(parsed[name], expand_composites=True), tf.nest.flatten(value, expand_composites=True))
         assert all(one.dtype == other.dtype and (one.numpy() == other.numpy()).all() for one, other in pairs), name
+
+
+def test_threads_do_not_disturb_each_other(tmp_path):
+    pointers = point(tmp_path, 1 << 30)
+    expected = [read_batch(pointer) for pointer in pointers]
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(read_batch, 100 * pointers)) == 100 * expected
 
 
 def test_what_crosses_a_stage_is_small_and_becomes_the_same_batch(tmp_path):

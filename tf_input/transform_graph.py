@@ -80,7 +80,8 @@ class TransformGraph:
         """What a tensor in the graph is that depends on no input, as NumPy has it; KeyError if there is none of that name."""
         tensor = self._function.graph.get_tensor_by_name(f"{name}:0")
         captured = {one.op.name: value for one, value in zip(self._captures, self._function.captured_inputs)}
-        return tf.function(lambda: self._compute([tensor], captured)[0], autograph=False)().numpy()
+        compute = tf.function(lambda: self._compute([tensor], captured)[0], autograph=False)
+        return compute.get_concrete_function()().numpy()
 
     def _compute(self, tensors: list[tf.Tensor], fed: Mapping[str, tf.Tensor]) -> list[tf.Tensor]:
         """Copies the part of the graph that these tensors need into the current one.
