@@ -385,7 +385,7 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
 def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
     code = (
         "import signal\nfrom beam_pipelines import interrupts\ninterrupts.listen()\n"
-        "class A:\n    def __del__(self):\n        signal.raise_signal(signal.SIGINT)\n"
+        "class A:\n    def __del__(self):\n        signal.raise_signal(signal.SIGTERM)\n"
         "A()\nprint(interrupts.received())\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
