@@ -9,6 +9,8 @@ from typing import Any, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
+_ARITHMETIC = ("Add", "AddV2", "Sub", "Mul", "MulNoNan", "RealDiv", "Div", "DivNoNan", "Pow")
+
 
 class TransformGraph:
     """The transform of a data set. Keep it as long as what it returned: it owns the graph's tables.
@@ -95,6 +97,7 @@ class TransformGraph:
         part.node.extend(node for node in self._graph_def.node if node.name in needed)
         for node in part.node:
             node.input[:] = [one for one in node.input if not one.startswith("^") or one[1:] in needed - fed.keys()]
+        _keep_constants(part.node)
         # The identity makes what was captured, which is no tensor of a graph, one of this graph.
         input_map = {f"{name}:0": tf.identity(value) for name, value in fed.items() if name in needed}
         return tf.graph_util.import_graph_def(part, input_map, [tensor.name for tensor in tensors], name="transform")
@@ -153,3 +156,24 @@ def _reachable(operations: Iterable[tf.Operation]) -> dict[str, tf.Operation]:
             found[operation.name] = operation
             waiting += [tensor.op for tensor in operation.inputs]
     return found
+
+
+def _keep_constants(nodes: Any) -> None:
+    """Keeps the optimiser from reckoning with floating-point constants: of what is served it makes another sum than of tf.data.
+
+    Of x / 3 it makes x * (1 / 3), of x * 2 * 3 x * 6, which round otherwise. An operation that is not looked through stands between
+    constants and arithmetic from here on; not so in the bodies of loops and conditions, which are functions with names of their own.
+    """
+    constants = {
+        node.name: node for node in nodes if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating
+    }
+    kept = set()
+    for node in nodes:
+        for place, name in enumerate(node.input if node.op in _ARITHMETIC else ()):
+            if name in constants:
+                kept.add(name)
+                node.input[place] = f"{name}/kept"
+    for name in sorted(kept):
+        barrier = nodes.add(name=f"{name}/kept", op="PlaceholderWithDefault", input=[name])
+        barrier.attr["dtype"].CopyFrom(constants[name].attr["dtype"])
+        barrier.attr["shape"].shape.CopyFrom(constants[name].attr["value"].tensor.tensor_shape)
