@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, Iterator
 
 import pytest
+from held_stages import GATES
 from made_images import encode, noise, write_class_folders, write_files
 from PIL import Image
 
@@ -37,12 +38,20 @@ def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
     return write_files(folder, {**spooled, "cow/cut.jpg": encode(noise(), "JPEG")[:200], "cow/page.jpg": b"<!DOCTYPE html>"})
 
 
-def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.Popen:
-    """`recordmill prepare` as a user starts it."""
-    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", str(source), "--output", str(output)]
+# Where `held_stages` is found too.
+TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
+
+
+def start_prepare(
+    source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None
+) -> subprocess.Popen:
+    """`recordmill prepare` as a user starts it; with gates it can be held where its workers are in its own processes."""
+    module = "held_stages" if gates else "beam_pipelines"
+    command = [sys.executable, "-m", module, "prepare", "--input", str(source), "--output", str(output)]
+    environment = {**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})}
     return subprocess.Popen(
         [*command, *OPTIONS, *options],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -75,10 +84,15 @@ def flink_cluster() -> ModuleType:
     return _load(FLINK / "cluster.py", "flink_cluster")
 
 
+def gates_of(folder: pathlib.Path) -> pathlib.Path:
+    """Where the workers of the cluster in a folder can be held, in runs with `--beam_plugin=held_stages`."""
+    return folder / "gates"
+
+
 def cluster_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """`python deploy/flink/cluster.py …` as a user types it."""
     command = [sys.executable, str(FLINK / "cluster.py"), *arguments]
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    variables = {**os.environ, "PYTHONPATH": TEST_PATH, **environment}
     return subprocess.run(command, env=variables, capture_output=True, text=True)
 
 
@@ -86,7 +100,8 @@ def cluster_command(*arguments: str, **environment: str) -> subprocess.Completed
 def running_flink(folder: pathlib.Path) -> Iterator[Any]:
     """A cluster of `deploy/flink`, up on free ports; down at the end, whatever happened."""
     environment = pytest.MonkeyPatch()
-    environment.setenv("PYTHONPATH", str(ROOT))  # of the workers of a TaskManager that a test starts
+    environment.setenv("PYTHONPATH", TEST_PATH)  # of the workers, those of a TaskManager that a test starts too
+    environment.setenv(GATES, str(gates_of(folder)))
     try:
         up = cluster_command("up", "--folder", str(folder), "--rest_port", "0")
         assert up.returncode == 0, up.stderr

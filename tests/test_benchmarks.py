@@ -1,7 +1,11 @@
-"""The benchmarks of the read path run to their end, on next to nothing: what they measure here says nothing."""
+"""The benchmarks run to their end, on next to nothing: what they measure here says nothing."""
 
 import dataclasses
+import os
 import pathlib
+import re
+import shlex
+import subprocess
 import sys
 
 import numpy as np
@@ -13,7 +17,48 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # `pytest`
 
 from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
+
+# Benchmark -> what makes its command in the README short, and something that it says at its end.
+SHORT = {
+    "object_store_benchmark": ("--files=80 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
+    "prepare_benchmark": ("--scale=0.001 --rounds=0", r"^ +80 photos +\d+ MB"),
+    "shuffle_benchmark": ("--references 3000", r"^ +3,000 +1 "),
+    "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0", r"^uint8 +[\d,]+ "),
+}
+# Those of which a test below, or of test_flink.py, runs `main` with other arguments.
+OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
+
 AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
+
+
+def readme_commands() -> dict[str, str]:
+    """Benchmark -> its arguments."""
+    found = dict(re.findall(COMMAND, (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert set(found) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
+    return found
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> pathlib.Path:
+    """Folders of class folders: photographs, and tiny ones."""
+    folder = tmp_path_factory.mktemp("images")
+    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 20, "bee": 12}, height=240, width=320)
+    write_class_folders(folder / "TINY_JPEGS", {"ant": 10, "bee": 10}, height=32, width=32)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_a_command_of_the_readme_runs_to_its_end(images, name):
+    shorter, end = SHORT[name]
+    arguments = shlex.split(f"{readme_commands()[name]} {shorter}")
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=images, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert re.search(end, run.stdout, re.MULTILINE), run.stdout
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 And the manifests for Kubernetes agree with each other and with the command.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -10,19 +11,30 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from typing import Any, Callable, Iterator
 
 import engines
+import psutil
 import pytest
 import yaml
-from engines import FLINK, ROOT, cluster_command, digest, finish, processes_of, running_flink, start_prepare, write_source
+from engines import (
+    FLINK,
+    ROOT,
+    cluster_command,
+    digest,
+    finish,
+    gates_of,
+    processes_of,
+    running_flink,
+    start_prepare,
+    write_source,
+)
+from held_stages import Gate
 from made_sources import CASES
 
 from beam_pipelines.__main__ import make_parser
 from beam_pipelines.jobs import parse_pipeline_options
-from beam_pipelines.progress import read_counts
 
 flink_cluster = engines.flink_cluster()
 Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
@@ -57,13 +69,14 @@ def start(cluster, source, tmp_path) -> Callable[..., subprocess.Popen]:
     return lambda *options: start_prepare(source, tmp_path / "out", *cluster.options, *options)
 
 
-def wait_for(stage: str, output: pathlib.Path, run: subprocess.Popen) -> None:
-    """Until the workers have counted something done there, and are at it."""
-    deadline = time.monotonic() + SECONDS
-    while not getattr(read_counts(f"{output}.incomplete/progress"), stage):
-        assert run.poll() is None, run.communicate()[0][-3000:]
-        assert time.monotonic() < deadline, f"nothing was {stage}"
-        time.sleep(0.005)
+@contextlib.contextmanager
+def held_run(cluster: Cluster, start: Callable[..., subprocess.Popen], stage: str) -> Iterator[tuple[subprocess.Popen, Gate, list[int]]]:
+    """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
+    with Gate(gates_of(cluster.folder), stage) as gate:
+        run = start("--beam_plugin=held_stages")
+        held = gate.wait_for_arrivals(run)
+        assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
+        yield run, gate, held
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
@@ -102,12 +115,13 @@ def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_p
 @pytest.mark.slow
 @needs_flink
 def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster, start, expected, tmp_path):
-    run = start()
-    wait_for("checked", tmp_path / "out", run)
-    assert latest_job(cluster)["state"] == "RUNNING"
-    cluster.kill("task-manager-1")
-    cluster.start_task_manager("task-manager-3")
-    finish(run)
+    with held_run(cluster, start, "checked") as (run, gate, held):
+        parents = {psutil.Process(worker).ppid() for worker in held}
+        names = [name for name, pid in cluster.process_ids().items() if pid in parents]
+        cluster.kill(names[0])
+        cluster.start_task_manager("task-manager-3")
+        gate.open()
+        finish(run)
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
@@ -116,12 +130,11 @@ def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster,
 @pytest.mark.slow
 @needs_flink
 def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster, start, expected, tmp_path):
-    run = start()
-    wait_for("written", tmp_path / "out", run)
-    assert latest_job(cluster)["state"] == "RUNNING"
-    for worker in cluster.worker_ids():  # of an earlier stage some are idle, and would not be missed
-        os.kill(worker, signal.SIGKILL)
-    finish(run)
+    with held_run(cluster, start, "written") as (run, gate, held):
+        for worker in held:
+            os.kill(worker, signal.SIGKILL)
+        gate.open()
+        finish(run)
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
@@ -143,10 +156,9 @@ def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(start, tmp_path):
 @pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
 def test_an_interrupted_run_stops_its_job_and_leaves_nothing(cluster, start, tmp_path, sent, to_all):
     """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
-    run = start()
-    wait_for("checked", tmp_path / "out", run)
-    (os.killpg if to_all else os.kill)(run.pid, sent)
-    printed, _ = run.communicate(timeout=SECONDS)
+    with held_run(cluster, start, "checked") as (run, gate, _):
+        (os.killpg if to_all else os.kill)(run.pid, sent)
+        printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]
     assert "recordmill: interrupted; nothing was written" in printed and "Traceback" not in printed
     assert latest_job(cluster)["state"] == "CANCELED"

@@ -3,13 +3,13 @@
 import os
 import pathlib
 import signal
-import time
 
 import engines
 import pytest
 from engines import digest, finish, start_prepare, write_source
+from held_stages import Gate
 
-from beam_pipelines.progress import read_counts
+SECONDS = 240
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,18 +43,18 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
 
 def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(source, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
-    printed, _ = run.communicate(timeout=60)
+    printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
     assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert os.listdir(tmp_path) == []
 
 
 def test_an_interrupted_run_leaves_nothing(source, options, tmp_path):
-    run = start_prepare(source, tmp_path / "out", *options)
-    while not read_counts(f"{tmp_path / 'out'}.incomplete/progress").checked:
-        assert run.poll() is None, run.communicate()[0][-3000:]
-        time.sleep(0.01)
-    run.send_signal(signal.SIGTERM)
-    printed, _ = run.communicate(timeout=60)
+    gates = tmp_path / "gates"
+    with Gate(gates, "checked") as gate:
+        run = start_prepare(source, tmp_path / "out", *options, gates=gates)
+        assert gate.wait_for_arrivals(run) == [run.pid]
+        run.send_signal(signal.SIGTERM)
+        printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["gates"]

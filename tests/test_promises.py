@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from engines import TEST_PATH
+from held_stages import GATES, Gate
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from PIL import Image
 
@@ -220,20 +221,23 @@ def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
-    photograph = jpeg(0, 240, 320)
-    write_files(tmp_path / "in", {f"{label}/{index}.jpg": photograph for label in ("ant", "bee") for index in range(2500)})
-    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", "in", "--output", "out"]
-    run = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children would ignore it
-    )
-    wait_for(lambda: list(tmp_path.glob("out.incomplete/*.tmp")) + list(tmp_path.glob("out.incomplete/.*.tmp")))
-    run.send_signal(sent)
-    _, message = run.communicate(timeout=60)
+    write_class_folders(tmp_path / "in", {"ant": 40, "bee": 40})
+    options = ("prepare", "--input", "in", "--output", "out", "--num_shards", "8")
+    with Gate(tmp_path / "gates", "written") as gate:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "held_stages", *options],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**environment(), "PYTHONPATH": TEST_PATH, GATES: str(tmp_path / "gates")},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children would ignore it
+        )
+        assert gate.wait_for_arrivals(run) == [run.pid]
+        assert list((tmp_path / "out.incomplete").glob("*tfrecord*"))
+        run.send_signal(sent)
+        message, _ = run.communicate(timeout=240)
+    (tmp_path / "gates").rmdir()
     assert run.returncode == code, message
     assert not (tmp_path / "out").exists()
     if sent != signal.SIGKILL:
@@ -241,19 +245,13 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
         return
     with pytest.raises(FileNotFoundError, match="not a data set"):
         dataset_format.read_manifest(tmp_path / "out.incomplete")
+    command = [sys.executable, "-m", "beam_pipelines", *options]
     assert subprocess.run(command, cwd=tmp_path, env=environment()).returncode == 0  # what was left is in nobody's way
     assert left_in(tmp_path) == ["in", "out"]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent.parent)}
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the run did not begin to write"
-        time.sleep(0.005)
 
 
 def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(source, tmp_path, capsys):

@@ -14,6 +14,7 @@ Absolute numbers are one machine's; the ratios, of medians over the rounds, are 
 import argparse
 import dataclasses
 import errno
+import math
 import os
 import pathlib
 import shutil
@@ -25,6 +26,7 @@ from typing import Callable, Sequence
 from tests.benchmarks.measure import Measured, measure
 
 PYTHON = sys.executable
+NUM_SHARDS = 16
 LOOP, LOOP_2, TFDS, OURS = "loop", "loop, every core", "TensorFlow Datasets (no check)", "recordmill"
 
 
@@ -47,6 +49,11 @@ class Case:
     many: int
     rival: str
     short: int = 0
+
+    def scaled(self, scale: float) -> "Case":
+        """With other numbers of images, of which each shard needs one."""
+        few, many = (max(NUM_SHARDS, round(num * scale)) for num in (self.few, self.many))
+        return dataclasses.replace(self, few=few, many=many)
 
 
 CASES = {
@@ -73,7 +80,7 @@ def contestants(case: Case) -> dict[str, Callable[[str, str], list[str]]]:
 
 def prepare_command(folder: str, output: str, check: str) -> list[str]:
     command = [PYTHON, "-m", "beam_pipelines", "prepare", "--input", folder, "--output", output]
-    return [*command, "--check", check, "--splits", "train=1", "--num_shards", "16"]
+    return [*command, "--check", check, "--splits", "train=1", "--num_shards", str(NUM_SHARDS)]
 
 
 def cores() -> int:
@@ -81,7 +88,9 @@ def cores() -> int:
 
 
 def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
-    """`num_images` names for the images of a folder, spread over 20 classes."""
+    """`num_images` names for the images of a folder, spread over 20 classes; what an earlier case has made serves again."""
+    if folder.exists():
+        return str(folder)
     originals = sorted(path for path in pathlib.Path(source).rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     if not originals:
         raise SystemExit(f"{source}: no .jpg in it")
@@ -101,23 +110,21 @@ def repeat_images(source: str, folder: pathlib.Path, num_images: int) -> str:
 def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> None:
     folders = {num: repeat_images(source, scratch / f"{case.images}-{num}", num) for num in (case.few, case.many)}
     runs: dict[tuple[str, int], list[Measured]] = {}
-    for _ in range(rounds + 1):  # the first fills the page cache
+    num_warm_up = 1 if rounds else 0  # fills the page cache
+    for _ in range(num_warm_up + (rounds or 1)):
         for name, command in contestants(case).items():
             for num, folder in folders.items():
                 output = scratch / "output"
                 runs.setdefault((name, num), []).append(measure(command(folder, str(output))))
                 shutil.rmtree(output, ignore_errors=True)
-    print_table(case, {key: measured[1:] for key, measured in runs.items()})
+    print_table(case, {key: measured[num_warm_up:] for key, measured in runs.items()})
 
 
 def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
     names = list(contestants(case))
     whole = {name: statistics.median(run.seconds for run in runs[name, case.many]) for name in names}
     steady = {
-        name: (case.many - case.few)
-        / statistics.median(
-            long.seconds - short.seconds for long, short in zip(runs[name, case.many], runs[name, case.few])
-        )
+        name: _rate(case.many - case.few, [long.seconds - short.seconds for long, short in zip(runs[name, case.many], runs[name, case.few])])
         for name in names
     }
     peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
@@ -131,11 +138,17 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None
         print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
 
 
-def run_memory(source: str, scratch: pathlib.Path) -> None:
+def _rate(num_images: int, seconds: list[float]) -> float:
+    """By the median; nan where the longer run took no longer, which means that it was not long enough."""
+    median = statistics.median(seconds)
+    return num_images / median if median > 0 else math.nan
+
+
+def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
     """Peak memory of the whole process tree, at ten times the images."""
     print("\npeak memory of recordmill, --check strict, all processes")
-    for num in (8_000, 80_000):
-        folder = repeat_images(source, scratch / f"memory-{num}", num)
+    for num in (max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):
+        folder = repeat_images(source, scratch / f"photos-{num}", num)
         run = measure(prepare_command(folder, str(scratch / "output"), "strict"))
         print(f"{num:>7,} photos {run.peak_bytes / 1e6:6.0f} MB {run.seconds:7.1f} s", flush=True)
         shutil.rmtree(scratch / "output")
@@ -146,7 +159,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
     parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs, some thousands of them")
     parser.add_argument("--case", action="append", choices=[*CASES, "memory"], help="default: all that there are images for")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="after one that warms up; 0: each runs once, cold (default: 5)")
+    parser.add_argument("--scale", type=float, default=1, help="times the numbers of images, for a trial (default: 1)")
     parser.add_argument("--scratch", help="where to link and write; on the images' file system, links cost nothing")
     options = parser.parse_args(arguments)
     sources = {"photos": options.photos, "tiny": options.tiny}
@@ -156,9 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if source is None:
                 continue
             if name == "memory":
-                run_memory(source, pathlib.Path(scratch))
+                run_memory(source, pathlib.Path(scratch), options.scale)
             else:
-                run_case(CASES[name], source, pathlib.Path(scratch), options.rounds)
+                run_case(CASES[name].scaled(options.scale), source, pathlib.Path(scratch), options.rounds)
 
 
 if __name__ == "__main__":

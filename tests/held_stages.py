@@ -1,0 +1,95 @@
+"""Holds a real run within one of its stages, until a test has done to it what it wants to: no kill misses, however fast the machine.
+
+A test locks the gate of a stage, a file. Whoever has just counted work there, hence is amid a bundle whose results nobody has seen yet, says so
+by a file and waits for the lock. The kernel opens the gate of a test that dies, so nobody waits for ever.
+
+Workers of a cluster import this module by Beam's `--beam_plugin=held_stages`; runs on this machine start as
+`python -m held_stages prepare …`. Both look for the gates in the folder that the environment variable `GATES` names.
+"""
+
+import fcntl
+import os
+import pathlib
+import subprocess
+import time
+from typing import Any, Callable
+
+from beam_pipelines import progress
+
+GATES = "RECORDMILL_TEST_GATES"
+
+
+class Gate:
+    """Is shut as soon as it is there; used as a context manager, it is open and gone at the end.
+
+    Args:
+        folder: Of the gates, which the environment of those who are to be held names.
+        stage: The count that holds them: one of `progress.Counts`.
+    """
+
+    def __init__(self, folder: pathlib.Path, stage: str) -> None:
+        assert stage in progress.Counts._fields, stage
+        folder.mkdir(exist_ok=True)
+        self._path = folder / stage
+        self._file = open(self._path, "xb")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._path.unlink()
+        for path in self._arrivals():
+            path.unlink()
+        self.open()
+
+    def open(self) -> None:
+        """Lets everybody go on."""
+        self._file.close()
+
+    def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 240) -> list[int]:
+        """The ids of the processes that are held, once there is one; a run that ends before that has failed."""
+        deadline = time.monotonic() + seconds
+        while not (arrivals := self._arrivals()):
+            assert run.poll() is None, run.communicate()[0][-3000:]
+            assert time.monotonic() < deadline, f"nothing was {self._path.name}"
+            time.sleep(0.01)
+        return [int(path.name.rpartition("-")[2]) for path in arrivals]
+
+    def _arrivals(self) -> list[pathlib.Path]:
+        return list(self._path.parent.glob(f"{self._path.name}-*"))
+
+
+def _hold(count: Callable[..., None]) -> Callable[..., None]:
+    def count_and_wait(directory: str, **counts: int) -> None:
+        count(directory, **counts)
+        for stage, number in counts.items():
+            if number:
+                _wait_at(pathlib.Path(os.environ[GATES], stage))
+
+    return count_and_wait
+
+
+def _wait_at(path: pathlib.Path) -> None:
+    try:
+        gate = open(path, "rb")
+    except FileNotFoundError:
+        return
+    with gate:
+        path.with_name(f"{path.name}-{os.getpid()}").touch()
+        fcntl.flock(gate, fcntl.LOCK_SH)
+
+
+def install() -> None:
+    """In this process, once; none is ever held whose environment names no gates."""
+    if GATES in os.environ and progress.count.__name__ == "count":
+        progress.count = _hold(progress.count)
+
+
+if __name__ == "__main__":
+    from beam_pipelines.__main__ import run as run_command
+
+    install()
+    run_command()
+elif os.environ.get("WORKER_ID"):  # of a cluster's worker, as a plugin
+    install()
