@@ -2,7 +2,7 @@
 
 import io
 import pickle
-import time
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipelines.annotations import BadAnnotationError, Objects, array_shape, place_objects, read_array
+from beam_pipelines.annotations import _NPY_FIELDS, BadAnnotationError, Objects, array_shape, place_objects, read_array
 from beam_pipelines.config import ImageConfig
 from beam_pipelines.images import check_image
 from beam_pipelines.resize import Geometry
@@ -280,21 +280,27 @@ def test_refuses_maps_beside_an_image_that_is_turned():
     data=st.binary(max_size=16),
     kept=st.floats(0, 1),
 )
-def test_any_header_is_taken_or_refused_and_soon(header, data, kept):
+def test_any_header_is_taken_or_refused(header, data, kept):
     file = claim(header, data)
     file = file[: int(len(file) * kept)] if kept < 0.9 else file
-    start = time.monotonic()
     try:
         values = read_array(file, array_shape(file), PLAIN)
     except BadAnnotationError as error:
         assert error.reason == "bad_array" and "\n" not in str(error)
     else:
         assert values.dtype == np.float32 and values.nbytes <= 4 * len(data)
-    assert time.monotonic() - start < 1
 
 
-def test_a_header_of_digits_alone_takes_no_time():
-    start = time.monotonic()
-    with pytest.raises(BadAnnotationError):
-        array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + "1" * 60_000)))
-    assert time.monotonic() - start < 1
+@pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
+def test_a_header_of_digits_alone_is_refused(digits):
+    with pytest.raises(BadAnnotationError, match="expected one of an array of numbers"):
+        array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))
+
+
+@pytest.mark.parametrize("field", _NPY_FIELDS)
+def test_the_steps_that_a_header_takes_grow_with_its_length_alone(field):
+    """Each attempt to match ends after some hundreds of characters, whatever they are; only blanks are taken without a bound, and once."""
+    pattern = _NPY_FIELDS[field].pattern
+    assert pattern.count(r"\s*:\s*") == 1
+    _, longest = re._parser.parse(pattern.replace(r"\s*", "")).getwidth()
+    assert longest < 1000

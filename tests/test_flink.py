@@ -117,9 +117,9 @@ def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_p
 def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster, start, expected, tmp_path):
     with held_run(cluster, start, "checked") as (run, gate, held):
         parents = {psutil.Process(worker).ppid() for worker in held}
-        names = [name for name, pid in cluster.process_ids().items() if pid in parents]
-        cluster.kill(names[0])
-        cluster.start_task_manager("task-manager-3")
+        name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
+        cluster.kill(name)
+        cluster.start_task_manager(f"{name}-again")
         gate.open()
         finish(run)
     assert failures(cluster), "the job was not hit"

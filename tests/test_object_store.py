@@ -1,12 +1,14 @@
 """gs:// and s3:// against real servers on loopback: what is read and written, and what happens when requests fail."""
 
 import errno
+import itertools
 import os
 import re
 import socket
+import socketserver
 import subprocess
 import sys
-import time
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
@@ -28,6 +30,7 @@ from beam_pipelines.object_stores.object_store import ObjectStore, open_object_s
 from beam_pipelines.object_stores.upload import CHUNK_BYTES
 
 MIB = 1 << 20
+GOOGLE_ATTEMPTS = 3  # of Google's library, in one look; Beam looks for 20 seconds
 ENVIRONMENT = ("AWS_", "GOOGLE_", "GCE_", "STORAGE_EMULATOR_HOST")
 
 
@@ -369,19 +372,22 @@ def test_a_refusal_is_not_asked_again(faulty_store, bucket, faults, status, expe
         assert len(faults.seen) == 1
 
 
-def test_a_store_that_stays_busy_is_given_up(faulty_store, bucket, faults):
-    faults.choose = lambda method, path, number: 503
-    start = time.monotonic()
-    with pytest.raises(OSError, match="503"):
-        faulty_store.call(f"{bucket}/a", faulty_store._head, patience=1.0)
-    assert time.monotonic() - start < 2
-    assert 5 <= faults.count(503) < 200
-
-
-def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, bucket, faults, monkeypatch):
-    """The clock of the module alone is advanced; the requests are real."""
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds waited between attempts: the clock of the module alone is advanced, and the requests are real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
+    return waited
+
+
+def test_a_store_that_stays_busy_is_given_up(faulty_store, bucket, faults, waited):
+    faults.choose = lambda method, path, number: 503
+    with pytest.raises(OSError, match="503"):
+        faulty_store.call(f"{bucket}/a", faulty_store._head, patience=1.0)
+    assert sum(waited) <= 1 and faults.count(503) == len(waited) + 1 >= 5
+
+
+def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, bucket, faults, waited, monkeypatch):
     monkeypatch.setattr(retries, "_FIRST_DELAY", 0.2)
     faults.choose = lambda method, path, number: 503
     with pytest.raises(OSError, match="503"):
@@ -427,11 +433,9 @@ def test_a_bucket_that_may_be_listed_is_accessible(store, bucket):
 
 
 def check(path: str) -> str:
-    """What is said of a path, within seconds, on one line."""
-    start = time.monotonic()
+    """What is said of a path, on one line."""
     with pytest.raises(UserError) as caught:
         open_object_store(path).check_access(path)
-    assert time.monotonic() - start < 14
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -456,11 +460,15 @@ def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, b
     assert "no Google credentials were found" in check(bucket)
 
 
-def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults):
+def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited):
     faults.choose = lambda method, path, number: 503 if number < 2 else None
     faulty_store.check_access(bucket)
+    assert len(waited) == 2
+    waited.clear()
+    faults.seen.clear()
     faults.choose = lambda method, path, number: 503
     assert "503" in check(bucket)
+    assert sum(waited) <= retries.CHECK_SECONDS and faults.count(503) == len(waited) + 1
 
 
 @pytest.fixture
@@ -470,10 +478,20 @@ def closed_port() -> int:
 
 
 @pytest.fixture
-def silent_port() -> Iterator[int]:
-    """Takes connections, and never answers."""
+def silent_listener() -> Iterator[socket.socket]:
+    """The kernel takes connections for it, and nobody ever answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as listener:
-        yield listener.getsockname()[1]
+        yield listener
+
+
+def num_callers(listener: socket.socket) -> int:
+    """The connections that have been made."""
+    listener.setblocking(False)
+    for number in itertools.count():
+        try:
+            listener.accept()[0].close()
+        except BlockingIOError:
+            return number
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -484,9 +502,10 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_store_that_is_silent_is_not_waited_for(scheme, silent_port, monkeypatch):
-    lead_to(scheme, f"http://127.0.0.1:{silent_port}", monkeypatch)
+def test_a_store_that_is_silent_is_asked_once_and_not_waited_for(scheme, silent_listener, monkeypatch):
+    lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
     assert check(f"{scheme}://bucket/a").startswith(f"{scheme}://bucket/a: ")
+    assert num_callers(silent_listener) == 1
 
 
 def lead_to(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,25 +515,36 @@ def lead_to(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FileSystems.set_options(PipelineOptions(flags if scheme == "s3" else []))
 
 
-def test_missing_aws_credentials_are_missed_before_anything_is_sent(silent_port):
-    FileSystems.set_options(PipelineOptions([f"--s3_endpoint_url=http://127.0.0.1:{silent_port}"]))
+def test_missing_aws_credentials_are_missed_before_anything_is_sent(silent_listener):
+    FileSystems.set_options(PipelineOptions([f"--s3_endpoint_url=http://127.0.0.1:{silent_listener.getsockname()[1]}"]))
     assert check("s3://bucket/a").startswith("s3://bucket/a: no AWS credentials were found")
+    assert num_callers(silent_listener) == 0
 
 
-def test_missing_google_credentials_are_found_out_at_once(tmp_path):
-    """In a process of its own: Google's library remembers. Nothing answers for the metadata server here."""
+class HangingUp(socketserver.BaseRequestHandler):
+    """Counts who calls, and breaks off."""
+
+    def handle(self) -> None:
+        self.server.num_callers += 1
+
+
+def test_google_credentials_are_looked_for_once(tmp_path):
+    """In a process of its own: Google's library remembers. Where the metadata server should be, whoever calls is heard, and not answered."""
     code = (
-        "import time, beam_pipelines.object_stores.gcs as gcs\n"
+        "import beam_pipelines.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"
-        "start = time.monotonic(); store = gcs.GcsStore(PipelineOptions([]))\n"
-        "print(store._anonymous, time.monotonic() - start)"
+        "print(gcs.GcsStore(PipelineOptions([]))._anonymous)"
     )
     kept = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
-    environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": "127.0.0.1:9", "GCE_METADATA_HOST": "127.0.0.1:9"}
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
-    anonymous, seconds = run.stdout.split()
-    assert anonymous == "True" and float(seconds) < 8
+    with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
+        server.num_callers = 0
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
+        run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+        server.shutdown()
+    assert run.stdout == "True\n", run.stderr
+    assert server.num_callers == GOOGLE_ATTEMPTS
 
 
 def test_a_credentials_file_that_does_not_exist_is_named(monkeypatch, tmp_path):
