@@ -26,7 +26,7 @@ demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
 	.venv/bin/python deploy/demo/demo.py
 
 test: .venv/test.stamp
-	.venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile
+	.venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 # A stamp is made last, so without one .venv is new or what an interrupted install left: start afresh.
 .venv/%.stamp: pyproject.toml setup.py deploy/constraints.txt

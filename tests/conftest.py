@@ -1,11 +1,30 @@
-"""What every test needs: a quiet TensorFlow, and the quick tests first."""
+"""What every test needs: a quiet TensorFlow, and an order: by itself, the quick tests first; spread over processes, the long modules."""
 
 import os
+import pathlib
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
 
+# Modules that take a minute or more, the longest first: one that began last would leave the other processes idle until its end.
+LONG_MODULES = (
+    "test_flink.py",
+    "test_dataflow.py",
+    "test_trainer.py",
+    "test_source_engines.py",
+    "test_flink_transform.py",
+    "test_benchmarks.py",
+    "test_object_store.py",
+    "test_prism.py",
+)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    if "PYTEST_XDIST_WORKER" in os.environ:  # with --dist=loadfile --no-loadscope-reorder, as `make test` has it
+        folder = pathlib.Path(__file__).parent
+        assert all((folder / name).exists() for name in LONG_MODULES)
+        ranks = {name: rank for rank, name in enumerate(LONG_MODULES)}
+        items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+    else:
+        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)

@@ -74,9 +74,13 @@ def held_run(cluster: Cluster, start: Callable[..., subprocess.Popen], stage: st
     """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
     with Gate(gates_of(cluster.folder), stage) as gate:
         run = start("--beam_plugin=held_stages")
-        held = gate.wait_for_arrivals(run)
-        assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
-        yield run, gate, held
+        try:
+            held = gate.wait_for_arrivals(run)
+            assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
+            yield run, gate, held
+        finally:
+            run.kill()
+            run.wait()
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
