@@ -17,7 +17,7 @@ from beam_pipelines.analysis_directory import check_analysis
 from beam_pipelines.analyze_arguments import make_analyze_config
 from beam_pipelines.arguments import make_config, make_parser
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.errors import LeftError, RunError, UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
@@ -27,7 +27,7 @@ from beam_pipelines.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted."""
+    """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted, which says what is in place."""
     interrupts.listen()
     try:
         parser = make_parser()
@@ -36,12 +36,13 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
-            print("recordmill: interrupted; nothing was written", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, LeftError)):
+            print(f"recordmill: interrupted; {interrupts.find_in_place() or 'nothing was written'}", file=sys.stderr)
             return 130
         if not isinstance(error, (UserError, RunError)):
             raise
-        print(f"recordmill: {error}", file=sys.stderr)
+        in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
+        print(f"recordmill: {error}{in_place and f'; {in_place}'}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     return 0
 
@@ -114,6 +115,7 @@ def _import(name: str, *needed: str) -> ModuleType:
 def run() -> NoReturn:
     """The command: `main`, and the end of the process."""
     code = main()
+    interrupts.let_go()
     gc.freeze()  # else the interpreter's last garbage collection takes a quarter of a second over Beam's modules
     sys.exit(code)
 

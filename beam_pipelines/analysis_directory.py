@@ -1,16 +1,16 @@
 """The data set that is analysed or transformed, and where an analysis is written: within it, hidden until it is whole. Plain."""
 
 import contextlib
-import fcntl
 import json
 import os
-import shutil
 from typing import Any, Iterator
 
+from beam_pipelines import interrupts
 from beam_pipelines.analyze_arguments import AnalyzeConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.files import is_remote
 from beam_pipelines.graph_failures import find_not_writable
+from beam_pipelines.marked_directory import check_is_ours, own_directory
 from tf_input.dataset_format import STATISTICS, Manifest, read_manifest
 from tf_input.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
@@ -81,51 +81,32 @@ def check_analysis(config: AnalyzeConfig) -> Manifest:
     if module is not None and not os.path.isfile(module):
         found = "is a folder" if os.path.isdir(module) else "does not exist"
         raise UserError(f"--preprocessing_module={printable(module)} {found}; expected a Python file")
+    check_is_ours(_working_directory(config.directory), printable(config.directory))
     return manifest
 
 
 @contextlib.contextmanager
 def analysis_directory(directory: str) -> Iterator[str]:
-    """Makes an empty directory within the data set, this run's alone, and removes it after the block.
-
-    The lock is on the directory itself, and goes with the process: what a killed run left is known to be nobody's.
+    """Makes an empty directory within the data set, this run's alone, and removes it after the block: see `own_directory`.
 
     Raises:
-        UserError: Another run has it, or it can't be made.
+        UserError: Another run has it, or it is not ours, or it can't be made.
         RunError: It was full.
     """
-    working = f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
-    shown = printable(f"{directory}/{_WORKING}")
-    try:
-        os.makedirs(working, exist_ok=True)
-        descriptor = os.open(working, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{shown}: {error.strerror}") from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_same(descriptor, working):
-                raise BlockingIOError  # another run has just ended, and removed it
-        except BlockingIOError:
-            raise UserError(f"{printable(directory)}: another run is analysing it") from None
-        _empty(working)
-        is_left = False
+    working = _working_directory(directory)
+    with own_directory(working, printable(directory), "another run is analysing it"):
         try:
             yield working
-        except StillRunningError:
-            is_left = True
-            raise
         except (UserError, RunError):
             raise
         except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
             if reason := find_not_writable(str(error)):
-                raise RunError(f"{shown} could not be written: {reason}") from None
+                raise RunError(f"{printable(working)} could not be written: {reason}") from None
             raise
-        finally:
-            if not is_left:
-                shutil.rmtree(working, ignore_errors=True)
-    finally:
-        os.close(descriptor)
+
+
+def _working_directory(directory: str) -> str:
+    return f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
 
 
 def publish_analysis(source: str, working: str, directory: str) -> None:
@@ -142,6 +123,9 @@ def publish_analysis(source: str, working: str, directory: str) -> None:
     names = (TRANSFORM_FN, TRANSFORMED_METADATA)
     moves = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names if os.path.lexists(f"{directory}/{name}")]
     moves += [(f"{source}/{name}", f"{directory}/{name}") for name in reversed(names)]
+    new, shown = os.stat(f"{source}/{TRANSFORM_FN}"), printable(f"{directory}/{TRANSFORM_FN}")
+    in_place = lambda: os.path.exists(moves[-1][1]) and os.path.samestat(new, os.stat(moves[-1][1]))
+    interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
     try:
         for path, new_path in moves:
             os.rename(path, new_path)
@@ -150,12 +134,3 @@ def publish_analysis(source: str, working: str, directory: str) -> None:
             if os.path.lexists(new_path) and not os.path.lexists(path):
                 os.rename(new_path, path)
         raise
-
-
-def _is_same(descriptor: int, path: str) -> bool:
-    return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
-
-
-def _empty(directory: str) -> None:
-    for entry in os.scandir(directory):
-        shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)

@@ -131,6 +131,9 @@ class ImageConfig:
         return self == ImageConfig()
 
 
+SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
+
+
 class OutputPaths:
     """Where a run makes a data set: part of its configuration.
 
@@ -149,12 +152,14 @@ class OutputPaths:
     @property
     def scratch_directory(self) -> str:
         """What is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
-        return f"{self.output}.incomplete"
+        return f"{self.output}{SCRATCH}"
 
     @property
     def working_directory(self) -> str:
         """Where the data set is until it is whole."""
-        return self.output if is_remote(self.output) and self.is_output_new else self.scratch_directory
+        if not is_remote(self.output):
+            return self.scratch_directory
+        return self.output if self.is_output_new else f"{self.scratch_directory}/data_set"
 
     @property
     def spool_directory(self) -> str:

@@ -26,7 +26,11 @@ class RunError(RuntimeError):
     """A run that had begun cannot give a right data set: what it wrote is removed, exit code 1."""
 
 
-class StillRunningError(RunError):
+class LeftError(RunError):
+    """What was written must stay, which the message says, and where it is: exit code 1, after Ctrl-C too."""
+
+
+class StillRunningError(LeftError):
     """Nobody waits for the job any more, and it could not be stopped: what it has written must stay."""
 
 

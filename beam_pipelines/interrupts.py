@@ -6,9 +6,11 @@ Plain.
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import Callable, NoReturn
 
+# Of the process, as the signals are: what is told of one is found out when it has come, wherever that was.
 _received = False
+_find_in_place: Callable[[], str] = str
 
 
 def listen() -> None:
@@ -23,13 +25,31 @@ def listen() -> None:
 
 def forget() -> None:
     """As if no signal had come."""
-    global _received
-    _received = False
+    global _received, _find_in_place
+    _received, _find_in_place = False, str
 
 
 def received() -> bool:
     """Whether a signal came."""
     return _received
+
+
+def note(find: Callable[[], str]) -> None:
+    """From now on `find` says what of the run's work is in place; an empty text if nothing is."""
+    global _find_in_place
+    _find_in_place = find
+
+
+def find_in_place() -> str:
+    """What of the run's work is in its place, whole, wherever the run was stopped; an empty text if nothing is."""
+    return _find_in_place()
+
+
+def let_go() -> None:
+    """All is told: from now on a signal ends the process, without a word."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _interrupt:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def check() -> None:

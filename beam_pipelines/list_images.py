@@ -12,10 +12,11 @@ from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.files import make_folder
+from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.list_part import PackedBatch, PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.listing import ListedPart, make_listing
+from beam_pipelines.marked_directory import make_marked
 from beam_pipelines.sources import Listing, Source
 from beam_pipelines.sources.open_source import open_source
 
@@ -61,7 +62,8 @@ class ListImages(beam.PTransform):
 
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
-    make_folder(config.working_directory)  # gone where a whole job is tried again after its end was not heard
+    if not is_remote(config.working_directory):
+        make_marked(config.working_directory)  # gone where a whole job is tried again after its end was not heard
     return open_source(config).parts()
 
 

@@ -1,21 +1,17 @@
 """The output directory of a run: what may be written, whose it is, and what a failed run leaves: nothing. Plain."""
 
 import contextlib
-import fcntl
 import os
 import pathlib
-import shutil
 from typing import Iterator
 
-from beam_pipelines.config import OutputPaths, PrepareConfig
-from beam_pipelines.errors import StillRunningError, UserError
-from beam_pipelines.files import files_at, is_remote, write_file
+from beam_pipelines import interrupts
+from beam_pipelines.config import REPLACED, SCRATCH, OutputPaths, PrepareConfig
+from beam_pipelines.errors import LeftError, StillRunningError, UserError, printable
+from beam_pipelines.files import Files, files_at, is_remote, write_file
 from beam_pipelines.light_processes import close_light_processes
+from beam_pipelines.marked_directory import MARKER, MARKER_TEXT, check_is_ours, own_directory
 from tf_input.dataset_format import MANIFEST
-
-# In an object store: an object that says that what lies beside it is not whole yet.
-MARKER = "INCOMPLETE"
-_MARKER_TEXT = b"A run of recordmill is writing here, or failed. manifest.json comes last, and then this object goes.\n"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool) -> None:
@@ -38,6 +34,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
     output, folder = _resolve(path), _resolve(source)
     if _is_within(output, folder) or _is_within(folder, output):
         raise UserError(f"{option}={path}: expected a path outside the input {source}, and not around it")
+    _check_beside(output, f"{option}={path}")
     if not _exists(output):
         return
     is_left = is_remote(output) and not _has(output, MANIFEST) and _has(output, MARKER)
@@ -47,6 +44,26 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
         raise UserError(f"{option}={path} exists; expected a new path, or --overwrite")
     if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
         raise UserError(f"{option}={path} is not a data set, and --overwrite replaces nothing else")
+
+
+def _check_beside(output: str, whose: str) -> None:
+    """Fails where a run would have to remove what may not be ours: where it works, or where the old data set steps aside."""
+    if is_remote(output):
+        _check_prefix(f"{output}{SCRATCH}", whose)
+        return
+    old = f"{output}{REPLACED}"
+    if os.path.lexists(old) and not os.path.lexists(output):
+        shown = f"mv {printable(old)} {printable(output)}"
+        raise UserError(f"{whose}: a run that was killed may have left the old data set as {printable(old)}; bring it back (`{shown}`), or remove it")
+    if os.path.lexists(old):
+        raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; move it away, or remove it")
+    check_is_ours(f"{output}{SCRATCH}", whose)
+
+
+def _check_prefix(prefix: str, whose: str) -> None:
+    """The same of objects."""
+    if any(files_at(prefix).top_level(prefix)) and not _has(prefix, MARKER):
+        raise UserError(f"{whose}: {prefix}/, where the run would work, holds what no run has put there; move it away, or remove it")
 
 
 def is_new(path: str) -> bool:
@@ -110,64 +127,62 @@ def working_directory(config: OutputPaths) -> contextlib.AbstractContextManager[
 @contextlib.contextmanager
 def _working_objects(config: OutputPaths) -> Iterator[None]:
     """The job may go on after the block: then its last step removes what is scratch."""
-    store = files_at(config.output)
-    for directory in {config.scratch_directory, config.working_directory}:
-        store.remove_all(directory)
-    write_file(f"{config.working_directory}/{MARKER}", _MARKER_TEXT)
+    store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
+    for directory in (scratch, working):
+        _check_prefix(directory, f"{config.output_option}={config.output}")
+        write_file(f"{directory}/{MARKER}", MARKER_TEXT)
+        store.remove_all(directory, but=MARKER)
+    interrupts.note(lambda: _describe_objects(config))
     try:
         yield
     except StillRunningError:
         raise
-    except BaseException:
-        if is_new(config.output):
-            store.remove_all(config.working_directory)
-        store.remove_all(config.scratch_directory)
+    except BaseException as error:
+        if not is_new(config.output):
+            remove_marked(store, scratch)
+        elif working == config.output:
+            remove_marked(store, working)
+            remove_marked(store, scratch)
+        elif not _has(working, MANIFEST):
+            remove_marked(store, scratch)
+        else:  # it is all that there is
+            told = f"{config.output} was being replaced, and is not whole; the new data set is, as {working}: copy it from there"
+            raise LeftError(f"{told} ({' '.join(str(error).split()) or type(error).__name__})") from error
         raise
+
+
+def _describe_objects(config: OutputPaths) -> str:
+    """Whether objects that this run has begun to write are a data set by now."""
+    try:
+        is_whole = not is_new(config.output) and not _has(config.working_directory, MARKER)
+    except OSError as error:
+        return f"whether {config.output} is written could not be found out: {error.strerror or error}"
+    return f"{config.output} is written, whole" if is_whole else ""
+
+
+def remove_marked(store: Files, directory: str) -> None:
+    """The mark goes last: who is killed meanwhile leaves what is still ours."""
+    store.remove_all(directory, but=MARKER)
+    store.remove(f"{directory}/{MARKER}")
 
 
 @contextlib.contextmanager
 def _working_folder(config: OutputPaths) -> Iterator[None]:
-    """The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left
-    is known to be nobody's.
-    """
-    directory = pathlib.Path(config.working_directory)
+    directory, output = pathlib.Path(config.working_directory), config.output
     missing = [parent for parent in directory.parents if not parent.exists()]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{config.output_option}={config.output}: {directory.parent}: {error.strerror}") from None
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_same(descriptor, directory):
-                raise BlockingIOError  # it has just become another run's output
-        except BlockingIOError:
-            raise UserError(f"{config.output_option}={config.output}: another run is writing to it") from None
-        _empty(directory)
-        is_left = False
-        try:
-            yield
-        except StillRunningError:
-            is_left = True
-            raise
-        except BaseException:
-            close_light_processes()  # so that nobody writes into what is removed
-            raise
-        finally:
-            if not is_left and _is_same(descriptor, directory):  # else it is the output by now, and another run may have made a new one
-                shutil.rmtree(directory, ignore_errors=True)
-            with contextlib.suppress(OSError):  # not empty: the output is in it
-                for parent in missing:
-                    parent.rmdir()
+        with own_directory(str(directory), f"{config.output_option}={output}", "another run is writing to it") as descriptor:
+            own = os.fstat(descriptor)
+            in_place = lambda: os.path.exists(output) and os.path.samestat(own, os.stat(output))
+            interrupts.note(lambda: f"{printable(output)} is written, whole" if in_place() else "")
+            try:
+                yield
+            except StillRunningError:
+                raise
+            except BaseException:
+                close_light_processes()  # so that nobody writes into what is removed
+                raise
     finally:
-        os.close(descriptor)
-
-
-def _is_same(descriptor: int, directory: pathlib.Path) -> bool:
-    return directory.exists() and os.path.samestat(os.fstat(descriptor), os.stat(directory))
-
-
-def _empty(directory: pathlib.Path) -> None:
-    for path in directory.iterdir():
-        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        with contextlib.suppress(OSError):  # not empty: the output is in it
+            for parent in missing:
+                parent.rmdir()

@@ -8,10 +8,11 @@ import pathlib
 import shutil
 from typing import Mapping, Sequence
 
-from beam_pipelines.config import OutputPaths
-from beam_pipelines.errors import RunError
+from beam_pipelines.config import REPLACED, OutputPaths
+from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
-from beam_pipelines.output_directory import MARKER
+from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.output_directory import remove_marked
 from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 
 
@@ -59,40 +60,57 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """
     store = files_at(config.output)
     if not is_published(config, manifest):
-        for scratch in (config.spool_directory, f"{config.scratch_directory}/progress"):
-            store.remove_all(scratch)
         write_file(f"{config.working_directory}/{MANIFEST}", manifest)
         if config.working_directory != config.output:
-            store.remove_all(config.output)
+            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # so that what is left of the old one is known to be nobody's
+            store.remove(f"{config.output}/{MANIFEST}")
+            store.remove_all(config.output, but=MARKER)
             store.copy_all(config.working_directory, config.output, last=MANIFEST)
         store.remove(f"{config.working_directory}/{MARKER}")
     store.remove(f"{config.output}/{MARKER}")
-    store.remove_all(config.scratch_directory)
+    remove_marked(store, config.scratch_directory)
 
 
 def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
     if is_published(config, manifest):
         return
-    directory = pathlib.Path(config.working_directory)
+    directory, output = pathlib.Path(config.working_directory), pathlib.Path(config.output)
     for scratch in (config.spool_directory, config.progress_directory):
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
     for left in directory.rglob(f".*{TEMPORARY}"):  # by an attempt that was killed
         left.unlink(missing_ok=True)
+    if config.is_output_new:
+        _check_still_new(output, manifest)
     write_file(f"{directory}/{MANIFEST}", manifest)
-    move_into_place(directory, pathlib.Path(config.output))
+    (directory / MARKER).unlink(missing_ok=True)  # who is killed from here on leaves a whole data set, which no run will empty
+    move_into_place(directory, output)
+
+
+def _check_still_new(output: pathlib.Path, manifest: bytes) -> None:
+    """Nobody has said that what came there meanwhile may be replaced: but for what this very run put there, and is tried again."""
+    path = output / MANIFEST
+    is_own = path.is_file() and path.read_bytes() == manifest
+    if os.path.lexists(output) and not is_own and not (output.is_dir() and not os.listdir(output)):
+        raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
 
 def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
-    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last."""
-    old = output.with_name(f"{output.name}.replaced")
-    if output.exists():
-        shutil.rmtree(old, ignore_errors=True)  # left by a run that was killed right here
+    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last.
+
+    Who is killed between the two leaves both; nobody else removes either.
+    """
+    old = output.with_name(f"{output.name}{REPLACED}")
+    steps_aside = output.exists()
+    if steps_aside:
+        if os.path.lexists(old):
+            raise RunError(f"{printable(str(old))} came into being while the run was at work; the old data set steps aside there")
         os.replace(output, old)
     try:
         os.replace(directory, output)
     except BaseException:  # Ctrl-C too
-        if old.exists() and not output.exists():
+        if steps_aside and not output.exists():
             os.replace(old, output)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    if steps_aside:
+        shutil.rmtree(old, ignore_errors=True)

@@ -11,7 +11,7 @@ from beam_pipelines.analysis_directory import image_sides, open_data_set
 from beam_pipelines.config import OutputPaths
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import is_remote
-from beam_pipelines.output_directory import check_output
+from beam_pipelines.output_directory import check_output, is_new
 from beam_pipelines.quality import LabelSequence
 from beam_pipelines.shard_writer import ShardAddress
 from beam_pipelines.transform_arguments import TransformConfig
@@ -98,6 +98,7 @@ def make_job(config: TransformConfig) -> TransformJob:
         transform_digest=digest,
         example_bytes=_example_bytes(config.directory, manifest, info.schema),
         output=os.path.realpath(config.output),
+        is_output_new=is_new(config.output),
         name=config.name,
     )
     return dataclasses.replace(job, progress_directory=f"{job.scratch_directory}/progress")

@@ -21,6 +21,8 @@ import tf_input
 from beam_pipelines import interrupts
 from beam_pipelines.__main__ import main
 from beam_pipelines.analysis_directory import publish_analysis
+from beam_pipelines.analysis_summary import describe_analysis
+from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
 from beam_pipelines.user_preprocessing import UserPreprocessing
 from tf_input.dataset_format import Feature, read_manifest
 from tf_input.schema import parse_examples
@@ -111,6 +113,10 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     working = mixed / ".transform_fn.incomplete"
     (working / "whole").mkdir(parents=True)
     (working / "whole/half").write_text("")
+    assert analyze(mixed, "--overwrite") == 2
+    told = capsys.readouterr().err
+    assert "holds what no run has put there" in told and told.count("\n") == 1 and (working / "whole/half").exists(), told
+    (working / MARKER).write_bytes(MARKER_TEXT)
     descriptor = os.open(working, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
     try:
@@ -380,6 +386,23 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
     assert capfd.readouterr() == ("", "recordmill: interrupted; nothing was written\n")
     assert {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()} == before
     assert not (mixed / ".transform_fn.incomplete").exists()
+
+
+def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, capfd, monkeypatch):
+    def interrupted(directory: str) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return describe_analysis(directory)
+
+    monkeypatch.setattr("beam_pipelines.analyze.describe_analysis", interrupted)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert analyze(mixed, "--overwrite") == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", f"recordmill: interrupted; {mixed}/transform_fn is written, whole\n")
+    assert (mixed / TRANSFORM).exists() and not (mixed / ".transform_fn.incomplete").exists()
 
 
 def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():

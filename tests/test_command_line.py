@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import subprocess
 import sys
 
@@ -248,6 +249,41 @@ def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(f
     finally:
         os.close(descriptor)
     assert prepare("--input", "flowers", "--output", "out") == 0
+
+
+# The command, but for a signal that comes at a known point: as a function is called.
+INTERRUPTED = """
+import importlib, os, signal, sys
+from beam_pipelines.__main__ import run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
+name, function, number = sys.argv.pop(1).split(":")
+module = importlib.import_module(name)
+original = getattr(module, function)
+
+def interrupted(*arguments, **options):
+    os.kill(os.getpid(), int(number))
+    return original(*arguments, **options)
+
+setattr(module, function, interrupted)
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place, is_written", [("beam_pipelines.launch:settle_source", False), ("beam_pipelines.summary:describe", True)])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_an_interrupt_says_what_is_in_place(folder, place, is_written, number, replaces):
+    given = ["prepare", "--input", "flowers", "--output", "out"]
+    if replaces:
+        assert main([*given, "--seed=5"]) == 0
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    told = f"{folder / 'out'} is written, whole" if is_written else "nothing was written"
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", f"recordmill: interrupted; {told}\n")
+    assert sorted(os.listdir()) == (["flowers", "out"] if is_written or replaces else ["flowers"])
+    if is_written or replaces:
+        assert dataset_format.read_manifest("out").seed == (0 if is_written else 5)
 
 
 @pytest.mark.slow

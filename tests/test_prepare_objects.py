@@ -1,5 +1,6 @@
 """The promises hold in object stores: the same bytes as on disk, all or nothing, and what replaces what."""
 
+import errno
 import hashlib
 import pathlib
 from typing import Iterator
@@ -11,7 +12,7 @@ from beam_pipelines import publish
 from beam_pipelines.__main__ import main
 from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import ObjectStore, open_object_store
-from beam_pipelines.output_directory import MARKER
+from beam_pipelines.marked_directory import MARKER
 from made_images import encode, noise, write_class_folders
 from object_stores import StoreServer, faulty, store_server
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
@@ -148,12 +149,42 @@ def test_what_a_killed_run_left_is_no_data_set_and_goes_when_asked(server, bucke
     out, store = f"{bucket}/out", open_store(server, bucket)
     for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
         store.write(f"{out}/{name}", b"left")
-    store.write(f"{out}.incomplete/spool/0.spool", b"left")
+    for name in (MARKER, "spool/0.spool"):
+        store.write(f"{out}.incomplete/{name}", b"left")
     assert prepare(f"{bucket}/in", out, *server.flags) == 2
     assert "holds what a run left that failed or still goes on" in capsys.readouterr().err
     assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
+
+
+def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
+    open_store(server, bucket).write(f"{bucket}/out.incomplete/spool/notes.txt", b"mine")
+    for source in ("in", "nowhere"):
+        assert prepare(f"{bucket}/{source}", f"{bucket}/out", "--overwrite", *server.flags) == 2
+        error = capsys.readouterr().err
+        assert source != "in" or "out.incomplete/, where the run would work, holds what no run has put there" in error, error
+        assert objects(server, f"{bucket}/out.incomplete") == {"spool/notes.txt": b"mine"}
+    assert not objects(server, f"{bucket}/out")
+
+
+def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, prepared, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
+
+    def break_off(*unused) -> None:
+        raise OSError(errno.EIO, "broken off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy_all", break_off)
+        assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
+    error = capsys.readouterr().err
+    assert f"{out} was being replaced, and is not whole; the new data set is, as {out}.incomplete/data_set" in error, error
+    assert error.splitlines()[-1].startswith("recordmill: ")
+    kept = objects(server, f"{out}.incomplete/data_set")
+    assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
+    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
+    assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
 def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
@@ -191,7 +222,7 @@ def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("replaces, step", [*((False, step) for step in range(6)), *((True, step) for step in range(8))])
+@pytest.mark.parametrize("replaces, step", [*((False, step) for step in range(5)), *((True, step) for step in range(9))])
 def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, monkeypatch, tmp_path, step, replaces):
     """The second attempt of the last bundle finds whatever the first one left."""
     source, out = write_class_folders(tmp_path / "in", {"ant": 10, "bee": 10}), f"{server.make_bucket()}/out"

@@ -402,3 +402,16 @@ def test_the_gpu_check_says_that_there_is_no_gpu(data):
     command = [sys.executable, str(FOLDER / "gpu_check.py"), "--data", str(data)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2 and "gpu_check: TensorFlow sees no GPU" in run.stderr
+
+
+def test_a_checkpoint_takes_the_place_of_older_ones_and_of_nothing_else(tmp_path):
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    for name in ("step-by-step/notes.txt", "step-0000000001/notes.txt", "step-0000000003/notes.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("mine")
+    for step in (1, 2, 3):
+        checkpoints.save(tmp_path, model, checkpoints.Position(0, step, {}, []))
+        assert checkpoints.latest(tmp_path).step == step
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    own = ["step-0000000003/model.weights.h5", "step-0000000003/notes.txt", "step-0000000003/position.json"]
+    assert found == ["step-0000000001/notes.txt", *own, "step-by-step/notes.txt"]

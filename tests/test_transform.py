@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -20,7 +21,9 @@ from made_rich import analyzed_rich
 from prepared import picture, prepare_images
 
 import tf_input
+from beam_pipelines import interrupts
 from beam_pipelines.__main__ import main
+from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
 from tf_input.dataset_format import Feature, decode_index, read_manifest
 
 SPLITS = ("train", "validation", "test")
@@ -427,11 +430,29 @@ def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothin
     killed = tmp_path / "transformed.incomplete"
     (killed / "index").mkdir(parents=True)
     (killed / "transformed-train.tfrecord-00000-of-00003").write_bytes(b"half")
+    (killed / MARKER).write_bytes(MARKER_TEXT)
     command = [sys.executable, "-m", "beam_pipelines", "transform", str(analyzed), str(output)]
     run = run_command(command)
     assert run.returncode == 0 and run.stderr == "", run.stderr
     assert "examples" in run.stdout and f"tf_input.open({str(output)!r}).batches('train', batch_size=128)" in run.stdout
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
+
+
+def test_an_interrupt_after_the_data_set_is_in_place_says_so(analyzed, transformed, tmp_path, capfd, monkeypatch):
+    def interrupted(directory: str) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    monkeypatch.setattr("beam_pipelines.summary.describe", interrupted)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert main(["transform", str(analyzed), str(tmp_path / "transformed")]) == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", f"recordmill: interrupted; {tmp_path}/transformed is written, whole\n")
+    assert files(tmp_path / "transformed") == files(transformed)
 
 
 def test_the_same_bytes_from_two_workers(analyzed, transformed, tmp_path):

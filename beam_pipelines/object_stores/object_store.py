@@ -103,12 +103,12 @@ class ObjectStore(abc.ABC):
         bucket, key = split_path(path)
         self._remove(bucket, [key])
 
-    def remove_all(self, folder: str) -> None:
-        """Removes every object below a folder."""
-        bucket, _ = split_path(folder)
+    def remove_all(self, folder: str, but: str = "") -> None:
+        """Removes every object below a folder, but for the one that is named `but`."""
+        bucket, kept = split_path(_as_folder(folder) + but)
         for page in self._pages(folder):
-            if page.objects:
-                self._remove(bucket, [key for key, _ in page.objects])
+            if keys := [key for key, _ in page.objects if not but or key != kept]:
+                self._remove(bucket, keys)
 
     def copy_all(self, source: str, target: str, last: str) -> None:
         """Copies every object below `source` to below `target` inside the store, the object named `last` after all others."""

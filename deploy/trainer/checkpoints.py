@@ -4,13 +4,15 @@ import dataclasses
 import json
 import os
 import pathlib
-import shutil
+import re
 from typing import Any
 
 import keras
 
 _WEIGHTS = "model.weights.h5"
 _POSITION = "position.json"
+_UNFINISHED = f"{_POSITION}.part"
+_NAME = re.compile(r"step-\d{10}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +35,23 @@ class Position:
 def save(folder: pathlib.Path, model: keras.Model, position: Position) -> None:
     """Writes a checkpoint and removes older ones. It counts once its position is there, which is written last."""
     checkpoint = _folder(folder, position)
-    if checkpoint.exists():
-        shutil.rmtree(checkpoint)
-    checkpoint.mkdir(parents=True)
+    _remove(checkpoint)
+    checkpoint.mkdir(parents=True, exist_ok=True)
     model.save_weights(checkpoint / _WEIGHTS)  # with the optimizer's
-    unfinished = checkpoint / f"{_POSITION}.part"
+    unfinished = checkpoint / _UNFINISHED
     unfinished.write_text(json.dumps(dataclasses.asdict(position), indent=2))
     os.replace(unfinished, checkpoint / _POSITION)
-    for other in folder.glob("step-*"):
-        if other != checkpoint:
-            shutil.rmtree(other)
+    for other in folder.iterdir():
+        if other != checkpoint and _NAME.fullmatch(other.name):
+            _remove(other)
+
+
+def _remove(checkpoint: pathlib.Path) -> None:
+    """The files of a checkpoint, its position first; the folder with them, unless somebody has put more there."""
+    for name in (_POSITION, _UNFINISHED, _WEIGHTS):
+        (checkpoint / name).unlink(missing_ok=True)
+    if checkpoint.is_dir() and not os.listdir(checkpoint):
+        checkpoint.rmdir()
 
 
 def latest(folder: pathlib.Path) -> Position | None:
