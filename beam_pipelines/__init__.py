@@ -7,9 +7,9 @@ The modules, in the order in which data meets them; what stands in brackets is p
     launch             one run of it from outside  (output_directory, progress, run_info); jobs: its runner, whose fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page
     list_images        ListImages: the inputs, a batch to an element  (list_part, listing; sources; columns, cells; buckets)
+    check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader; images, image_headers, image_codecs,
                        resize; extras, annotations, class_masks; splits, spool)
-    check_splits       CheckSplits: no image is in two splits, where its source says in which it is
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)

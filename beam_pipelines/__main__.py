@@ -64,7 +64,13 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         shared_filesystem=arguments.shared_filesystem,
         wait=arguments.wait,
     )
-    print(job or _import("summary").describe(config.output))
+    if job:
+        print(job)
+        return
+    summary = _import("summary")
+    print(summary.describe(config.output))
+    for warning in summary.warnings(config.output):
+        print(f"recordmill: warning: {warning}", file=sys.stderr)
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:

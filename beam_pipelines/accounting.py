@@ -4,16 +4,18 @@ from typing import Sequence
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetterCount
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.ranks import choose_num_shards
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
+from tf_input.dataset_format import LABEL
+
+# Of classes, in one line.
+NUM_NAMES_SHOWN = 10
 
 
-def plan_num_shards(
-    images: ImageStatistics, listing: Listing, config: PrepareConfig, unused_checked: Sequence[int] = ()
-) -> dict[str, int]:
-    """Shards for each split, once every image is checked, and its split, and before anything is written.
+def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> dict[str, int]:
+    """Shards for each split, once every image is checked and before anything is written.
 
     Raises:
         UserError: The images do not make the data set that was asked for.
@@ -29,7 +31,6 @@ def plan_num_shards(
         )
     if not images.num_examples:
         raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
-    _check_classes(images, listing, dead_letters)
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise RunError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
@@ -53,11 +54,26 @@ def empty_split(split: str, num_examples: int) -> UserError:
     )
 
 
-def _check_classes(images: ImageStatistics, listing: Listing, dead_letters: DeadLetterCount) -> None:
-    found = {label for split in images.splits.values() for label in split.labels}
-    for label, name in enumerate(listing.label_names):
-        if label not in found and name in listing.listed_labels:
-            raise UserError(f"class {name!r} has no readable image; among the dead letters:{dead_letters.describe()}")
+def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
+    """What makes a data set all the same, and may not be what its user expects: a line each."""
+    lines = []
+    for feature in listing.schema:
+        listed = listing.listed_labels.get(feature.name, frozenset())
+        found = _found_labels(images, feature.name)
+        emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in found]
+        if emptied:
+            names = ", ".join(printable(repr(name)) for name in emptied[:NUM_NAMES_SHOWN])
+            more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
+            classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
+            lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
+    return lines
+
+
+def _found_labels(images: ImageStatistics, name: str) -> set[int]:
+    found: set[int] = set()
+    for split in images.splits.values():
+        found.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
+    return found
 
 
 def check_counts(num_examples: Sequence[int], num_dead_letters: int, listing: Listing) -> None:

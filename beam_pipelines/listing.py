@@ -116,9 +116,10 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         root=source.root,
         schema=_make_schema(config, source, found),
         targets=source.targets,
-        listed_labels=frozenset(found.labels.get(LABEL, ())).union(
-            found.known_labels.get(LABEL, ()) if _is_folder(config) else ()
-        ),
+        listed_labels={
+            feature: frozenset(names).union(found.known_labels.get(feature, ()) if _is_folder(config) else ())
+            for feature, names in found.labels.items()
+        },
         splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
         fractions=fractions,
         num_inputs=found.num_inputs,

@@ -4,6 +4,7 @@ import dataclasses
 import time
 from typing import Any, Mapping, Sequence
 
+from beam_pipelines.accounting import warnings
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.quality import shuffle_quality
 from beam_pipelines.shard_writer import WrittenShard
@@ -184,6 +185,7 @@ def statistics(
 ) -> dict[str, Any]:
     """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
     facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
+    facts["warnings"] = warnings(images, listing)
     names = {feature.name for feature in listing.schema}
     if any(feature.kind == "mask" for feature in listing.schema):
         facts["mask"] = images.mask_values_to_json()

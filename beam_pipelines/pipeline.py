@@ -6,7 +6,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton
 
 from beam_pipelines.accounting import plan_num_shards
-from beam_pipelines.check_splits import CheckSplits
+from beam_pipelines.check_keys import CheckKeys
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.list_images import ListImages
 from beam_pipelines.prepare_images import PrepareImages
@@ -30,12 +30,14 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     images, listing, not_listed = root | "ListImages" >> ListImages(config)
     listing = AsSingleton(listing)
 
+    # nothing: here the run fails, before it reads an image, if two inputs have one key
+    checked = images | "CheckKeys" >> CheckKeys(config, listing)
+
     # packed References; ImageStatistics; DeadLetter
-    references, statistics, refused = images | "PrepareImages" >> PrepareImages(config, listing)
+    references, statistics, refused = images | "PrepareImages" >> PrepareImages(config, listing, AsList(checked))
 
     # {split: number of shards}: here the run fails, before it writes, if the images do not make a data set
-    checked = references | "CheckSplits" >> CheckSplits(listing)
-    num_shards = statistics | "PlanNumShards" >> beam.Map(plan_num_shards, listing, config, AsList(checked))
+    num_shards = statistics | "PlanNumShards" >> beam.Map(plan_num_shards, listing, config)
 
     # ((split, shard index, number of shards), packed References in rank order)
     shards = references | "GlobalShuffle" >> GlobalShuffle(config.seed, AsSingleton(num_shards))

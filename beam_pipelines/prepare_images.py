@@ -1,6 +1,6 @@
 """PrepareImages: reads and checks the images behind a listing, and keeps of each a reference."""
 
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.typehints.decorators import no_annotations
@@ -17,16 +17,23 @@ from beam_pipelines.statistics import merge_statistics
 
 
 class PrepareImages(beam.PTransform):
-    """Packed batches of `LabeledImage` -> (packed `References`, one `ImageStatistics`, dead letters)."""
+    """Packed batches of `LabeledImage` -> (packed `References`, one `ImageStatistics`, dead letters).
 
-    def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
+    Attributes:
+        config: Which checks, and what is made of the images.
+        listing: What is known of all of them.
+        checked: What has to have ended before the first of them is read.
+    """
+
+    def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton, checked: beam.pvalue.AsList) -> None:
         super().__init__()
         self._config = config
         self._listing = listing
+        self._checked = checked
 
     @no_annotations  # Beam takes no tuple of PCollections for an output type
     def expand(self, images: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
-        read = images | "Read" >> beam.ParDo(_Read(self._config), self._listing).with_outputs(
+        read = images | "Read" >> beam.ParDo(_Read(self._config), self._listing, self._checked).with_outputs(
             "references", "statistics", "dead_letters"
         )
         statistics = read.statistics | "MergeStatistics" >> beam.CombineGlobally(merge_statistics).without_defaults()
@@ -41,7 +48,7 @@ class _Read(beam.DoFn):
         self._tasks = TaskWindow(self._config.num_processes)
         self._context = b""
 
-    def process(self, images: bytes, listing: Listing) -> Iterator[Any]:
+    def process(self, images: bytes, listing: Listing, unused_checked: Sequence[None]) -> Iterator[Any]:
         if not self._context:
             self._context = share(self._make_context(listing))
         yield from self._outputs(self._tasks.run(read_batch, self._context, images))

@@ -36,11 +36,16 @@ def shuffle_key(seed: int, key: bytes) -> bytes:
     return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
 
 
-def shuffle_orders(seed: int, keys: list[bytes]) -> np.ndarray:
-    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
+def shuffle_keys(seed: int, keys: list[bytes]) -> np.ndarray:
+    """Each key's shuffle key, as uint64 [len(keys), 2]: in two halves of 8 bytes."""
     blake2b, seed_bytes = hashlib.blake2b, seed.to_bytes(8, "big")
     digests = b"".join([blake2b(key, digest_size=16, key=seed_bytes).digest() for key in keys])
-    return np.frombuffer(digests, ">u8")[::2].astype(np.uint64)
+    return np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
+
+
+def shuffle_orders(seed: int, keys: list[bytes]) -> np.ndarray:
+    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
+    return shuffle_keys(seed, keys)[:, 0]
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:
@@ -52,24 +57,17 @@ def sort_by_shuffle_key(references: References, seed: int) -> References:
     """In rank order.
 
     Raises:
-        UserError: Two inputs have the same key.
+        RunError: A key came twice. No two inputs have one: `CheckKeys` has seen to that.
     """
     positions = np.argsort(references.rows["order"], kind="stable")
     orders = references.rows["order"][positions]
-    if np.any(orders[1:] == orders[:-1]):  # equal in 64 bits: the other 64 decide, and equal keys come to light
+    if np.any(orders[1:] == orders[:-1]):  # equal in 64 bits: the other 64 decide
         keys = references.keys
         positions = np.array(sorted(range(len(keys)), key=lambda i: (shuffle_key(seed, keys[i]), keys[i])))
     ordered = references.take(positions)
     for index in np.flatnonzero(orders[1:] == orders[:-1]).tolist():
         if ordered.keys[index] == ordered.keys[index + 1]:
-            first, second = sorted([ordered.path(index), ordered.path(index + 1)])
-            key = ordered.keys[index].decode()
-            if first == second:
-                raise UserError(
-                    f"{first!r} came twice with the key {key!r}: its source lists it twice (see --key_column), unless the runner "
-                    "lost or repeated some references"
-                )
-            raise UserError(f"two inputs have the key {key!r}: {first!r} and {second!r}")
+            raise RunError(f"the reference of {ordered.path(index)!r} came twice: the runner lost or repeated some")
     return ordered
 
 
@@ -116,7 +114,6 @@ class SplitPlan:
         """A block's references -> (shard index, its references in rank order), shard by shard.
 
         Raises:
-            UserError: Two inputs have the same key.
             RunError: References were lost or repeated on the way.
         """
         orders = references.rows["order"]

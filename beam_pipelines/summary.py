@@ -19,6 +19,11 @@ def describe(directory: str) -> str:
     return "\n".join(_lines(shown, manifest, statistics))
 
 
+def warnings(directory: str) -> list[str]:
+    """What a finished data set's user is to be warned of: a line each."""
+    return json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+
+
 def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
     splits = list(manifest.splits)
     rows = [
@@ -43,6 +48,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
+    if statistics["warnings"]:
+        yield f"warnings:     {len(statistics['warnings']):,} (see {directory}/{dataset_format.STATISTICS})"
     yield f"data set:     {directory}"
     yield ""
     yield "next, in Python:"

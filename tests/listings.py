@@ -22,7 +22,7 @@ def make_listing(*label_names: str, **fields: Any) -> Listing:
         "root": "in",
         "schema": make_schema(*label_names),
         "targets": ("label",),
-        "listed_labels": frozenset(label_names),
+        "listed_labels": {"label": frozenset(label_names)},
         "splits": ("train",),
         "fractions": None,
         "num_inputs": 0,

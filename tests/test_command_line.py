@@ -123,7 +123,6 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
-        "unreadable class": (["--input", "broken", "--output", "out"], "class 'tulip' has no readable image"),
         "empty class": (["--input", "gap", "--output", "out"], "class 'tulip' has no readable image"),
         "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "has split folders (test, train)"),
     }
@@ -138,8 +137,6 @@ def write_wrong_inputs() -> None:
     write_class_folders(here / "gap", {"rose": 3})
     write_class_folders(here / "notes", {"rose": 3})
     (here / "notes/rose/notes.txt").write_text("hello")
-    write_class_folders(here / "broken", {"rose": 3, "tulip": 1})
-    (here / "broken/tulip/000.jpg").write_bytes(b"")
     write_class_folders(here / "split", {"train/rose": 3, "test/rose": 3})
 
 
@@ -228,13 +225,31 @@ def test_ignored_files_are_counted(folder):
     assert json.loads((folder / "out/statistics.json").read_text())["num_ignored_files"] == 2
 
 
-def test_two_inputs_of_one_key_fail_the_run_naming_both(folder, capsys):
-    for name in ("caf\u00e9.jpg", "cafe\u0301.jpg"):  # one name in two Unicode forms
-        (folder / "flowers/rose" / name).write_bytes(jpeg())
-    assert prepare("--input", "flowers", "--output", "out") == 2
-    message = capsys.readouterr().err
-    assert "two inputs have the key 'rose/caf\u00e9.jpg'" in message and "Traceback" not in message
-    assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
+@pytest.mark.parametrize("num_classes", [1, 13])
+def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num_classes):
+    """What decides is --max_bad_fraction alone."""
+    write_files(folder / "flowers", {f"gone{index:02d}/1.jpg": b"no image" for index in range(num_classes)})
+    assert prepare("--input", "flowers", "--output", "out") == 1
+    assert f"{num_classes} of {80 + num_classes} inputs are dead letters, more than --max_bad_fraction=0.01" in capsys.readouterr().err
+    assert prepare("--input", "flowers", "--output", "out", "--max_bad_fraction=0.5") == 0
+    told = capsys.readouterr()
+    classes = "1 class has" if num_classes == 1 else "13 classes have"
+    more = "" if num_classes == 1 else ", 'gone01', 'gone02', 'gone03', 'gone04', 'gone05', 'gone06', 'gone07', 'gone08', 'gone09' and 3 more"
+    expected = f"label: {classes} a number and no example, since no input of theirs came through: 'gone00'{more}"
+    assert f"recordmill: warning: {expected}\n" in told.err and "warnings:     1 (see " in told.out
+    assert json.loads((folder / "out/statistics.json").read_text())["warnings"] == [expected]
+    names = dataset_format.read_manifest("out").features["label"].label_names
+    assert len(names) == len(set(names)) and {f"gone{index:02d}" for index in range(num_classes)} < set(names)
+
+
+def test_a_class_of_another_feature_than_label_is_warned_of_too(folder, capsys):
+    write_files(folder / "photos", {**{f"{index}.jpg": jpeg() for index in range(9)}, "9.jpg": b"no image"})
+    rows = "".join(f"{index}.jpg,{'fog' if index == 9 else 'sun'},{'rye|oat' if index == 9 else 'oat'}\n" for index in range(10))
+    (folder / "photos/rows.csv").write_text(f"image,sky,crop\n{rows}")
+    labels = ["--label=sky", "--label=crop:multi_label"]
+    assert prepare("--input", "photos/rows.csv", "--output", "out", "--splits=train=1", "--max_bad_fraction=0.5", *labels) == 0
+    told = capsys.readouterr().err
+    assert "warning: sky: 1 class has" in told and "'fog'\n" in told and "warning: crop: 1 class has" in told and "'rye'\n" in told
 
 
 def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(folder, capsys):

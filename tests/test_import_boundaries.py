@@ -37,6 +37,7 @@ PLAIN = (
     "images",
     "input_reader",
     "interrupts",
+    "keys",
     "light_processes",
     "list_part",
     "listing",
@@ -133,7 +134,7 @@ OTHERS = (
 )
 # `recordmill analyze` and `recordmill transform`: their graph decodes images as the reader does, by the reader's own functions.
 WITH_TENSORFLOW = ("analysis_trial", "analyze", "preprocessing", "record_batches", "tft_modules", "traced_preprocessing", "transform_shards")
-PTRANSFORMS = ("check_splits", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
+PTRANSFORMS = ("check_keys", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
 
 
 def imported_by(statement: str) -> set[str]:

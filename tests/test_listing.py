@@ -73,7 +73,7 @@ def test_parts_add_up_whatever_their_order():
     listing = listing_of(MadeSource(*parts))
     assert (listing.num_inputs, listing.num_bytes, listing.num_ignored, listing.dead_letters.num) == (4, 30, 3, 1)
     assert [feature.name for feature in listing.schema] == ["height", "image", "key", "label", "width"]
-    assert names_of(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"bird", "cat", "dog"}
+    assert names_of(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"label": {"bird", "cat", "dog"}}
     assert (listing.splits, listing.source, listing.targets) == (("train", "validation"), "table", ("label",))
 
 
@@ -105,7 +105,8 @@ def test_names_of_every_kind_of_label_are_collected():
     assert (names_of(both, "weather"), names_of(both, "ground")) == (("rain", "sun"), ("mud",))
     boxes = [image(0, values={"objects": Objects(((0, 0, 1, 1),) * 2, ("cat", "ant"))})]
     found = listing_of(MadeSource(boxes, features=OBJECTS))
-    assert names_of(found, "objects/label") == ("ant", "cat") and found.targets == ("objects",) and not found.listed_labels
+    assert names_of(found, "objects/label") == ("ant", "cat") and found.listed_labels == {"objects/label": {"cat", "ant"}}
+    assert found.targets == ("objects",)
 
 
 def test_splits_are_the_sources_or_by_group():

@@ -167,7 +167,7 @@ def test_our_own_data_sets_are_a_source_too(tmp_path, name):
     [
         (["--label=weather", "--label=ground"], "--label_names: fixes the class names of one label or of objects; here"),
         (["--label=age:float"], "here nothing has class names"),
-        (["--label=class", "--key_column=patient", "--splits=train=1"], "two inputs have the key 'p"),
+        (["--label=class", "--key_column=patient", "--splits=train=1"], "expected --key_column to name a column of unique keys, which 'patient' is not"),
     ],
 )
 def test_what_does_not_go_with_a_table_is_one_line(tmp_path, capsys, options, message):
@@ -185,7 +185,8 @@ def test_an_image_in_two_rows_is_refused_by_name(tmp_path, capsys):
         csv.DictWriter(file, list(ROWS[0])).writerow(plain(ROWS[0]))
     command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), "--label=class"]
     assert main(command) == 2
-    assert "'pictures/00.png' came twice with the key 'pictures/00.png': its source lists it twice" in capsys.readouterr().err
+    assert "1 key is of more than one input" in (message := capsys.readouterr().err)
+    assert "'pictures/00.png': 'pictures/00.png' is listed 2 times" in message
 
 
 def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
@@ -207,5 +208,5 @@ def test_an_image_in_two_splits_is_refused(tmp_path, capsys, num_processes):
     flags = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"] if num_processes == 2 else []
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--source=text", *flags]
     assert main(command) == 2
-    assert "'pictures/07.png' is in split 'train' and in split 'validation'" in capsys.readouterr().err
+    assert "'pictures/07.png' in split 'train' and 'pictures/07.png' in split 'validation'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -65,7 +65,7 @@ class Listing:
         root: What paths are relative to.
         schema: The features of an example, by name in ascending order, with their class names.
         targets: See `Manifest.targets`.
-        listed_labels: Class names of `label` that an input has: each of them needs an example.
+        listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's group decides; None where the source does.
         num_inputs: Images and dead letters.
@@ -78,7 +78,7 @@ class Listing:
     root: str
     schema: tuple[Feature, ...]
     targets: tuple[str, ...]
-    listed_labels: frozenset[str]
+    listed_labels: Mapping[str, frozenset[str]]
     splits: tuple[str, ...]
     fractions: Mapping[str, Fraction] | None
     num_inputs: int

@@ -22,11 +22,15 @@ def shuffle(num_references: int) -> None:
     import apache_beam as beam
     import numpy as np
 
+    from beam_pipelines.check_keys import CheckKeys
+    from beam_pipelines.config import PrepareConfig
+    from beam_pipelines.dead_letters import DeadLetterCount
     from beam_pipelines.jobs import make_runner, parse_pipeline_options
     from beam_pipelines.list_part import BATCH_IMAGES
     from beam_pipelines.ranks import MAX_SHARD_BYTES, shuffle_orders
     from beam_pipelines.references import ROW, LabeledImage, References, pack_images, unpack_images
     from beam_pipelines.shuffle import GlobalShuffle
+    from beam_pipelines.sources import Listing
 
     def list_images(unused: None) -> Iterator[bytes]:
         for start in range(0, num_references, BATCH_IMAGES):
@@ -37,7 +41,7 @@ def shuffle(num_references: int) -> None:
                 batch.append(LabeledImage(path, path, label, None))
             yield pack_images(batch)
 
-    def refer(packed: bytes) -> bytes:
+    def refer(packed: bytes, unused_checked: list) -> bytes:
         images = unpack_images(packed)
         encoded = [key.encode() for key in images.keys]
         rows = np.zeros(len(encoded), ROW)
@@ -55,12 +59,13 @@ def shuffle(num_references: int) -> None:
     pipeline = beam.Pipeline(runner=make_runner(options), options=options)
     num_shards = max(1, num_references * IMAGE_BYTES // MAX_SHARD_BYTES)
     plan = pipeline | "NumShards" >> beam.Create([{"train": num_shards}])
+    listing = Listing("image_folder", "in", (), (), {}, ("train",), None, num_references, 0, 0, DeadLetterCount())
+    listing = beam.pvalue.AsSingleton(pipeline | "Listing" >> beam.Create([listing]))
+    images = pipeline | beam.Create([None]) | "List" >> beam.FlatMap(list_images) | beam.Reshuffle()
+    checked = images | CheckKeys(PrepareConfig("in", "out", "made"), listing)
     (
-        pipeline
-        | beam.Create([None])
-        | "List" >> beam.FlatMap(list_images)
-        | beam.Reshuffle()
-        | "Refer" >> beam.Map(refer)
+        images
+        | "Refer" >> beam.Map(refer, beam.pvalue.AsList(checked))
         | GlobalShuffle(0, beam.pvalue.AsSingleton(plan))
         | "Count" >> beam.Map(count)
         | beam.CombineGlobally(sum)
