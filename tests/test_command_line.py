@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Iterator
 
 import pytest
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from PIL import Image
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.arguments import make_parser
 from tf_input import dataset_format
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -78,7 +80,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "no options": ([], "--input, --output"),
         "missing input": (["--input", "nowhere", "--output", "out"], "--input=nowhere: does not exist"),
         "input is a file": (["--input", "flowers/rose/000.jpg", "--output", "out"], "its name does not tell what it is"),
-        "a file for a folder": ([*given, "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder; expected class"),
+        "a file for a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder; expected class"),
         "an option of another source": ([*given, "--masks"], "--masks: --source=image_folder has no use for it"),
         "columns of folders": ([*given, "--label=colour"], "--label: class folders have no columns"),
         "unknown kind": ([*given, "--label=colour:color"], "--label=colour:color: expected COLUMN"),
@@ -94,7 +96,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),
         "no images": (["--input", "hollow", "--output", "out"], "no image in it"),
-        "unknown extension": (["--input", "notes", "--output", "out"], "rose/notes.txt: unknown extension '.txt'"),
+        "unknown extension": (["--input", "notes", "--output", "out"], "1 file of 1 unknown extension (.txt): rose/notes.txt; expected"),
         "output exists": (["--input", "flowers", "--output", "taken"], "--output=taken exists"),
         "overwriting no data set": ([*given[:3], "taken", "--overwrite"], "--output=taken is not a data set"),
         "output in the input": ([*given[:3], "flowers/out"], "expected a path outside the input"),
@@ -118,12 +120,17 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "wrong fraction": ([*given, "--max_bad_fraction", "2"], "--max_bad_fraction=2.0"),
         "wrong seed": ([*given, "--seed", "-1"], "--seed=-1: expected"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b: expected"),
-        "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "has no readable image"),
+        "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
         "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt: Not a directory"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
-        "empty class": (["--input", "gap", "--output", "out"], "class 'tulip' has no readable image"),
+        "empty class": (["--input", "gap", "--output", "out"], "--ignore='FOLDER' to leave it out"),
+        "two inputs": (["--input=gap", *given], "--input: given twice, as gap and as flowers; expected one input: a folder that holds both"),
+        "two outputs": ([*given, "--output=b"], "--output: given twice, as out and as b; expected once"),
+        "a value twice": ([*given, "--seed", "1", "--seed", "1"], "--seed: given twice, as 1 and as 1; expected once"),
+        "a choice twice": ([*given, "--check=none", "--check=strict"], "--check: given twice, as none and as strict"),
+        "a source twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice, as png and as jpeg"),
         "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "has split folders (test, train)"),
     }
 
@@ -138,6 +145,29 @@ def write_wrong_inputs() -> None:
     write_class_folders(here / "notes", {"rose": 3})
     (here / "notes/rose/notes.txt").write_text("hello")
     write_class_folders(here / "split", {"train/rose": 3, "test/rose": 3})
+
+
+def options_of(command: str) -> Iterator[tuple[str, str]]:
+    """Each option with one value, and one that it takes."""
+    commands = make_parser()._subparsers._group_actions[0].choices
+    for action in commands[command]._actions:
+        if action.option_strings and action.nargs is None and type(action).__name__ != "_AppendAction":
+            yield action.option_strings[0], {"--shuffle": "exact"}.get(action.option_strings[0], (action.choices or ["7"])[0])
+
+
+@pytest.mark.parametrize("command, words", [("prepare", []), ("analyze", ["a"]), ("transform", ["a", "b"]), ("benchmark", ["a"])])
+def test_no_option_with_one_value_is_replaced_in_silence(command, words, capsys):
+    options = list(options_of(command))
+    assert options
+    for option, value in options:
+        assert main([command, *words, option, value, f"{option}={value}"]) == 2, option
+        assert f"recordmill: {option}: given twice, as " in capsys.readouterr().err, option
+
+
+def test_options_with_several_values_are_given_as_often_as_there_are(folder):
+    (folder / "flowers/rose/notes.txt").write_text("hello")
+    (folder / "flowers/rose/notes.done").write_text("hello")
+    assert prepare("--input", "flowers", "--output", "out", "--ignore=*.txt", "--ignore=*.done", "--overwrite", "--overwrite") == 0
 
 
 @pytest.mark.parametrize("case", wrong_calls())
@@ -218,11 +248,13 @@ def test_without_a_check_images_are_taken_as_they_are(folder):
     assert (manifest.num_inputs, manifest.num_dead_letters) == (81, 0)
 
 
-def test_ignored_files_are_counted(folder):
+def test_ignored_files_are_counted_and_said(folder, capsys):
     (folder / "flowers/rose/notes.txt").write_text("hello")
     (folder / "flowers/.DS_Store").write_text("system")
+    (folder / "flowers/README.md").write_text("about flowers")
     assert prepare("--input", "flowers", "--output", "out", "--ignore", "*.txt") == 0
-    assert json.loads((folder / "out/statistics.json").read_text())["num_ignored_files"] == 2
+    assert "left out:     3 files and folders that are no inputs (hidden, of the system, README" in capsys.readouterr().out
+    assert json.loads((folder / "out/statistics.json").read_text())["num_ignored_files"] == 3
 
 
 @pytest.mark.parametrize("num_classes", [1, 13])
