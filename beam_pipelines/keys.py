@@ -144,7 +144,8 @@ def refuse_collisions(collisions: Collisions, repeated: Repeated, config: Prepar
         UserError: Always.
     """
     are_of = "1 key is" if repeated.num == 1 else f"{repeated.num:,} keys are each"
-    lines = [f"\n  - {_describe(key, collisions)}" for key in collisions.counts]
+    start = " " if repeated.num == 1 else "\n  - "
+    lines = [f"{start}{_describe(key, collisions)}" for key in collisions.counts]
     more = repeated.num - len(lines)
     raise UserError(
         f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(listing.source, config.source.key_column)}:"

@@ -48,6 +48,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
         f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
     )
+    if statistics["num_ignored_files"]:
+        kinds = "hidden, of the system, README and the like, --ignore, of no use to the source"
+        yield f"left out:     {statistics['num_ignored_files']:,} files and folders that are no inputs ({kinds})"
     if statistics["warnings"]:
         yield f"warnings:     {len(statistics['warnings']):,} (see {directory}/{dataset_format.STATISTICS})"
     yield f"data set:     {directory}"

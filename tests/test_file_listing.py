@@ -114,3 +114,18 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     found = list(FileListing(Root(root), ()).walk())
     assert [item for item in found if isinstance(item, FoundFile)] == [FoundFile("images/1.jpg", 1)]
     assert sorted(item.path for item in found if isinstance(item, DeadLetter)) == sorted(odd)
+
+
+def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_path):
+    files = ["README.txt", "LICENSE", "train.txt", "data.csv", "1.jpg", "a/SHA256SUMS", "a/1.jpg", "a/1.jpg.md5", "a/readme.csv"]
+    listing = FileListing(Root(str(write_files(tmp_path, dict.fromkeys(files, b"x")))), ())
+    assert listing.top_level() == (["a"], ["1.jpg", "data.csv", "train.txt"])
+    found = sorted(file.path for file in listing.walk())
+    assert (found, listing.num_ignored) == (["1.jpg", "a/1.jpg", "a/readme.csv", "data.csv", "train.txt"], 4)
+
+
+def test_a_note_beside_lists_is_no_list(tmp_path):
+    files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
+    source = open_source(PrepareConfig(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
+    found = [image for part in source.parts() for image in source.list(part)]
+    assert sorted((image.path, image.split) for image in found) == [("1.jpg", "train"), ("2.jpg", "validation")]

@@ -16,6 +16,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.image_folder import ImageFolder
+from beam_pipelines.sources.other_files import is_left_out
 from made_images import jpeg, write_class_folders, write_files
 
 NFC, NFD = unicodedata.normalize("NFC", "Lo\u0308we"), unicodedata.normalize("NFD", "Lo\u0308we")
@@ -308,8 +309,8 @@ def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
 
 def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_path):
     cases = [
-        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["image '1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
-        ("a text", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "'.txt'", "--ignore='*.txt'"]),
+        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["1 image lies", "'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
+        ("a text", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
         ("a link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
         ("a broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
         ("a link to itself", lambda path: path.symlink_to("link"), "link", ["link"]),
@@ -324,7 +325,7 @@ def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_p
 
 def test_in_a_split_folder_the_same_holds(tmp_path):
     root = make_folder(tmp_path / "image", ["train/cat/1.jpg", "train/1.jpg"])
-    assert_refused("an image beside the classes", root, ["image 'train/1.jpg'", "beside the class folders"])
+    assert_refused("an image beside the classes", root, ["1 image lies beside the class folders: 'train/1.jpg'; expected SPLIT/CLASS/IMAGE"])
     root = make_folder(tmp_path / "link", ["train/cat/1.jpg"])
     (root / "test").symlink_to("train")
     assert_refused("a link", root, ["split folder 'test' is a link"])
@@ -393,10 +394,10 @@ def test_every_known_extension_is_taken_in_any_case(tmp_path):
 
 def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "'.txt'", ".jpg, .jpeg, .png, .gif, .bmp, .webp", "--ignore='*.txt'"]),
-        ("TIFF", "1.tiff", ["cat/1.tiff", "'.tiff'", "--ignore='*.tiff'"]),
+        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".jpg, .jpeg, .png, .gif, .bmp, .webp", "--ignore='*.txt'"]),
+        ("TIFF", "1.tiff", ["cat/1.tiff", "(.tiff)", "--ignore='*.tiff'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
-        ("a backup", "1.jpg~", ["cat/1.jpg~", "'.jpg~'"]),
+        ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
         ("a line end", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
     ]
     for case, name, parts in cases:
@@ -404,7 +405,7 @@ def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
         assert_refused(case, root, parts)
 
 
-@pytest.mark.parametrize("name", ["README", "1.jpg.", "x."])
+@pytest.mark.parametrize("name", ["no extension", "1.jpg.", "x."])
 def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_and_no_image(tmp_path, name):
     make_folder(tmp_path, ["cat/1.jpg", f"cat/{name}"])
     with pytest.raises(UserError) as caught:
@@ -413,6 +414,48 @@ def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_an
     assert advice
     listed = Listed(tmp_path, ignore=(advice,))
     assert (list(listed.labels), listed.source.num_ignored) == (["cat/1.jpg"], 1)
+
+
+def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
+    made = ["train/cat/1.jpg", "train/cat/a.md", "test/cat/b.md", "test/dog/c.done", "val/x.jpg", "val/y.png", "test/owl/LICENSE"]
+    root = make_folder(tmp_path, [*made, "train/dog/1.jpg"])
+    expected = (
+        "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
+        "3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected .jpg, .jpeg, .png, .gif, "
+        ".bmp, .webp; --ignore='*.done' --ignore='*.md' leaves them out; "
+        "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
+    )
+    assert_refused("all", root, [f"--input={root}: {expected}"])
+    listed = Listed(root, ignore=("*.done", "*.md", "test/owl", "val"))
+    assert (set(listed.labels), listed.source.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
+
+
+def test_what_is_told_of_strays_is_bounded(tmp_path):
+    root = make_folder(tmp_path, ["cat/1.jpg", *(f"cat/1.x{index:04d}" for index in range(1500)), *(f"dog{index}/a.txt" for index in range(99))])
+    with pytest.raises(UserError) as caught:
+        Listed(root)
+    message = str(caught.value)
+    assert "1,599 files of more than 1,000 unknown extensions (.txt, .x0000, .x0001, .x0002, .x0003 and 995 more)" in message
+    assert "'*.x0003' and the like leave them out" in message and len(message) < 800 + len(str(root))
+
+
+NOTES = (
+    *("README", "README.md", "readme.txt", "ReadMe.html", "README-pictures.md", "README.dataset.txt", "LICENSE", "LICENCE.txt", "license.md"),
+    *("LICENSE-CC-BY", "COPYING", "CHANGELOG.md", "CITATION.cff", "CITATION.bib", "SHA256SUMS", "md5sums.txt", "checksums.txt", "sha1sum.txt"),
+    *("images.md5", "images.zip.sha256", ".gitattributes"),
+)
+
+
+def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
+    images = ["cat/1.jpg", "cat/README.jpg", "dog/license.png"]
+    root = make_folder(tmp_path / "classes", [*images, *NOTES, *(f"cat/{name}" for name in NOTES)])
+    listed = Listed(root)
+    assert (set(listed.labels), listed.source.num_ignored) == (set(images), 2 * len(NOTES))
+    root = make_folder(tmp_path / "splits", ["train/cat/1.jpg", "test/cat/1.jpg", *NOTES, *(f"train/{name}" for name in NOTES)])
+    listed = Listed(root)
+    assert (set(listed.splits.values()), listed.source.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
+    for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
+        assert not is_left_out(name), name
 
 
 def test_a_folder_without_images_is_refused_by_name(tmp_path):
@@ -492,7 +535,7 @@ def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):
     found = run_prepare(root, tmp_path / "out")
     assert (found.returncode, found.stdout) == (2, ""), found.stderr
     assert found.stderr.count("\n") == 1
-    for part in (f"key 'cat/{NFC}.jpg'", repr(f"cat/{NFC}.jpg"), repr(f"cat/{NFD}.jpg")):
+    for part in (f"'cat/{NFC}.jpg': ", ascii(f"cat/{NFC}.jpg"), ascii(f"cat/{NFD}.jpg")):
         assert part in found.stderr
     assert os.listdir(tmp_path) == ["in"]
 

@@ -1,5 +1,6 @@
 """A folder of images in an object store is listed by the rules of one on disk, page by page."""
 
+import re
 from typing import Iterator, Mapping
 
 import pytest
@@ -47,6 +48,7 @@ LAYOUTS = {
     "classes": ["rose/1.jpg", "rose/2.JPG", "tulip/red/1.png", "tulip/blue/1.webp", "tulip/1.gif"],
     "splits": ["train/rose/1.jpg", "train/tulip/2.jpg", "val/rose/1.jpg", "Testing/tulip/deep/4.jpg"],
     "ignored": ["rose/1.jpg", ".git/x/1.jpg", "rose/.hidden", "rose/Thumbs.db", "__MACOSX/rose/1.jpg", "rose/notes.txt", "README"],
+    "notes": ["rose/1.jpg", "README.md", "LICENSE", "SHA256SUMS", "rose/README.txt", "rose/1.jpg.md5"],
     "difficult names": ["cafe\u0301/e\u0301.jpg", "a b/c&d=+%20.jpg", "日本/文 字.jpg", "rose/a..jpg"],
 }
 
@@ -82,17 +84,18 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
 @pytest.mark.parametrize(
     "names, message",
     [
-        (["rose/1.jpg", "2.jpg"], "image '2.jpg' lies beside the class folders; expected CLASS/IMAGE"),
-        (["train/rose/1.jpg", "train/2.jpg"], "lies beside the class folders; expected SPLIT/CLASS/IMAGE"),
+        (["rose/1.jpg", "2.jpg"], "1 image lies beside the class folders: '2.jpg'; expected CLASS/IMAGE"),
+        (["train/rose/1.jpg", "train/2.jpg"], "lies beside the class folders: 'train/2.jpg'; expected SPLIT/CLASS/IMAGE"),
         (["train/rose/1.jpg", "extra/2.jpg"], "'train' is named like a split and 'extra' is not"),
-        (["rose/1.jpg", "rose/2.txt"], "unknown extension '.txt'"),
-        (["rose/1.jpg", "tulip/.keep"], "class 'tulip' has no readable image"),
+        (["rose/1.jpg", "rose/2.txt"], "1 file of 1 unknown extension (.txt): rose/2.txt; expected"),
+        (["rose/1.jpg", "a/2.txt", "b/3.done", "x.md"], "3 files of 3 unknown extensions (.done, .md, .txt): a/2.txt, b/3.done, x.md;"),
+        (["rose/1.jpg", "tulip/.keep"], "no image of class 'tulip' in 'tulip'"),
         (["rose/.keep"], "no image in it"),
     ],
 )
 def test_what_is_no_folder_of_class_folders_is_refused(server, names, message):
     root = put(server, dict.fromkeys(names, b"x"))
-    with pytest.raises(UserError, match=message.replace("(", r"\(")):
+    with pytest.raises(UserError, match=re.escape(message)):
         list(ImageObjects(config(root)).list(""))
 
 

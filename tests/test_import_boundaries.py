@@ -79,6 +79,7 @@ PLAIN = (
     "sources.image_folder",
     "sources.image_objects",
     "sources.layouts",
+    "sources.other_files",
     "sources.records.containers",
     "sources.records.example_reader",
     "sources.records.record_directories",

@@ -1,6 +1,7 @@
 """The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them. Plain.
 
-Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX` and what `--ignore` names are ignored, and counted. A link to a file below the
+Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, README, LICENSE and the like, checksums, and what `--ignore` names are ignored,
+and counted. A link to a file below the
 source's root is like the file; any other link, a device, and a name that is not UTF-8 or may turn into another one on its way to
 a store, is a dead letter.
 """
@@ -12,9 +13,8 @@ from typing import Iterator, NamedTuple
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.sources.other_files import is_left_out
 from beam_pipelines.sources.roots import OutsideError, Root
-
-_SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
 
 
 class FoundFile(NamedTuple):
@@ -125,7 +125,7 @@ class FileListing:
 
     def _is_ignored(self, path: str) -> bool:
         name = path.rpartition("/")[2]
-        return name[0] == "." or name in _SYSTEM_FILES or matches(path, self._ignore)
+        return is_left_out(name) or matches(path, self._ignore)
 
 
 def join(folder: str, name: str) -> str:

@@ -12,11 +12,11 @@
 | a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
 | with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
-| any other extension, an image beside the class folders | the run is refused |
+| README, LICENSE and the like, checksums | likewise |
+| any other extension, an image beside the class folders, a class without an image | the run is refused, all of them told at once |
 """
 
 import fnmatch
-import glob
 import os
 import unicodedata
 from typing import Any, Iterator, NamedTuple, Sequence
@@ -27,10 +27,11 @@ from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images import IMAGE_EXTENSIONS
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.other_files import Strays, is_left_out
 from beam_pipelines.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import LABEL, Feature
 
-_SYSTEM_FILES = {"Thumbs.db", "desktop.ini", "__MACOSX"}
+_MIXED_AND_SHARES = "to divide them, --split_folders=no; to take them as splits, --split_folders=yes without --splits"
 
 
 class _Folder(NamedTuple):
@@ -64,6 +65,8 @@ class ImageFolder:
         self._has_splits = config.splits is not None
         self._with_sizes = with_sizes
         self._empty: dict[str, str] = {}
+        self._strays = Strays(self.root)
+        self._expected = "CLASS/IMAGE"
 
     def _find_root(self, path: str) -> str:
         if not os.path.isdir(path):
@@ -84,14 +87,12 @@ class ImageFolder:
             UserError: The folder is not one of class folders.
         """
         yield from self._list_all()
-        without_images = sorted(label for label in self._empty if label not in self.labels)
+        without_images = {label: folder for label, folder in self._empty.items() if label not in self.labels}
+        self._strays.refuse(without_images if self.has_labels and self.labels else {}, self._expected)
         if not self.labels:
             extensions = ", ".join(IMAGE_EXTENSIONS)
             where = " in class folders" if self.has_labels else ""
             raise UserError(f"--input={self.root}: no image in it; expected files named {extensions}{where}")
-        if without_images and self.has_labels:
-            label = without_images[0]
-            raise UserError(f"class {label!r} has no readable image: its folder {self._empty[label]!r} has none")
 
     def _list_all(self) -> Iterator[LabeledImage | DeadLetter]:
         for folder in self._top_folders():
@@ -105,6 +106,7 @@ class ImageFolder:
         names = self._folders_only(top)
         if not self._uses_split_folders(names):
             return [self._below(_Folder(self.root, "", None, ""), name) for name in names]
+        self._expected = "SPLIT/CLASS/IMAGE"
         folders = []
         for name in names:
             parent = _Folder(os.path.join(self.root, name), f"{name}/", self._split_name(name), "")
@@ -137,17 +139,18 @@ class ImageFolder:
             other = next(name for name in names if name not in splits)
             raise UserError(
                 f"--input={self.root}: {splits[0]!r} is named like a split and {other!r} is not; "
-                "say which they are: --split_folders=yes or --split_folders=no"
+                + (_MIXED_AND_SHARES if self._has_splits else "say which they are: --split_folders=yes or --split_folders=no")
             )
         if splits and self._has_splits:
             raise UserError(
-                f"--splits: {self.root} has split folders ({', '.join(splits)}) already; "
-                "drop --splits, or say that they are classes: --split_folders=no"
+                f"--splits: {self.root} has split folders ({', '.join(splits)}) already; drop --splits to keep them, or divide one "
+                f"alone: --input={self.root}/{splits[0]}; or say --split_folders=no"
+                + (": they are classes then, or parts of their names" if self.has_labels else "")
             )
         return bool(splits)
 
     def _folders_only(self, parent: _Folder) -> Sequence[str]:
-        """Names of the folders in a folder that must hold nothing else."""
+        """Names of the folders in a folder that should hold nothing else."""
         names = []
         with self._scan(parent) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
@@ -156,12 +159,8 @@ class ImageFolder:
                     self.num_ignored += 1
                 elif os.path.isdir(entry.path):
                     names.append(entry.name)
-                else:
-                    check_extension(entry.name, path)
-                    raise UserError(
-                        f"--input={self.root}: image {printable(path)!r} lies beside the class folders; "
-                        "expected CLASS/IMAGE"
-                    )
+                elif self._strays.is_image(entry.name, path):
+                    self._strays.add_beside(path)
         return names
 
     def _below(self, parent: _Folder, name: str) -> _Folder:
@@ -186,20 +185,23 @@ class ImageFolder:
                     yield from self._list(self._below(folder, entry.name))
                 else:
                     num_files += 1
-                    yield self._list_file(entry, path, label, folder.split)
+                    listed = self._list_file(entry, path, label, folder.split)
+                    if listed is not None:
+                        yield listed
         if num_files:
             self.labels.add(label)
         elif not has_folders:
             self._empty[label] = printable(folder.relative)
 
-    def _list_file(self, entry: os.DirEntry, path: str, label: str, split: str | None) -> LabeledImage | DeadLetter:
+    def _list_file(self, entry: os.DirEntry, path: str, label: str, split: str | None) -> LabeledImage | DeadLetter | None:
         if not (path.isascii() or _is_text(path)):
             return DeadLetter(printable(path), "list", "not_utf8", "the file's name is not UTF-8")
         if not entry.is_file(follow_symlinks=False):
             refusal = self._refuse_special(entry)
             if refusal:
                 return DeadLetter(path, "list", *refusal)
-        check_extension(entry.name, path)
+        if not self._strays.is_image(entry.name, path):
+            return None
         num_bytes = entry.stat().st_size if self._with_sizes else 0
         return LabeledImage(nfc(path), path, label, split, num_bytes)
 
@@ -222,7 +224,7 @@ class ImageFolder:
             raise UserError(f"--input={self.root}: folder {name!r} cannot be read: {error.strerror}") from error
 
     def _is_ignored(self, name: str, path: str) -> bool:
-        if name[0] == "." or name in _SYSTEM_FILES:
+        if is_left_out(name):
             return True
         return bool(self._ignore) and any(
             fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in self._ignore
@@ -232,17 +234,6 @@ class ImageFolder:
 def check_label(label: str, folder: str) -> None:
     if not _is_text(label) or CONTROL.search(label):
         raise UserError(f"class folder {printable(folder)!r}: expected a name in UTF-8, on one line")
-
-
-def check_extension(name: str, path: str) -> None:
-    dot = name.rfind(".")
-    extension = name[dot:] if dot > 0 else ""
-    if extension.lower() not in IMAGE_EXTENSIONS:
-        pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
-        raise UserError(
-            f"{printable(path)}: unknown extension {printable(extension)!r}; expected {', '.join(IMAGE_EXTENSIONS)} "
-            f"(--ignore='{printable(pattern)}' leaves such files out)"
-        )
 
 
 def nfc(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import files_at
 from beam_pipelines.references import LabeledImage
-from beam_pipelines.sources.image_folder import ImageFolder, check_extension, check_label, nfc
+from beam_pipelines.sources.image_folder import ImageFolder, check_label, nfc
 
 
 class ImageObjects(ImageFolder):
@@ -29,6 +29,7 @@ class ImageObjects(ImageFolder):
         folders = [name for name in folders if not self._is_ignored(name, name)]
         beside = not self.has_labels and any(not self._is_ignored(name, name) for name in objects)
         has_splits = not beside and self._uses_split_folders(folders)
+        self._expected = "SPLIT/CLASS/IMAGE" if has_splits else self._expected
         for path, num_bytes in store.list(self.root):
             *parents, name = path.split("/")
             if not all(part not in ("", ".", "..") for part in (*parents, name)):
@@ -36,8 +37,13 @@ class ImageObjects(ImageFolder):
             elif self._is_ignored_below(parents, name, path):
                 self.num_ignored += 1
                 self._note_empty(parents[has_splits:], parents)
+            elif self._strays.is_image(name, path):
+                if self.has_labels and len(parents) <= has_splits:
+                    self._strays.add_beside(path)
+                else:
+                    yield self._list_object(path, parents, has_splits, num_bytes)
             else:
-                yield self._list_object(path, parents, has_splits, num_bytes)
+                self.labels.add(nfc("/".join(parents[has_splits:])))
 
     def _is_ignored_below(self, parents: Sequence[str], name: str, path: str) -> bool:
         if self._is_ignored(name, path):
@@ -50,12 +56,6 @@ class ImageObjects(ImageFolder):
             self._empty.setdefault(nfc("/".join(label_parts)), "/".join(parents))
 
     def _list_object(self, path: str, parents: Sequence[str], has_splits: bool, num_bytes: int) -> LabeledImage:
-        check_extension(path.rpartition("/")[2], path)
-        if self.has_labels and len(parents) <= has_splits:
-            expected = "SPLIT/CLASS/IMAGE" if has_splits else "CLASS/IMAGE"
-            raise UserError(
-                f"--input={self.root}: image {printable(path)!r} lies beside the class folders; expected {expected}"
-            )
         split = self._split_name(parents[0]) if has_splits else None
         label = nfc("/".join(parents[has_splits:])) if self.has_labels else ""
         if self.has_labels:
