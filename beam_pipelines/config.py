@@ -225,7 +225,10 @@ class PrepareConfig(OutputPaths):
         if self.splits is not None:
             _check_splits(self.splits)
             if self.split_folders:
-                raise UserError("--splits divides a folder that has no split folders: drop it, or --split_folders=yes")
+                raise UserError(
+                    "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; drop --splits to keep "
+                    "the folders' splits, or divide one of them alone, as in --input=FOLDER/train"
+                )
         for count in _counts(self.num_shards):
             _require(count > 0, "--num_shards", count, "1 or more")
 

@@ -9,6 +9,9 @@ from beam_pipelines.errors import printable
 
 NUM_SHOWN = 5
 
+# The reason where the column of the split has nothing for an input.
+NO_SPLIT = "no_split"
+
 
 class DeadLetter(NamedTuple):
     """One refused input.

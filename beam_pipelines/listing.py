@@ -5,8 +5,8 @@ import re
 from typing import Collection, Iterator
 
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
-from beam_pipelines.errors import UserError
+from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage, RawImage
 from beam_pipelines.sources import Listing, Source
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
@@ -24,6 +24,7 @@ class ListedPart:
         num_bytes: Of them, as far as it is known.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused.
+        without_split: Those of them for which the column of the split has nothing.
         splits: Splits that the source puts images in; None for those that it leaves open.
         labels: Feature -> class names that an image has.
         known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
@@ -34,6 +35,7 @@ class ListedPart:
     num_bytes: int = 0
     num_ignored: int = 0
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     splits: set[str | None] = dataclasses.field(default_factory=set)
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
@@ -44,6 +46,7 @@ class ListedPart:
         self.num_bytes += other.num_bytes
         self.num_ignored += other.num_ignored
         self.dead_letters.merge(other.dead_letters)
+        self.without_split.merge(other.without_split)
         self.splits |= other.splits
         self.raws |= other.raws
         for feature, names in other.labels.items():
@@ -66,6 +69,8 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledI
     for listed in source.list(part):
         if isinstance(listed, DeadLetter):
             found.dead_letters.add([listed])
+            if listed.reason == NO_SPLIT:
+                found.without_split.add([listed])
         else:
             found.num_images += 1
             found.num_bytes += listed.num_bytes
@@ -101,6 +106,7 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
     Raises:
         UserError: What was found makes no data set.
     """
+    _check_split_column(config, found)
     if not found.num_images:
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
         raise UserError(f"--input={config.input}: no readable image in it{refused}")
@@ -109,7 +115,10 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         raise UserError(f"--input={config.input}: some inputs name their split and others do not; expected all, or none")
     if is_given and config.splits is not None:
         names = ", ".join(sorted(found.splits))
-        raise UserError(f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits")
+        raise UserError(
+            f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits to keep these, or leave them "
+            f"aside: {_how_to_leave_splits(config)}"
+        )
     fractions = None if is_given else config.splits or DEFAULT_SPLITS
     return Listing(
         source=config.source.kind,
@@ -127,6 +136,24 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         num_ignored=found.num_ignored,
         dead_letters=found.dead_letters,
     )
+
+
+def _check_split_column(config: PrepareConfig, found: ListedPart) -> None:
+    """More rows without a split than the run may lose: it would end in as many dead letters."""
+    missing = found.without_split
+    if missing.num > config.max_bad_fraction * found.num_inputs:
+        example = missing.first[0]
+        raise UserError(
+            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no split, as {printable(example.path)}: "
+            f"{example.message}; fill it in for all rows, or leave it aside: --split_column=''"
+        )
+
+
+def _how_to_leave_splits(config: PrepareConfig) -> str:
+    if config.source.split_column:
+        return "drop --split_column, or --split_column=''"
+    has_columns = config.source.kind in ("arrays", "fixed_length", "table", "tfrecord", "webdataset")
+    return "--split_folders=no, or --split_column='' where a column says it" if has_columns else "--split_folders=no"
 
 
 def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tuple[Feature, ...]:

@@ -1,6 +1,9 @@
 """Keys that two inputs have: found from the listing alone, all of them, in one split or in two."""
 
+import io
+import pathlib
 import random
+import tarfile
 from collections import Counter
 
 import numpy as np
@@ -15,6 +18,7 @@ from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.references import LabeledImage, pack_images
 from listings import make_listing
 from made_images import jpeg, write_class_folders, write_files
+from made_records import example, write_records
 
 INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), st.sampled_from([None, "train", "test"])), max_size=40)
 
@@ -89,7 +93,7 @@ def test_what_is_found_by_name_is_bounded(monkeypatch):
 def test_a_message_says_what_would_do(inputs, source, parts):
     message = message_of([LabeledImage(key, path, "", split) for key, path, split in inputs], **source)
     assert all(part in message for part in parts), message
-    assert message.count("\n") == 1
+    assert "\n" not in message
 
 
 def test_a_bucket_is_as_large_whatever_the_number_of_inputs():
@@ -100,6 +104,39 @@ def test_a_bucket_is_as_large_whatever_the_number_of_inputs():
     found = {bucket: np.frombuffer(piece, np.uint64).reshape(-1, 2) for bucket, piece in keys.route_keys(numbers, 8)}
     assert sorted(found) == list(range(8)) and max(map(len, found.values())) < 1500
     assert sorted(map(tuple, np.concatenate(list(found.values())))) == sorted(map(tuple, numbers))
+
+
+def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
+    """The same samples, with the same keys, in train and in test. Returns the options of the source."""
+    images = {f"{index:02d}": jpeg(index) for index in range(6)}
+    (folder / "in").mkdir()
+    for split in ("train", "test"):
+        if kind == "tfrecord":
+            records = [example({"key": key.encode(), "image": data, "label": 1}) for key, data in images.items()]
+            write_records(folder / f"in/{split}-00000-of-00001.tfrecord", records)
+        elif kind == "webdataset":
+            with tarfile.open(folder / f"in/{split}-000.tar", "w") as tar:
+                members = [(f"{key}.{field}", data) for key, jpg in images.items() for field, data in (("jpg", jpg), ("cls", b"1"))]
+                for name, data in members:
+                    (member := tarfile.TarInfo(name)).size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+        else:
+            write_files(folder / "in", {f"{key}.jpg": data for key, data in images.items()})
+            (folder / f"in/{split}.csv").write_text("image,label\n" + "".join(f"{key}.jpg,a\n" for key in images))
+    layout = "--layout=key=key,image=image,label=label"
+    return {"tfrecord": ["--source=tfrecord", layout], "webdataset": ["--source=webdataset"], "table": ["--source=table"]}[kind]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "table"])
+def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_path, capsys):
+    options = write_twice(tmp_path, kind)
+    command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert ": 6 keys are each of more than one input; expected each input once, or --key_column" in message
+    assert message.count(" in split 'train'") == message.count(" in split 'test'") == 6 and "Traceback" not in message
+    if kind != "table":  # one image is one image there, and its own place the same in both
+        assert main([*command, "--key_column="]) == 0
 
 
 RUNNERS = {

@@ -7,6 +7,7 @@ from beam_pipelines.annotations import BadAnnotationError, array_shape
 from beam_pipelines.cells import BadCellError, read_text, read_weight
 from beam_pipelines.columns import Column, ColumnReader
 from beam_pipelines.config import NAME_PATTERN, SourceConfig
+from beam_pipelines.dead_letters import NO_SPLIT
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.image_folder import nfc
@@ -177,6 +178,8 @@ def _read_name(reason: str, column: str, row: Mapping[str, Any]) -> str:
 
 
 def _read_split(column: str, row: Mapping[str, Any]) -> str:
+    if row.get(column) in (None, "", b"", [], [""], [b""]):
+        raise BadCellError(NO_SPLIT, f"column {printable(column)!r} is empty; expected a split's name")
     name = _read_name("bad_split", column, row)
     split = SPLIT_FOLDERS.get(name.lower(), name)
     if not NAME_PATTERN.fullmatch(split):

@@ -23,7 +23,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 from beam_pipelines.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
 from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
 from beam_pipelines.config import NAME_PATTERN, PrepareConfig, SourceConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import matches
@@ -231,6 +231,8 @@ def _split_name(name: str) -> str | None:
 
 
 def _read_split(cell: Any) -> str:
+    if cell is None or (isinstance(cell, str) and not cell.strip()):
+        raise BadCellError(NO_SPLIT, "is empty; expected a split's name")
     split = _split_name(read_name("bad_split", cell).strip())
     if split is None:
         raise BadCellError("bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first")

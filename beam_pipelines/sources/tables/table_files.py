@@ -167,7 +167,8 @@ class _Finder:
                 )
         if config.splits is not None:
             raise UserError(
-                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; drop --splits"
+                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; drop --splits to keep these, or leave "
+                "them aside: --split_folders=no"
             )
         return splits
 
