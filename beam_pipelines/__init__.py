@@ -2,7 +2,8 @@
 
 The modules, in the order in which data meets them; what stands in brackets is plain, without Beam:
 
-    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, option_values, config)
+    __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, command_parser,
+                       option_values, config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run of it from outside  (output_directory, progress, run_info); jobs: its runner, whose fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page

@@ -2,11 +2,11 @@
 
 import argparse
 import importlib.metadata
-from typing import Any, NoReturn
 
 from beam_pipelines.analyze_arguments import add_analyze
 from beam_pipelines.benchmark_arguments import add_benchmark
 from beam_pipelines.columns import KINDS, parse_column, parse_labels
+from beam_pipelines.command_parser import CommandParser
 from beam_pipelines.config import (
     BAD_BOXES,
     CHECKS,
@@ -54,35 +54,8 @@ _COLUMNS = {
 }
 
 
-class _Once(argparse.Action):
-    """Stores a value. Where it is given again, argparse would drop the first one without a word."""
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        given = vars(namespace).setdefault("given_once", {})
-        if option and self.dest in given:
-            advice = _ONE_INPUT if self.dest == "input" else "expected once"
-            parser.error(f"{option}: given twice, as {given[self.dest]} and as {values}; {advice}")
-        given[self.dest] = values
-        setattr(namespace, self.dest, values)
-
-
-_ONE_INPUT = "expected one input: a folder that holds both, or a table of all their images (--source=table)"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Wrong usage is one clear line too."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        for name in (None, "store"):
-            self.register("action", name, _Once)
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see `{self.prog} --help`)")
-
-
 def make_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = CommandParser(
         prog="recordmill",
         description="Turns a heap of images and labels into a globally shuffled TFRecord data set.",
         epilog="example: recordmill prepare --input flowers/ --output out/flowers",

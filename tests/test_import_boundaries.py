@@ -23,6 +23,7 @@ PLAIN = (
     "cells",
     "class_masks",
     "columns",
+    "command_parser",
     "config",
     "dead_letters",
     "errors",
