@@ -28,7 +28,9 @@ from beam_pipelines.tft_modules import tft_beam
 from beam_pipelines.traced_preprocessing import BadOutputsError, Traced, find_line, trace
 from beam_pipelines.user_preprocessing import UserPreprocessing
 from beam_pipelines.waiting import how_to_stop, wait_for
+from tf_input import opening
 from tf_input.dataset_format import Manifest, read_manifest
+from tf_input.read_config import ReadConfig
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
 from tf_input.transform_graph import TransformGraph
 
@@ -70,6 +72,13 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     return describe_analysis(config.directory)
 
 
+def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
+    """The reader says what of boxes, masks and maps is left out, where there are any."""
+    data = opening.open(config.directory)
+    for split in config.splits:
+        data.plan(split, ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
+
+
 @dataclasses.dataclass(frozen=True)
 class Analysis:
     """What is to be done, settled.
@@ -96,6 +105,8 @@ class Analysis:
         num_examples = sum(map(manifest.num_examples, config.splits))
         if config.preprocessing_module is None:
             preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples)
+            if config.fit == "crop":
+                _tell_of_crop(config, image_size)
         else:
             preprocessing = UserPreprocessing.read(config.preprocessing_module)
         # Shards are shuffled: a batch's images are large or small on average.

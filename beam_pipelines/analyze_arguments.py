@@ -27,7 +27,7 @@ class AnalyzeConfig:
         splits: Those that are analysed: the training split alone, lest anything of the others leaks into the model.
         preprocessing_module: A file of Python that defines `preprocessing_fn`; None: the default one.
         image_size: (height, width) of the default's images; None: as stored if all have one size, else 224 x 224.
-        fit: What the default shows of an image: see `tf_input.ReadConfig`.
+        fit: What the default shows of an image: see `tf_input.ReadConfig`, and so is None.
         overwrite: An earlier analysis is replaced, once the new one is whole.
         shared_filesystem: A cluster's workers see the local paths.
     """
@@ -36,7 +36,7 @@ class AnalyzeConfig:
     splits: tuple[str, ...] = ("train",)
     preprocessing_module: str | None = None
     image_size: tuple[int, int] | None = None
-    fit: str = "crop"
+    fit: str | None = None
     overwrite: bool = False
     shared_filesystem: bool = False
 
@@ -68,7 +68,8 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     add(
         "--fit",
         choices=FITS,
-        help="what the default shows of an image: its centre, all of it, or all of it undistorted (default: crop)",
+        help="what the default shows of an image: its centre, all of it, or all of it undistorted (default: pad where there "
+        "are boxes, masks or maps, of which a crop leaves some out; else crop)",
     )
     add("--overwrite", action="store_true", help="replace an earlier analysis, once the new one is whole")
     add("--shared_filesystem", action="store_true", help="a cluster's workers see the local paths that are given")
@@ -87,7 +88,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
         splits=splits,
         preprocessing_module=arguments.preprocessing_module,
         image_size=None if arguments.image_size is None else _parse_size(arguments.image_size),
-        fit=arguments.fit or FITS[0],
+        fit=arguments.fit,
         overwrite=arguments.overwrite,
         shared_filesystem=arguments.shared_filesystem,
     )

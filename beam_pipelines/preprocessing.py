@@ -30,7 +30,7 @@ class DefaultPreprocessing:
     Attributes:
         schema: The features of an example.
         image_size: (height, width) of the images that come out.
-        fit: What is seen of an image: see `ReadConfig`.
+        fit: What is seen of an image: see `ReadConfig`, and so is None.
         num_examples: How many will be analysed.
 
     Raises:
@@ -39,7 +39,7 @@ class DefaultPreprocessing:
 
     schema: tuple[Feature, ...]
     image_size: tuple[int, int]
-    fit: str
+    fit: str | None
     num_examples: int
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class DefaultPreprocessing:
         try:
             self._decoder()
         except ValueError as error:
-            raise UserError(f"--fit={self.fit}: {error}") from None
+            raise UserError(f"--fit={self.fit or 'crop or pad, as none is given'}: {error}") from None
         if self.num_examples * math.prod(self.image_size) * _MAX_SQUARE >= 1 << 63:
             raise UserError(f"{self.num_examples} images of {self.image_size} are too many pixels for sums of 64 bits")
 

@@ -106,7 +106,7 @@ def test_a_detectors_batches_hold_every_raccoon(raccoons, prepared_raccoons):
     dataset = tf_input.open(prepared_raccoons)
     num_boxes = 0
     for split in dataset.splits:
-        for images, objects in dataset.batches(split, batch_size=16, image_size=128, fit="stretch", shuffle=False):
+        for images, objects in dataset.batches(split, batch_size=16, image_size=128, shuffle=False):
             assert images.shape[1:] == (128, 128, 3)
             num_boxes += int(tf.reduce_sum(tf.cast(objects["valid"], tf.int32)))
     assert num_boxes == sum(len(boxes) for _, boxes in turned_boxes(raccoons).values())

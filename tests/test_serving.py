@@ -76,9 +76,10 @@ def small_model(activation: str | None = None, scale: float = 1.0) -> keras.Sequ
 def served(flowers, tmp_path_factory) -> pathlib.Path:
     """A model whose weights a training has moved, exported."""
     model = make_model()
-    model.fit(flowers.batches("train", batch_size=16, transform=True, seed=0), epochs=2, verbose=0)
+    train = flowers.batches("train", batch_size=16, transform=True, seed=0)
+    model.fit(train, epochs=2, verbose=0)
     model.save((folder := tmp_path_factory.mktemp("models")) / "model.keras")
-    export_serving(model, flowers, folder / "flowers/1")
+    export_serving(model, train, folder / "flowers/1")
     return folder / "flowers/1"
 
 
@@ -181,7 +182,7 @@ def test_several_targets(flowers, tmp_path):
     outputs = {"label": keras.layers.Dense(3, name="label")(flat), "height": keras.layers.Dense(1, name="height")(flat)}
     model = keras.Model(image, outputs)
     model.compile("adam", {"label": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "height": "mse"})
-    options = {"transform": False, "image_size": SIZE, "targets": ("label", "height")}
+    options = {"transform": False, "image_size": SIZE, "fit": "crop", "targets": ("label", "height")}
     export_serving(model, flowers, tmp_path / "1", **options)
     asked, _owner = signatures(tmp_path / "1")
     answers = asked["serving_default"](image=stored(flowers, "validation"))
@@ -201,19 +202,19 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         (uncompiled, {}, ValueError, "from_logits=None: the model's loss does not say"),
         (logits, {}, ValueError, "label: the model's predictions are no probabilities; expected from_logits=True"),
         (make_model(units=4), {}, ValueError, r"label: the model predicts \(4,\); expected one for each of 3 classes"),
-        (make_model(), {"image_size": 32}, ValueError, "image_size=32: expected None with transform=True"),
+        (make_model(), {"image_size": 32, "transform": True}, ValueError, "image_size=32: expected None with transform=True"),
         (make_model(), {"targets": "age"}, ValueError, "targets='age'"),
         (make_model(), {"threshold": 2}, ValueError, "threshold=2: expected"),
         (make_model(), {"path": tmp_path / "there"}, FileExistsError, "there exists"),
         (make_model(), {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
         ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
-        (of_others, {}, ValueError, r"the model can't be called with float32 \[None, 24, 24, 3\]; expected"),
+        (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]; expected"),
         (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
     ]
     for model, options, error, message in cases:
         path = options.pop("path", tmp_path / "1")
         with pytest.raises(error, match=message):
-            export_serving(model, flowers, path, **options)
+            export_serving(model, flowers, path, **{"transform": True, **options})
     assert [one.name for one in tmp_path.iterdir()] == ["there"]
 
 
@@ -236,7 +237,7 @@ def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
     """A model that predicts something else each time, as nothing that is served may."""
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
     with pytest.raises(RuntimeError, match="served predictions of 'label' differ from the model's by"):
-        export_serving(model, flowers, tmp_path / "1", from_logits=True)
+        export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -245,7 +246,7 @@ def test_layers_that_vary_images_do_so_in_training_alone(flowers, tmp_path):
     varying = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.5), keras.layers.GaussianNoise(1.0)]
     half = keras.layers.Conv2D(4, 3, dtype="mixed_float16")
     model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *varying, half, keras.layers.Flatten(), keras.layers.Dense(3)])
-    export_serving(model, flowers, tmp_path / "1", from_logits=True)
+    export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
     asked, _owner = signatures(tmp_path / "1")
     images = stored(flowers, "validation")[:4]
     first, second = (asked["serving_default"](image=images)["scores"].numpy() for _ in range(2))
@@ -278,7 +279,7 @@ def test_several_inputs_in_a_dictionary(flowers, tmp_path):
     looked_up = keras.layers.StringLookup(vocabulary=["ant/000.png"], output_mode="one_hot")(inputs["key"])
     joined = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["image"]), looked_up])
     model = keras.Model(inputs, keras.layers.Dense(3)(joined))
-    export_serving(model, flowers, tmp_path / "1", inputs=("image", "key"), from_logits=True)
+    export_serving(model, flowers, tmp_path / "1", transform=True, inputs=("image", "key"), from_logits=True)
     asked, _owner = signatures(tmp_path / "1")
     images = stored(flowers, "validation")[:2]
     asked_with = (["", ""], ["", "ant/000.png"])
@@ -289,7 +290,9 @@ def test_several_inputs_in_a_dictionary(flowers, tmp_path):
 def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
     assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
     with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
-        export_serving(small_model(), tmp_path / "written", tmp_path / "1")
+        export_serving(small_model(), tmp_path / "written", tmp_path / "1", transform=True)
+    with pytest.raises(ValueError, match="images are transformed already.* expected the data set from which `recordmill transform`"):
+        export_serving(small_model(), tf_input.open(tmp_path / "written").batches("train", batch_size=2), tmp_path / "1")
     written = tf_input.open(tmp_path / "written")
     options = {"batch_size": 16, "shuffle": False}
     for (x, y), (images, labels) in zip(
@@ -301,7 +304,7 @@ def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
 def test_replaced_when_it_is_whole(flowers, served, tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1/old").touch()
-    export_serving(small_model(), flowers.directory, tmp_path / "1", overwrite=True)
+    export_serving(small_model(), flowers.directory, tmp_path / "1", transform=True, overwrite=True)
     assert not (tmp_path / "1/old").exists() and [one.name for one in tmp_path.iterdir()] == ["1"]
     assert (tmp_path / "1/saved_model.pb").exists()
 
@@ -417,7 +420,7 @@ model = keras.Sequential(layers)
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
 assert history["loss"][-1] < history["loss"][0], history
-tf_input.export_serving(model, flowers, {str(tmp_path / "1")!r})
+tf_input.export_serving(model, train, {str(tmp_path / "1")!r})
 assert keras.backend.backend() == {backend!r}
 assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
 names = {{name.partition(".")[0] for name in sys.modules}}

@@ -201,7 +201,7 @@ def test_batches_own_the_tables(users):
     "options, expected",
     [
         ({"image_size": 32}, "image_size=32: expected None with transform=True: `recordmill analyze --image_size"),
-        ({"fit": "pad"}, "fit='pad': expected 'crop' with transform=True"),
+        ({"fit": "pad"}, "fit='pad': expected None with transform=True"),
         ({"augment": True}, "augment=True: expected False with transform=True"),
         ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
         ({"split": "test"}, "split='test': expected one of train, validation"),

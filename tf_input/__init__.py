@@ -28,6 +28,7 @@ The modules, in the order in which data meet them:
     decoders          which features a split is read for: stored or transformed ones
     feature_kinds, feature_checks    which are decoded; whether what is asked of them can be had
     example_decoder   features -> x, y and weights
+    crops             what of boxes, masks and maps nobody sees
     views, augment    what is seen of an image, and in which colours (colors)
     decode, whole_images    encoded images -> pixels
     targets, class_weights  what a model is to predict, and how much it counts
@@ -39,6 +40,7 @@ The modules, in the order in which data meet them:
     transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
     raw_images        encoded images of any size -> pixels, for preprocessing functions
     serving, serving_inputs, serving_heads, serving_checks    a model and its preprocessing in one SavedModel
+    serving_origin    what it was trained on: found, or said
     record_files, record_layouts, record_columns, tfds_directory    TFRecords that others wrote
     benchmark, benchmark_advice    `recordmill benchmark`
 

@@ -1,14 +1,15 @@
 """A data set that was prepared, and what feeds it to Keras: PreparedDataset."""
 
+import dataclasses
 import functools
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input import distribute, ladder, locations, memory
+from tf_input import crops, distribute, ladder, locations, memory
 from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import IMAGE, Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     import keras
 
 _logger = logging.getLogger("tf_input")
+
+
+class Reading(NamedTuple):
+    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`."""
+
+    dataset: "PreparedDataset"
+    split: str
+    config: ReadConfig
 
 
 class PreparedDataset(Description):
@@ -49,6 +58,7 @@ class PreparedDataset(Description):
         self._store = Store(directory, source, cache)
         self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
         self._examples: dict[str, Examples] = {}
+        self._crops = crops.Crops()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
@@ -115,7 +125,8 @@ class PreparedDataset(Description):
 
         Each pass over it is one epoch, with every example exactly once (but for a remainder that is dropped), and the next pass
         the next epoch. Its cardinality is known, so that no `steps_per_epoch` is needed. What it returns has an attribute
-        `position`, with which `BackupAndRestore` goes on where a training was interrupted.
+        `position`, with which `BackupAndRestore` goes on where a training was interrupted, and `reading`, by which `export_serving`
+        knows what a model was trained on.
 
         Args:
             split: One of `splits`.
@@ -147,7 +158,9 @@ class PreparedDataset(Description):
         """
         config = ReadConfig(**options)
         if config.service is not None:
-            return distribute.service_batches(self, split, config)
+            data = distribute.service_batches(self, split, config)
+            data.reading = Reading(self, split, config)
+            return data
         plan = self.plan(split, config)
         identity = self.identify(split, config, plan)
         position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
@@ -155,7 +168,7 @@ class PreparedDataset(Description):
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         data = plan.read(position).with_options(options).prefetch(tf.data.AUTOTUNE)
-        data.position = position
+        data.position, data.reading = position, Reading(self, split, config)
         return data
 
     def as_generator(self, split: str, **options: Any) -> NumpyBatches:
@@ -177,19 +190,21 @@ class PreparedDataset(Description):
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
+        config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
         return identify(self.manifest, split, config, plan.order, self.loaded_transform.digest if config.transform else None)
 
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
         self._check_split(split)
         decoder, kind = self._make_decoder(config, split), config.order(split)
+        shards = self.manifest.splits[split]
+        self._crops.tell(split, decoder, config, lambda: crops.read_sample(self._store.open_records(shards, config.on_error), shards))
         num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
         if num_bytes is not None and num_bytes <= config.memory_budget:
             held = self._hold(split, decoder, config, num_bytes)
             if config.shuffle in (None, True):
                 kind = kind and "exact"
             return Plan.of_arrays(split, config, kind, decoder, held)
-        shards = self.manifest.splits[split]
         part = distribute.divide(split, self._store.counts(shards, config.on_error), config.hosts, kind)
         blocks = Blocks.of(kind, shards)
         reader = self._store.open_records(

@@ -82,7 +82,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     """What is seen of images is the transform's business, unless it passes them on as they are stored."""
     if _is_stored(features.get(IMAGE)):
         return
-    for name, expected, instead in (("image_size", None, _SHOWN), ("fit", "crop", _SHOWN), ("augment", False, _VARIED)):
+    for name, expected, instead in (("image_size", None, _SHOWN), ("fit", None, _SHOWN), ("augment", False, _VARIED)):
         if (value := getattr(config, name)) != expected:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
 

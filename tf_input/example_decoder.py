@@ -20,7 +20,7 @@ class ExampleDecoder:
     Attributes:
         parse: From records, string [batch], and names to the features of these names, as `schema.parse_examples` gives them.
         features: What a record has, by name.
-        config: How it is read.
+        config: How it is read; its `fit` is settled where it is None.
         targets: What is to be predicted.
         image_size: (height, width) of the images in a batch; None if it is not known: then none may be asked for.
         stored_size: (height, width) of all stored images; None where they differ.
@@ -41,6 +41,8 @@ class ExampleDecoder:
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
+        if self.config.fit is None:  # settled here, for all who read
+            object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         if self._makes_views or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self._named, self.features)
         if self._makes_views:
@@ -80,7 +82,7 @@ class ExampleDecoder:
             parsed: Of at most `config.batch_size` examples.
             seed: As in a call.
         """
-        views = self._views(parsed, seed)
+        views = self.views(parsed, seed)
         x = _one_or_all({name: self._output(name, parsed, views, seed) for name in self.config.input_names})
         if not self.targets:
             return x
@@ -132,6 +134,18 @@ class ExampleDecoder:
         """Whether any of these is decoded here."""
         return any(self.features[name].kind in STORED_KINDS for name in self._named)
 
+    @property
+    def default_fit(self) -> str:
+        """See `ReadConfig.fit`."""
+        augmentation = self.config.augmentation
+        is_cropped = augmentation is not None and augmentation.crop
+        return "pad" if not is_cropped and any(map(self.is_beside, self._named)) else "crop"
+
+    def is_beside(self, name: str) -> bool:
+        """Whether a feature is a part of its image's truth: boxes, a mask or a map, no image itself."""
+        feature = self.features[name]
+        return name != IMAGE and (feature.kind in ("bbox", "mask") or is_map(feature) or self._is_classes(feature))
+
     @functools.cached_property
     def _named(self) -> list[str]:
         """The features that are asked for."""
@@ -158,7 +172,8 @@ class ExampleDecoder:
     def _states_sizes(self) -> bool:
         return set(self.features).issuperset(SIDES)
 
-    def _views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None) -> Views | None:
+    def views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None) -> Views | None:
+        """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored."""
         if not self._makes_views:
             return None
         if self.stored_size is not None:

@@ -126,6 +126,7 @@ class NumpyBatches:
 
     def __init__(self, data: tf.data.Dataset) -> None:
         self._data = data
+        self.reading = data.reading  # see `dataset.Reading`
 
     def __len__(self) -> int:
         return len(self._data)

@@ -63,8 +63,9 @@ class ReadConfig:
             differ.
         drop_remainder: Whether to leave out a last batch that is not full.
         fit: What is seen of an image that is not cropped at random. `crop`: its largest central box of the right proportions, so
-            that nothing is distorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
-            middle of a black frame (0 in masks).
+            that it fills the frame undistorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
+            middle of a black frame (0 in masks). None: `pad` where boxes, masks or maps are read, of which a crop would leave some
+            out; else `crop`.
         inputs: Names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor
             the weight nor texts.
         targets: Names of what it is to predict, of all that the data set has; None: what the data set says.
@@ -99,7 +100,7 @@ class ReadConfig:
     shuffle: bool | str | None = None
     seed: int | None = None
     drop_remainder: bool = False
-    fit: str = "crop"
+    fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
     targets: str | tuple[str, ...] | None = None
     max_objects: int | None = None
@@ -128,7 +129,7 @@ class ReadConfig:
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'buffer' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
         _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
-        _require(_is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}")
+        _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
         is_inputs = self.inputs is None or _is_names(self.inputs) and len(self.inputs) > 0
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
@@ -151,7 +152,7 @@ class ReadConfig:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.on_error == "skip" and self.drop_remainder:
             raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
-        if self.fit != "crop" and self.augmentation is not None and self.augmentation.crop:
+        if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
             raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
 
     @property

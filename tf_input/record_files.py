@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf_input import class_weights, ladder, locations, tfds_directory
+from tf_input import class_weights, crops, ladder, locations, tfds_directory
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.read_config import ReadConfig
@@ -98,6 +98,7 @@ class RecordFiles:
         self.compression = compression
         self._num_examples = num_examples
         self._record_bytes = record_bytes
+        self._crops = crops.Crops()
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -146,6 +147,7 @@ class RecordFiles:
             ValueError: There is no such split, or an option has a wrong value.
         """
         config, decode_batch = self._make_decoder(split, options)
+        self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
         if (num_examples := self.num_examples(split)) is not None:

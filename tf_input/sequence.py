@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from tf_input import opening
-from tf_input.dataset import PreparedDataset
+from tf_input.dataset import PreparedDataset, Reading
 from tf_input.read_config import ReadConfig
 from tf_input.steps import Ahead, ProcessWorkers, StepReader, ThreadWorkers
 
@@ -64,6 +64,7 @@ class Sequence(keras.utils.PyDataset):
         if not isinstance(dataset, PreparedDataset):
             dataset = opening.open(dataset)
         self._made_of = dataset, split, workers, use_multiprocessing, max_queue_size, config
+        self.reading = Reading(dataset, split, config)
         seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
         seeded = dataclasses.replace(config, seed=seed)
         self._read = reader = StepReader(dataset, split, seeded)

@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_input import locations, opening
-from tf_input.dataset import PreparedDataset
+from tf_input import locations
 from tf_input.dataset_format import label_file_name
 from tf_input.read_config import ReadConfig
-from tf_input.serving_checks import check_inputs, check_predictions, prediction_tolerance
+from tf_input.serving_checks import check_fed, check_inputs, check_predictions, prediction_tolerance
 from tf_input.serving_heads import Head, make_heads, name_predictions
 from tf_input.serving_inputs import ServingInputs
+from tf_input.serving_origin import find_origin
 
 BACKENDS = ("tensorflow", "jax")
 _NUM_CHECKED = 32  # examples
@@ -30,7 +30,8 @@ class ServingConfig:
     """What is served.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`.
+        transform: Whether the model was trained with `batches(transform=True)`. As the next ones, only where what it was trained on
+            does not say it itself.
         image_size, fit, inputs, targets: As in `batches`, with which it was trained.
         label_names: Class names of the target, where the data set has none of it: of integers that a vocabulary gave.
         from_logits: Whether predictions of classes are logits; if not, they are probabilities. None: as the loss says with which
@@ -39,9 +40,9 @@ class ServingConfig:
         overwrite: Whether what is at the path is replaced, once the new one is whole.
     """
 
-    transform: bool = True
+    transform: bool | None = None
     image_size: int | tuple[int, int] | None = None
-    fit: str = "crop"
+    fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
     targets: str | tuple[str, ...] | None = None
     label_names: Sequence[str] | None = None
@@ -56,22 +57,28 @@ class ServingConfig:
             raise ValueError(f"threshold={self.threshold!r}: expected a number from 0 to 1")
         if isinstance(self.label_names, str) or not all(isinstance(name, str) for name in self.label_names or ()):
             raise ValueError(f"label_names={self.label_names!r}: expected class names, or None")
-        self.read_config  # checks the rest
+        ReadConfig(_NUM_CHECKED, **{name: value for name, value in self.reading_options.items() if value is not None})  # checks them
 
     @property
-    def read_config(self) -> ReadConfig:
-        """How training batches are read, in the order of the shards."""
-        names = ("transform", "image_size", "fit", "inputs", "targets")
-        options = {name: getattr(self, name) for name in names}
-        return ReadConfig(_NUM_CHECKED, shuffle=False, use_weights=False, memory_budget=0, **options)
+    def reading_options(self) -> dict[str, Any]:
+        """How training batches were read; None where nothing is said."""
+        return {name: getattr(self, name) for name in ("transform", "image_size", "fit", "inputs", "targets")}
 
 
 def export_serving(
-    model: keras.Model, dataset: PreparedDataset | str | os.PathLike[str], path: str | os.PathLike[str], **options: Any
+    model: keras.Model, train: Any, path: str | os.PathLike[str], **options: Any
 ) -> None:
     """Writes a SavedModel that takes raw images and answers names of labels; TensorFlow alone runs it.
 
-        tf_input.export_serving(model, "out/flowers", "models/flowers/1")
+        train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
+        model.fit(train, epochs=10)
+        tf_input.export_serving(model, train, "models/flowers/1")
+
+    What is served is preprocessed as `train` was read, transform or not, but without what varies images. Of a model that was
+    trained elsewhere, its data set and the options of its training say the same:
+
+        tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=False, image_size=224, fit="crop")
+        tf_input.export_serving(model, "out/flowers", "models/flowers/1", transform=True)
 
         served = tf.saved_model.load("models/flowers/1").signatures["serving_default"]
         served(image=tf.constant([open("rose.jpg", "rb").read()]))["label"]
@@ -93,14 +100,18 @@ def export_serving(
     and who prepared with `--image_size`, which makes images smaller more smoothly than decoding does, had best send them in that
     size.
 
-    What was written is loaded again and asked about examples of the data set. It has to preprocess them to the very bits of
-    training batches (without a transform, images that are all stored in one size of up to 96 pixels, and resized: to within 1 of
-    255), and to predict what the model does, but for rounding: to 1e-4 of the largest prediction in float32.
+    What was written is loaded again and asked about examples of the data set. It has to preprocess them to the very bits of what
+    `batches` gives, without augmentation (images that are all stored in one size, and resized from pixels that are held in memory,
+    or of up to 96 by 96: to within 1 of 255), and to predict what the model does, but for rounding: to 1e-4 of the largest
+    prediction in float32. What the model is plainly not made for is refused: other shapes, fractions where it takes integers, images
+    that are normalised before its own normalisation.
 
     Args:
         model: A Keras model, on the backend TensorFlow or JAX.
-        dataset: The data set on which it was trained, or its directory; of one that `recordmill transform` wrote, that from which
-            it was made: its transform takes raw images.
+        train: What it was trained on: what `PreparedDataset.batches` (`as_generator`) returned, or a `tf_input.Sequence`; with any
+            `split` and seed, so that in another process `batches` with the same options does. Or the data set, or its directory, with
+            the options of training. Of what `recordmill transform` wrote, the data set from which it was made: its transform takes raw
+            images.
         path: Of a local directory; parents are made. TensorFlow Serving wants its name to be a version, such as `models/flowers/1`.
         **options: The attributes of `ServingConfig`.
 
@@ -108,18 +119,18 @@ def export_serving(
         FileExistsError: There is something at the path.
         FileNotFoundError: There is no data set, or no transform.
         OSError: It can't be read, or the path not be written.
-        ValueError: An option has a wrong value, or does not fit the model, or the model can't be served.
+        ValueError: An option has a wrong value, or does not fit the model, or the model can't be served; or nothing says how it was
+            trained.
         RuntimeError: What was written did not do the same. Nothing is left of it.
     """
     config, path = ServingConfig(**options), _check_path(path)
     _check_backend(model)
     if path.exists() and not config.overwrite:
         raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
-    if not isinstance(dataset, PreparedDataset):
-        dataset = opening.open(dataset)
-    inputs = ServingInputs(dataset, config.read_config)
+    inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED))
     raw, x = inputs.sample(_NUM_CHECKED)
     targets = inputs.decoder.targets
+    check_fed(model, x)
     predicted = _predict(model, x, targets)
     names = config.label_names, config.from_logits, config.threshold
     heads = make_heads(model, inputs.decoder.features, targets, predicted, *names)

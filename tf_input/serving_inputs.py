@@ -7,11 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input import decode, schema, whole_images
-from tf_input.dataset import PreparedDataset
+from tf_input.dataset import Reading
 from tf_input.dataset_format import IMAGE
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.feature_kinds import SIDES
-from tf_input.read_config import ReadConfig
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing
 
@@ -20,8 +19,7 @@ class ServingInputs:
     """The way from raw features to the model, without records, targets, and what is known of stored images.
 
     Args:
-        dataset: The data set on which the model was trained.
-        config: How it was read: inputs, targets, and `transform`, or `image_size` and `fit`.
+        origin: What the model was trained on, as `serving_origin.find_origin` has it.
 
     Attributes:
         decoder: Makes the training batches.
@@ -31,14 +29,15 @@ class ServingInputs:
         ValueError: An option has a wrong value, or raw features differ in size, which no signature takes.
     """
 
-    def __init__(self, dataset: PreparedDataset, config: ReadConfig) -> None:
-        split = min((one for one in dataset.splits if dataset.num_examples(one)), key=dataset.num_examples)
-        self._plan = dataset.plan(split, config)
-        self.decoder = self._plan.decoder
+    def __init__(self, origin: Reading) -> None:
+        dataset, split, config = self._origin = origin
+        self._records = dataset.plan(split, dataclasses.replace(config, memory_budget=0)).reader
+        plan = dataset.plan(split, config)
+        self.decoder = plan.decoder
         self._schema = dataset.manifest.schema
         self._transform = dataset.loaded_transform if config.transform else None
         self._any_size = _of_any_size(self.decoder)
-        self._same_size = _of_same_size(self.decoder)
+        self._same_size = _of_same_size(self.decoder, is_held=plan.held is not None)
         names = self._any_size.wanted()
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
         self.specs = {}
@@ -50,7 +49,7 @@ class ServingInputs:
 
     @property
     def rounding(self) -> int:
-        """By how much pixels may differ: TensorFlow computes where it samples small images whole in the order that it likes."""
+        """By how much pixels may differ: TensorFlow computes where it samples whole images in the order that it likes."""
         return 0 if self._same_size is None else 1
 
     @property
@@ -65,26 +64,29 @@ class ServingInputs:
             parsed = self._transform.graph.apply(raw, self._any_size.wanted())
         if self._same_size is None:
             return self._any_size.outputs(parsed)
-        # Small images of one size are decoded whole where a data set has them, which rounds otherwise.
+        # Small images of one size, and those that are held in memory, are decoded whole for training, which rounds otherwise.
         sizes = decode.stored_sizes(parsed[IMAGE])
         is_same = tf.reduce_all(sizes == tf.constant(self.decoder.stored_size, sizes.dtype))
-        return tf.cond(is_same, lambda: self._same_size.outputs(parsed), lambda: self._any_size.outputs(parsed))
+        same_size = self._same_size
+        return tf.cond(is_same, lambda: same_size.outputs(same_size.decode_stored(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any]:
-        """Some examples of the data set, from all over a split.
+        """Some examples of the data set: the first ones, which the shuffle drew from all over it.
 
         Returns:
-            Their raw features, and `x` as a training batch has it; NumPy arrays.
+            Their raw features, and `x` as `batches` has it; NumPy arrays.
         """
-        total = self._plan.reader.num_examples
-        records = self._plan.reader.read(np.unique(np.linspace(0, total - 1, min(count, total)).astype(np.int64)))
+        dataset, split, config = self._origin
+        records = self._records.read(np.arange(min(count, self._records.num_examples)))
         raw = schema.parse_examples(tf.constant(records), self._schema, list(self.specs))
-        data = tf.data.Dataset.from_tensors(tf.constant(records)).map(tf.autograph.experimental.do_not_convert(self.decoder))
-        x = data.get_single_element()
+        options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        x = next(iter(dataset.batches(split, **options)))
         x = x[0] if self.decoder.targets else x
         if not all(isinstance(one, tf.Tensor) for one in tf.nest.flatten(x)):
             raise ValueError(f"inputs={self.decoder.config.input_names!r}: ragged tensors are not served")
-        return tf.nest.map_structure(lambda one: one.numpy(), (raw, x))
+        raw = {name: value.numpy() for name, value in raw.items()}
+        # Of damaged records that are left out, others may stand in a batch that is held in memory, after these.
+        return raw, tf.nest.map_structure(lambda one: one[: len(records)].numpy(), x)
 
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
@@ -98,10 +100,12 @@ def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
     return dataclasses.replace(alone, features=features, stored_size=None, max_size=None)
 
 
-def _of_same_size(decoder: ExampleDecoder) -> ExampleDecoder | None:
+def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
     """For images of the stored size; None where that makes no difference."""
     size, image = decoder.stored_size, decoder.features.get(IMAGE)
-    if size is None or size == decoder.image_size or not whole_images.is_small(size) or image is None or image.kind != "image":
+    if size is None or size == decoder.image_size or image is None or image.kind != "image":
+        return None
+    if not is_held and not whole_images.is_small(size):
         return None
     config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER)
     return dataclasses.replace(decoder, config=config, targets=(), class_weights={})
