@@ -125,19 +125,45 @@ def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
     assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
 
 
-OFFSETS = {"turned slightly": 0, "turned": 5, "beyond the shard": 30, "beyond the disk": 62, "negative": 63}
-
-
-@pytest.mark.parametrize("case", OFFSETS)
+@pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_offset_loses_the_two_records_that_it_bounds(own, kind, case):
+def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
+    """One in each byte of an index file: it is named, or, where nothing of it is read, every record is there. None is skipped."""
+    folder, shards = own
+    path = folder / "shard-2.idx"
+    whole, num_named = path.read_bytes(), 0
+    for byte in range(len(whole)):
+        flip(path, 8 * byte + byte % 8)
+        column = (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8  # the record's offset, the image's, its length and label
+        damaged = DamagedRecords()
+        try:
+            records = make_reader(*own, **KINDS[kind], damaged=damaged if skips else None).read(np.arange(len(RECORDS)))
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ") and "on_error" not in str(error), byte
+            assert byte < INDEX_HEADER.size or (column == 0 and "the index is damaged, or shard-2 is not" in str(error)), byte
+            num_named += 1
+        else:
+            assert records.tolist() == RECORDS and byte >= INDEX_HEADER.size and column > 0, byte
+        assert not len(damaged), byte
+        path.write_bytes(whole)
+    assert num_named == INDEX_HEADER.size + 8 * COUNTS[2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_record_beside_a_damaged_index(own, kind):
+    """Each is called what it is: of the shard's first records the headers are gone, and an offset of the index behind them is wrong."""
     folder, _ = own
-    flip(folder / "shard-2.idx", 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + OFFSETS[case])
+    path = folder / "shard-2.idx"
+    whole = path.read_bytes()
+    for record in (0, 1, 2):
+        flip(folder / "shard-2", 8 * make_reader(*own).place(8 + record)[2])
+    flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
+    with pytest.raises(ValueError, match="shard-2.idx: the index is damaged, .*: by it, record 4 ends at byte"):
+        make_reader(*own, **KINDS[kind], damaged=DamagedRecords()).read(np.arange(len(RECORDS)))
+    path.write_bytes(whole)
     damaged = DamagedRecords()
-    reader = make_reader(*own, **KINDS[kind], damaged=damaged)
-    for _ in range(2):
-        assert reader.read(np.arange(len(RECORDS))).tolist() == [*RECORDS[:11], *RECORDS[13:]], case
-    assert sorted(one.record for one in damaged) == [3, 4] and len(damaged) == 2
+    records = make_reader(*own, **KINDS[kind], damaged=damaged).read(np.arange(len(RECORDS)))
+    assert records.tolist() == [*RECORDS[:8], *RECORDS[11:]] and sorted(one.record for one in damaged) == [0, 1, 2]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

@@ -39,6 +39,14 @@ def unframe(pieces: Sequence[bytes], begins: np.ndarray, ends: np.ndarray) -> li
     return data if is_whole.all() else [one if whole else None for one, whole in zip(data, is_whole.tolist())]
 
 
+def frame_bytes(header: bytes) -> int | None:
+    """How many bytes a record takes in its shard, by the first ones of its frame; None where these are none, or are damaged."""
+    length, checksum = header[:LENGTH_BYTES], header[LENGTH_BYTES:HEADER_BYTES]
+    if len(checksum) < CHECKSUM_BYTES or int(_checksums([length])[0]) != int.from_bytes(checksum, "little"):
+        return None
+    return FRAME_BYTES + int.from_bytes(length, "little")
+
+
 def find_damage(frame: bytes, num_bytes: int) -> str:
     """What is wrong with a record; "" if nothing is.
 

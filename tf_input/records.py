@@ -76,7 +76,7 @@ class RecordReader:
             bytes as objects, [n]; or fewer, where damaged ones are left out.
 
         Raises:
-            ValueError: A record is damaged, or all are; the message names shard, record and offset.
+            ValueError: A record is damaged, or all are; the message names shard, record and offset. Or an index is, which it names.
         """
         found = self._read_each(numbers) if self._block == 1 else self._read_blocks(numbers)
         if None in found:
@@ -182,6 +182,8 @@ class RecordReader:
         reason = error or find_damage(frame, num_bytes)
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
+        shard, row = self._find(number)
+        self._indexes(shard).check(row, functools.partial(self._read_range, self._paths[shard]))
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
             raise ValueError(f"{damaged}; on_error='skip' leaves such records out")
