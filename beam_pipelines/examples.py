@@ -121,17 +121,39 @@ def split_entries(entries: bytes) -> Iterator[bytes]:
     """The entries one by one: each has its length behind its first byte."""
     position = 0
     while position < len(entries):
-        start, length, shift = position, 0, 0
-        position += 1
-        while True:
-            byte = entries[position]
-            position += 1
-            length |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
+        start = position
+        length, position = _read_varint(entries, start + 1)
         position += length
         yield entries[start:position]
+
+
+def entry_integers(entry: bytes) -> list[int]:
+    """The values of a feature of integers above -1, from its entry."""
+    _, position = _read_varint(entry, 1)
+    name_bytes, position = _read_varint(entry, position + 1)
+    position += name_bytes
+    for _ in ("feature", "list"):  # each in the one before
+        _, position = _read_varint(entry, position + 1)
+    if position == len(entry):  # of no number there is no packed value
+        return []
+    _, position = _read_varint(entry, position + 1)
+    values = []
+    while position < len(entry):
+        value, position = _read_varint(entry, position)
+        values.append(value)
+    return values
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """An integer, and where it ends."""
+    value, shift = 0, 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, position
 
 
 def _make_entry(feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Sequence
 
 from beam_pipelines.accounting import warnings
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.quality import shuffle_quality
+from beam_pipelines.quality import shuffle_qualities
 from beam_pipelines.shard_writer import WrittenShard
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
@@ -206,8 +206,7 @@ def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence
     if others:
         facts["other_label_counts"] = others
     facts["pixels"] = split.pixels.to_json()
-    sequences = [shard.labels for shard in shards if shard.labels is not None]
-    facts["shuffle"] = shuffle_quality(sequences, split.labels) if sequences else None
+    facts["shuffle"] = shuffle_qualities(shard.labels for shard in shards)
     return facts
 
 

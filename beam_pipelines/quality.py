@@ -2,15 +2,22 @@
 
 A run is a stretch of equal labels. Labels sorted by class have a few enormous runs; a model trained on them sees one
 class at a time. A buffer that is smaller than the runs does not end them.
+
+For an example with any number of labels, or objects, the set of its classes stands: see `one_label`.
 """
 
 import dataclasses
+import hashlib
 from collections import Counter
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tf_input.dataset_format import NO_LABEL
+
 WINDOW = 128  # records: about a batch
+_NUM_SETS = 256  # of classes, that are told from each other
+_MIN_TELLING = 1.05  # times as long a run is seen
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +31,7 @@ class LabelSequence:
         last: The last.
         num_windows: Whole windows of `WINDOW` records.
         num_in_windows: Distinct labels in each of them, summed.
+        counts: How often each label occurs: (label, records), by label in ascending order.
     """
 
     num_labels: int
@@ -32,6 +40,7 @@ class LabelSequence:
     last: int
     num_windows: int
     num_in_windows: int
+    counts: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
@@ -40,7 +49,22 @@ class LabelSequence:
         windows = np.sort(labels[: num_windows * WINDOW].reshape(num_windows, WINDOW), axis=1)
         num_in_windows = num_windows + int(np.count_nonzero(windows[:, 1:] != windows[:, :-1]))
         num_runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
-        return cls(len(labels), num_runs, int(labels[0]), int(labels[-1]), num_windows, num_in_windows)
+        counts = zip(*(one.tolist() for one in np.unique(labels, return_counts=True)))
+        return cls(len(labels), num_runs, int(labels[0]), int(labels[-1]), num_windows, num_in_windows, tuple(counts))
+
+
+def one_label(labels: Sequence[int]) -> int:
+    """One number for all labels of an example, whatever their order.
+
+    Returns:
+        Of one class that label, of none `NO_LABEL`, else one of `_NUM_SETS` other numbers, so that counting them stays cheap: examples
+        with different sets that share a number make runs longer, and those of a perfect shuffle alike.
+    """
+    classes = sorted(set(labels))
+    if len(classes) < 2:
+        return classes[0] if classes else NO_LABEL
+    digest = hashlib.blake2b(repr(classes).encode(), digest_size=8).digest()
+    return NO_LABEL - 1 - int.from_bytes(digest, "little") % _NUM_SETS
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:
@@ -50,15 +74,44 @@ def expected_run_length(label_counts: Iterable[int]) -> float:
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
 
 
-def shuffle_quality(shards: Iterable[LabelSequence], label_counts: Mapping[int, int] | Counter[int]) -> dict[str, Any]:
-    """The shuffle quality of a split, from its shards in order, as `statistics.json` has it."""
+def shuffle_qualities(shards: Iterable[Mapping[str, LabelSequence]]) -> dict[str, Any] | None:
+    """The shuffle quality of a split, as `statistics.json` has it: by the name of each feature with class names; None without any.
+
+    Args:
+        shards: In order, what is kept of each such feature.
+    """
+    sequences: dict[str, list[LabelSequence]] = {}
+    for shard in shards:
+        for name, sequence in shard.items():
+            sequences.setdefault(name, []).append(sequence)
+    return {name: shuffle_quality(sequences[name]) for name in sorted(sequences)} or None
+
+
+def shuffle_quality(shards: Iterable[LabelSequence]) -> dict[str, Any]:
+    """That of one feature, from its shards in order.
+
+    Returns:
+        mean_run_length             as the records lie
+        expected_mean_run_length    of a uniformly random permutation of them
+        sorted_mean_run_length      of them sorted by class: where it is hardly more, runs prove nothing; see `proves_nothing`
+        mean_labels_in_128          distinct labels in 128 records that lie together; None where no shard has so many
+    """
     sequences = list(shards)
     num_labels = sum(sequence.num_labels for sequence in sequences)
     joined = sum(1 for one, next_one in zip(sequences, sequences[1:]) if one.last == next_one.first)
     num_windows = sum(sequence.num_windows for sequence in sequences)
     num_in_windows = sum(sequence.num_in_windows for sequence in sequences)
+    counts: Counter[int] = Counter()
+    for sequence in sequences:
+        counts.update(dict(sequence.counts))
     return {
         "mean_run_length": num_labels / (sum(sequence.num_runs for sequence in sequences) - joined),
-        "expected_mean_run_length": expected_run_length(label_counts.values()),
+        "expected_mean_run_length": expected_run_length(counts.values()),
+        "sorted_mean_run_length": num_labels / len(counts),
         f"mean_labels_in_{WINDOW}": num_in_windows / num_windows if num_windows else None,
     }
+
+
+def proves_nothing(quality: Mapping[str, Any]) -> bool:
+    """Whether records sorted by class would have runs as short: each class has one example, or all examples have one class."""
+    return quality["sorted_mean_run_length"] < _MIN_TELLING * quality["expected_mean_run_length"]

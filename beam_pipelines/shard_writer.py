@@ -6,13 +6,14 @@ import struct
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
+import numpy as np
 
 from beam_pipelines.errors import RunError
-from beam_pipelines.examples import ExampleEncoder, is_core
+from beam_pipelines.examples import ExampleEncoder, entry_integers, extra_features, is_core, split_entries
 from beam_pipelines.files import files_at, make_folder, write_file
 from beam_pipelines.image_reader import ImageReader
 from beam_pipelines.light_processes import shared
-from beam_pipelines.quality import LabelSequence
+from beam_pipelines.quality import LabelSequence, one_label
 from beam_pipelines.references import References
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
 
@@ -45,8 +46,14 @@ class WriteContext:
 
     @property
     def has_labels(self) -> bool:
-        """Whether an example has one class, which the index and the shuffle quality then speak of."""
+        """Whether an example has one class, which the index then speaks of."""
         return any(feature.name == LABEL and is_core(feature) for feature in self.schema)
+
+    @functools.cached_property
+    def extra_heads(self) -> dict[int, str]:
+        """Which of an example's extras are labels: the feature's name by its place among them."""
+        extras = enumerate(extra_features(self.schema))
+        return {place: feature.name for place, feature in extras if feature.kind == "class_label"}
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:
@@ -62,11 +69,11 @@ class ShardAddress(NamedTuple):
 
 
 class WrittenShard(NamedTuple):
-    """A shard that is in place; `labels` is None where an example has no class."""
+    """A shard that is in place; `labels` by the names of the features with class names, for the shuffle quality."""
 
     address: ShardAddress
     info: ShardInfo
-    labels: LabelSequence | None
+    labels: dict[str, LabelSequence]
 
 
 def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> WrittenShard:
@@ -86,13 +93,14 @@ def write_shard(shared_context: bytes, address: ShardAddress, packed: bytes) -> 
             files_at(path).create(path) as file,
         ):
             writer = RecordWriter(file)
-            index_rows = _write_examples(context, references, reader, writer)
+            index_rows, labels = _write_examples(context, references, reader, writer)
     except OSError as error:
         raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
     write_file(make_place(context.directory, index), encode_index(index_rows))
     info = ShardInfo(shard, len(references), writer.num_bytes, writer.crc32c, index)
-    labels = LabelSequence.of(references.rows["label"]) if context.has_labels else None
-    return WrittenShard(address, info, labels)
+    if context.has_labels:
+        labels[LABEL] = references.rows["label"]
+    return WrittenShard(address, info, {name: LabelSequence.of(np.asarray(values)) for name, values in labels.items()})
 
 
 def make_place(directory: str, name: str) -> str:
@@ -105,21 +113,26 @@ def make_place(directory: str, name: str) -> str:
 
 def _write_examples(
     context: WriteContext, references: References, reader: ImageReader, writer: "RecordWriter"
-) -> list[tuple[int, int, int, int]]:
-    """Writes the records and returns their index rows."""
+) -> tuple[list[tuple[int, int, int, int]], dict[str, list[int]]]:
+    """Writes the records and returns their index rows, and what stands for the labels of each, by the features of the extras."""
     encode_around = context.encoder.encode_around
     index_rows = []
-    has_labels = context.has_labels
+    has_labels, heads = context.has_labels, context.extra_heads
+    labels: dict[str, list[int]] = {name: [] for name in heads.values()}
     columns = references.rows[["label", "num_bytes", "height", "width"]].tolist()
     for position, ((extras, image), (label, num_bytes, height, width)) in enumerate(zip(reader.read_all(references), columns)):
         values = {"height": height, "key": references.keys[position], "label": label, "width": width}
         before, after = encode_around(num_bytes, values, extras)
+        if heads:
+            entries = list(split_entries(extras))
+            for place, name in heads.items():
+                labels[name].append(one_label(entry_integers(entries[place])))
         record_offset = writer.write(before, image, after)
         index_rows.append(
             (record_offset, record_offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label if has_labels else NO_LABEL)
         )
     writer.flush()
-    return index_rows
+    return index_rows, labels
 
 
 class RecordWriter:

@@ -5,9 +5,15 @@ import os
 from typing import Any, Iterator
 
 from beam_pipelines.files import files_at
+from beam_pipelines.quality import proves_nothing
 from tf_input import dataset_format
 
 _MAX_CLASSES = 12
+_RUNS = {  # of examples in a row whose class is the same
+    "mean same-{} run": "mean_run_length",
+    "  of a perfect shuffle": "expected_mean_run_length",
+    "  sorted by class": "sorted_mean_run_length",
+}
 
 
 def describe(directory: str) -> str:
@@ -31,12 +37,14 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
         ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
     ]
-    if all(_shuffle(statistics, split) for split in splits):
-        rows += [
-            ["mean same-label run", *(f"{_shuffle(statistics, split)['mean_run_length']:.2f}" for split in splits)],
-            ["  of a perfect shuffle", *(f"{_shuffle(statistics, split)['expected_mean_run_length']:.2f}" for split in splits)],
-        ]
+    for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
+        found = [_shuffle(statistics, split).get(name) for split in splits]  # None of a split without examples
+        for title, key in _RUNS.items():
+            rows.append([title.format(name), *(f"{one[key]:.2f}" if one else "-" for one in found)])
     yield from _table(["", *splits], rows)
+    for split in splits:
+        if vain := [name for name, one in _shuffle(statistics, split).items() if proves_nothing(one)]:
+            yield f"{split}: runs of {', '.join(vain)} prove nothing: they are as short where examples are sorted by class"
     yield ""
     for feature in manifest.schema:
         if feature.kind == "class_label":
@@ -82,8 +90,8 @@ def _differ_in_size(manifest: dataset_format.Manifest, statistics: dict[str, Any
     return not all(values and values["min"] == values["max"] for values in ranges)
 
 
-def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, float]:
-    return statistics["splits"][split]["shuffle"]
+def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, dict[str, float]]:
+    return statistics["splits"][split]["shuffle"] or {}
 
 
 def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:

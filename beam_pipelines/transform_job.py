@@ -52,7 +52,7 @@ class TransformJob(OutputPaths):
 
     @property
     def has_label(self) -> bool:
-        """Whether an example has one class, which the index and the shuffle quality then speak of."""
+        """Whether an example has one class, which the index then speaks of."""
         return any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in self.schema)
 
     @property
@@ -69,13 +69,13 @@ class TransformedShard(NamedTuple):
     Attributes:
         address: Which.
         info: What the manifest says of it.
-        labels: None where an example has no class.
+        labels: By the names of the features with class names, for the shuffle quality.
         label_counts: Feature with class names -> label -> how often it occurs.
     """
 
     address: ShardAddress
     info: ShardInfo
-    labels: LabelSequence | None
+    labels: dict[str, LabelSequence]
     label_counts: dict[str, Counter[int]]
 
 

@@ -9,7 +9,7 @@ from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.metadata import metadata_files, named_counts
 from beam_pipelines.publish import publish_files
-from beam_pipelines.quality import shuffle_quality
+from beam_pipelines.quality import shuffle_qualities
 from beam_pipelines.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
 from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
 
@@ -88,11 +88,10 @@ def _split_statistics(
         for feature in manifest.schema
         if feature.kind == "class_label"
     }
-    sequences = [shard.labels for shard in shards if shard.labels is not None]
     facts: dict[str, Any] = {"num_examples": manifest.num_examples(split), "image_bytes": stored.get("image_bytes")}
-    facts["label_counts"] = named.pop(LABEL, {}) if sequences else {}
+    facts["label_counts"] = named.pop(LABEL, {}) if any(LABEL in shard.labels for shard in shards) else {}
     if named:
         facts["other_label_counts"] = named
     facts["pixels"] = stored.get("pixels")
-    facts["shuffle"] = shuffle_quality(sequences, counts[LABEL]) if sequences else None
+    facts["shuffle"] = shuffle_qualities(shard.labels for shard in shards)
     return facts

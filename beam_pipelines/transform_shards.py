@@ -18,7 +18,7 @@ from beam_pipelines.examples import encode_pieces
 from beam_pipelines.files import files_at, open_file, write_file
 from beam_pipelines.graph_failures import read_graph_failure
 from beam_pipelines.progress import count
-from beam_pipelines.quality import LabelSequence
+from beam_pipelines.quality import LabelSequence, one_label
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.shard_writer import RecordWriter, ShardAddress, make_place
 from beam_pipelines.sources.records.record_reader import NoRecordsError, Record, read_records
@@ -47,10 +47,12 @@ class _Transformed(NamedTuple):
     Attributes:
         examples: Serialized, each in the pieces of `encode_pieces`.
         labels: Feature with class names -> its labels, of all examples one after the other.
+        sequences: Likewise what stands for those of each example, see `quality.one_label`, for the shuffle quality.
     """
 
     examples: list[list[bytes]]
     labels: dict[str, np.ndarray]
+    sequences: dict[str, list[int]]
 
 
 def transform_shard(job: TransformJob, split: str, shard_index: int) -> TransformedShard:
@@ -66,6 +68,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
     batches = ((batch, len(batch.records) * job.example_bytes) for batch in _batches(job, source))
     rows: list[tuple[int, int, int, int]] = []
     labels: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+    sequences: dict[str, list[int]] = collections.defaultdict(list)
     try:
         with files_at(job.output).create(make_place(job.working_directory, shard)) as file:
             writer = RecordWriter(file)
@@ -74,19 +77,16 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
                 rows += _write(job, batch, writer)
                 for name, values in batch.labels.items():
                     labels[name].append(values)
+                    sequences[name] += batch.sequences[name]
                 count(job.progress_directory, written=len(batch.examples))
             writer.flush()
     except OSError as error:
         raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
     write_file(make_place(job.working_directory, index), encode_index(rows))
     info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index)
-    return _summarize(job, address, info, {name: np.concatenate(parts) for name, parts in labels.items()})
-
-
-def _summarize(job: TransformJob, address: ShardAddress, info: ShardInfo, labels: Mapping[str, np.ndarray]) -> TransformedShard:
-    sequence = LabelSequence.of(labels[LABEL]) if job.has_label and info.num_examples else None
-    counts = {name: Counter(values.tolist()) for name, values in sorted(labels.items())}
-    return TransformedShard(address, info, sequence, counts)
+    sequences = {name: LabelSequence.of(np.asarray(values)) for name, values in sequences.items()}
+    counts = {name: Counter(np.concatenate(parts).tolist()) for name, parts in sorted(labels.items())}
+    return TransformedShard(address, info, sequences, counts)
 
 
 def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iterator[tuple[int, int, int, int]]:
@@ -192,13 +192,15 @@ class _Transformer:
                 last = batch.first + len(batch.records) - 1
                 reason = f"the transform gives {len(rows)} rows of {name!r}; expected as many as records"
                 raise RunError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
-        labels = {
-            feature.name: np.concatenate([np.atleast_1d(row) for row in columns[feature.name]]).astype(np.int64)
+        heads = {
+            feature.name: [np.atleast_1d(row) for row in columns[feature.name]]
             for feature in self._schema
             if feature.kind == "class_label"
         }
+        labels = {name: np.concatenate(rows).astype(np.int64) for name, rows in heads.items()}
+        sequences = {name: [one_label(row.tolist()) for row in rows] for name, rows in heads.items()}
         rows = zip(*columns.values(), strict=True)
-        return _Transformed([encode_pieces(self._schema, dict(zip(columns, row))) for row in rows], labels)
+        return _Transformed([encode_pieces(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
 
     def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
         """Tries record after record, to name the one on which it fails."""

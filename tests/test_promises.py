@@ -364,4 +364,4 @@ def test_statistics_count_what_the_records_hold(prepared):
         counts = list(statistics["splits"][split]["label_counts"].values())
         assert counts == np.bincount(labels, minlength=3).tolist(), split
         num_runs = 1 + int(np.count_nonzero(np.diff(labels)))
-        assert statistics["splits"][split]["shuffle"]["mean_run_length"] == len(labels) / num_runs, split
+        assert statistics["splits"][split]["shuffle"]["label"]["mean_run_length"] == len(labels) / num_runs, split

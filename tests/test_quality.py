@@ -1,14 +1,22 @@
 """The shuffle quality says what a reader of the shards would meet, and what a true permutation would give."""
 
 import itertools
+import json
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from made_images import encode, write_files
+from prepared import picture
 
-from beam_pipelines.quality import WINDOW, LabelSequence, expected_run_length, shuffle_quality
+from beam_pipelines.__main__ import main
+from beam_pipelines.examples import encode_extras, entry_integers, split_entries
+from beam_pipelines.quality import WINDOW, LabelSequence, expected_run_length, one_label, proves_nothing, shuffle_quality
+from tf_input.dataset_format import NO_LABEL, Feature
 
 
 def num_runs(labels: list[int]) -> int:
@@ -16,8 +24,7 @@ def num_runs(labels: list[int]) -> int:
 
 
 def quality(shards: list[list[int]]) -> dict[str, float | None]:
-    labels = Counter(label for shard in shards for label in shard)
-    return shuffle_quality([LabelSequence.of(np.array(shard)) for shard in shards], labels)
+    return shuffle_quality([LabelSequence.of(np.array(shard)) for shard in shards])
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=20), min_size=1, max_size=8))
@@ -96,3 +103,93 @@ def test_records_in_class_order_are_told_from_a_permutation():
         assert found["mean_run_length"] == pytest.approx(run_length, rel=0.02), case
         assert found["expected_mean_run_length"] == pytest.approx(1.11, rel=0.02), case
         assert found[f"mean_labels_in_{WINDOW}"] == pytest.approx(num_in_window, rel=0.01), case
+
+
+def test_where_runs_prove_nothing_it_is_seen():
+    cases = [
+        ("each class has one example", [[3, 1, 0, 2]], True),
+        ("one class", [[0, 0], [0]], True),
+        ("one example", [[0]], True),
+        ("two of each class", [[0, 1, 2], [2, 0, 1]], False),
+        ("in class order", [[0] * 50, [1] * 50], False),
+        ("a hundred classes, a few of them twice", [[*range(100), 1, 2]], True),
+    ]
+    for case, shards, expected in cases:
+        found = quality(shards)
+        assert proves_nothing(found) == expected, case
+        labels = sorted(itertools.chain(*shards))
+        assert found["sorted_mean_run_length"] == len(labels) / num_runs(labels), case
+
+
+def test_one_number_stands_for_the_labels_of_an_example():
+    for labels, expected in ([], NO_LABEL), ([7], 7), ([9, 9, 9], 9):
+        assert one_label(labels) == expected, labels
+    sets = [labels for count in (2, 3) for labels in itertools.combinations(range(6), count)]
+    found = {labels: one_label(labels) for labels in sets}
+    assert max(found.values()) < NO_LABEL and len(set(found.values())) > 0.8 * len(sets)
+    assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "in every process"
+
+
+@given(st.lists(st.lists(st.integers(0, 1 << 40), max_size=200), min_size=1, max_size=3))
+def test_labels_are_read_back_from_what_is_written(lists):
+    features = [Feature(f"head {place}", "class_label", (None,)) for place in range(len(lists))]
+    features.append(Feature("one", "class_label", ()))
+    values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
+    entries = list(split_entries(encode_extras(features, values)))
+    assert [entry_integers(entry) for entry in entries] == [*lists, [300]]
+
+
+HEADS = {
+    "one class": ["--label=weather"],
+    "several heads": ["--label=weather", "--label=ground"],
+    "any number of classes": ["--label=tags:multi_label"],
+    "objects": ["--label=objects"],
+    "all": ["--label=objects", "--label=weather", "--feature=tags:multi_label"],
+    "a class an image": ["--label=name"],
+    "none": ["--label=none"],
+}
+
+
+def write_rows(folder):
+    lines = []
+    for index in range(24):
+        write_files(folder, {f"{index}.png": encode(picture(index, (20, 20)), "PNG")})
+        kinds = ["cat", "dog", "dog"][: index % 4]
+        row = {"weather": ["sun", "rain"][index // 12], "ground": ["wet", "dry", "ice"][index % 3], "name": f"image {index}"}
+        row |= {"tags": ["a", "b", "c"][index % 4 :], "file_name": f"{index}.png"}
+        row["objects"] = {"bbox": [[1, 1, 5, 5]] * len(kinds), "categories": kinds}
+        lines.append(json.dumps(row) + "\n")
+    (folder / "rows.jsonl").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_every_head_has_its_quality(case, tmp_path, capsys):
+    """In `statistics.json`, checked against the records, and on the page at the end of a run."""
+    write_rows(tmp_path / "in")
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main([*command, "--num_shards=3", "--name=rows", *HEADS[case]]) == 0
+    printed = capsys.readouterr().out
+    schema = json.loads((tmp_path / "out/manifest.json").read_text())["schema"]
+    names = sorted(feature["name"] for feature in schema if feature["kind"] == "class_label")
+    assert bool(names) == (case != "none")
+    found = json.loads((tmp_path / "out/statistics.json").read_text())["splits"]["train"]["shuffle"]
+    shards = [labels_of(path, names) for path in sorted((tmp_path / "out").glob("*.tfrecord-*"))]
+    assert (found or {}).keys() == set(names)
+    for name in names:
+        assert found[name] == quality([shard[name] for shard in shards]), name
+        for title, key in ((f"mean same-{name} run", "mean_run_length"), ("  sorted by class", "sorted_mean_run_length")):
+            assert re.search(rf"^{title} +{found[name][key]:.2f}$", printed, re.M), (name, printed)
+    assert printed.count("of a perfect shuffle") == len(names)
+    vain = "train: runs of {} prove nothing: they are as short where examples are sorted by class"
+    assert (vain.format("label") in printed) == (case == "a class an image"), printed
+
+
+def labels_of(path, names) -> dict[str, list[int]]:
+    """The labels that stand for the records of a shard."""
+    found = {name: [] for name in names}
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        example = tf.train.Example.FromString(record)
+        for name in names:
+            labels = list(example.features.feature[name].int64_list.value)
+            found[name].append(one_label(labels))
+    return found

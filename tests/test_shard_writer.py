@@ -152,7 +152,7 @@ def test_what_is_said_of_a_shard_is_so(run):
     assert written.info.num_examples == len(SIZES)
     assert written.info.num_bytes == len(data)
     assert written.info.crc32c == google_crc32c.value(data)
-    assert written.labels == LabelSequence.of(np.arange(len(SIZES)) % 3)
+    assert written.labels == {"label": LabelSequence.of(np.arange(len(SIZES)) % 3)}
     assert run.files() == sorted([SHARD, INDEX])
 
 
