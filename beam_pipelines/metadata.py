@@ -76,10 +76,12 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """It knows pairs alone: none where there are several targets, or none, or no image."""
-    if len(manifest.targets) != 1 or IMAGE not in manifest.features:
+    """(image, target), or of several targets a dictionary of them, as `tf_input` has it; none where there is no target, or no image."""
+    if not manifest.targets or IMAGE not in manifest.features:
         return {}
-    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": IMAGE}, {"featureKey": manifest.targets[0]}]}}}
+    keys = {name: {"featureKey": name} for name in manifest.targets}
+    target = keys[manifest.targets[0]] if len(keys) == 1 else {"dict": {"dict": keys}}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": IMAGE}, target]}}}
 
 
 def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:

@@ -45,6 +45,10 @@ def read_with_tensorflow(dataset: tf_input.PreparedDataset) -> list[tf.train.Exa
 
 def expected_value(stored: tf.train.Feature, feature: Feature) -> Any:
     """What a feature's value should be; NumPy's where it is an array."""
+    if feature.kind == "class_label" and feature.is_ragged and not feature.name.startswith("objects/"):
+        hot = np.zeros(len(feature.label_names), np.float32)
+        hot[list(stored.int64_list.value)] = 1
+        return hot
     values = (stored.bytes_list or stored.int64_list or stored.float_list).value
     if feature.kind == "image":
         return tf.io.decode_image(values[0], channels=3).numpy()
@@ -68,6 +72,10 @@ def test_each_example_is_what_its_record_holds(datasets, name):
     assert len(train) == NUM
     for index, record in enumerate(read_with_tensorflow(dataset)):
         example = train[index]
+        objects = example.pop("objects", {})
+        if objects:
+            assert objects["valid"].dtype == bool and objects.pop("valid").tolist() == [True] * len(objects["bbox"])
+        example |= {f"objects/{name}": value for name, value in objects.items()}
         assert example.keys() == dataset.features.keys()
         for feature in dataset.features.values():
             expected, found = expected_value(record.features.feature[feature.name], feature), example[feature.name]
@@ -77,6 +85,24 @@ def test_each_example_is_what_its_record_holds(datasets, name):
                 assert (found.shape, found.dtype) == (expected.shape, expected.dtype), (index, feature)
             kinds.add(feature.kind)
     assert {"raw": {"pixels"}, "objects": {"image", "mask", "bbox"}, "table": {"mask", "float", "text"}}[name] <= kinds
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_example_is_what_a_batch_of_it_has(datasets, name):
+    """Each feature, without the dimension of the batch, and texts and single numbers as Python has them."""
+    dataset = datasets[name]
+    others = [one for one in dataset.features if not one.startswith("objects/")]
+    names = tuple(others + ["objects"] * (len(others) < len(dataset.features)))
+    size = dataset["train"][0]["image"].shape[:2]
+    options = {"batch_size": 1, "image_size": size, "fit": "stretch", "shuffle": False, "targets": (), "inputs": names}
+    for batch, example in zip(dataset.as_generator("train", **options), dataset["train"], strict=True):
+        assert example.keys() == batch.keys() == set(names)
+        if example["image"].shape[:2] != size:
+            continue
+        for value, one in zip(tf.nest.flatten(batch), tf.nest.flatten(example), strict=True):
+            expected = value[0].decode() if isinstance(value[0], bytes) else value[0]
+            np.testing.assert_array_equal(one, expected)
+            assert np.shape(one) == np.shape(expected) and (np.shape(one) == () or one.dtype == expected.dtype)
 
 
 def test_numbers_and_slices_are_those_of_a_list(datasets):

@@ -131,8 +131,9 @@ def test_tensorflow_datasets_opens_every_task(tmp_path, name):
                     found = [declared.names[label] for label in found]
                 assert found == expected, (feature, index)
     assert seen == set(range(NUM))
-    pair = builder.info.supervised_keys
-    assert pair == (("image", case.targets[0]) if len(case.targets) == 1 else None)
+    names = case.targets
+    pair = ("image", names[0] if len(names) == 1 else {name: name for name in names}) if names else None
+    assert builder.info.supervised_keys == pair
 
 
 def test_masks_beside_a_class_and_beside_each_other(tmp_path):

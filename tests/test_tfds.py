@@ -2,14 +2,18 @@
 
 import json
 import pathlib
+import re
 import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from prepared import CLASSES, prepare_images
+from made_images import encode, write_files
+from prepared import CLASSES, picture, prepare_images
 
+import tf_input
+from beam_pipelines.__main__ import main
 from tf_input import dataset_format
 
 # As a user would write it, who has only the description of the format.
@@ -73,6 +77,44 @@ def test_tensorflow_datasets_reads_it_supervised_and_in_part(prepared):
     pairs = list(builder.as_dataset(split="train[:50%]", as_supervised=True))
     assert len(pairs) == round(builder.info.splits["train"].num_examples / 2)
     assert all(image.dtype == tf.uint8 and label.dtype == tf.int64 for image, label in pairs)
+
+
+def test_patterns_of_the_readme_name_the_shards_of_one_split(tmp_path):
+    """What is read without our code mixes no test examples into the training."""
+    readme = (pathlib.Path(__file__).parent.parent / "README.md").read_text()
+    patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", readme) if "*" in one}
+    assert len(patterns) >= 1
+    made = prepare_images(tmp_path, "--name=flowers", "--splits=train=0.7,validation=0.3", "--num_shards=train=3,validation=2")
+    train = {shard.name for shard in dataset_format.read_manifest(made).splits["train"]}
+    for pattern in patterns:
+        assert {path.relative_to(made).as_posix() for path in made.glob(pattern)} == train, pattern
+
+
+@pytest.mark.parametrize("layout", ["flat", "tfx"])
+def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
+    """As `batches` has them: a dictionary by name, of classes, any number of them, numbers and objects."""
+    lines = []
+    for index in range(12):
+        row = {"weather": ["sun", "rain"][index % 2], "tags": ["wet", "dark"][: index % 3], "age": index / 4}
+        row |= {"objects": {"bbox": [[0, 0, 4, 4]] * (index % 3), "categories": ["car"] * (index % 3)}, "file_name": f"{index}.png"}
+        write_files(tmp_path / "in", {f"{index}.png": encode(picture(index, (10, 12)), "PNG")})
+        lines.append(json.dumps(row) + "\n")
+    (tmp_path / "in/rows.jsonl").write_text("".join(lines))
+    labels = ["--label=weather", "--label=tags:multi_label", "--label=age:float", "--label=objects"]
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), f"--output_layout={layout}"]
+    assert main([*command, "--splits=train=0.7,test=0.3", *labels]) == 0
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    names = ("weather", "tags", "age", "objects")
+    assert builder.info.supervised_keys == ("image", {name: name for name in names})
+    data = tf_input.open(tmp_path / "out")
+    for split in ("train", "test"):
+        pairs = tfds.as_numpy(builder.as_dataset(split=split, as_supervised=True))
+        for (image, targets), (x, y) in zip(pairs, data.as_generator(split, batch_size=1, shuffle=False), strict=True):
+            np.testing.assert_array_equal(image, x[0])
+            assert targets.keys() == y.keys() == set(names)
+            assert targets["weather"] == y["weather"][0] and targets["age"] == y["age"][0]
+            assert np.isin(range(2), targets["tags"]).tolist() == y["tags"][0].astype(bool).tolist()
+            np.testing.assert_array_equal(targets["objects"]["bbox"], y["objects"]["bbox"][0])
 
 
 def test_tensorflow_datasets_opens_a_set_of_unchecked_images(tmp_path):

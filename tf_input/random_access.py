@@ -7,8 +7,8 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 import numpy as np
 import tensorflow as tf
 
-from tf_input import decode
-from tf_input.dataset_format import Feature
+from tf_input import decode, targets
+from tf_input.dataset_format import OBJECTS, Feature
 from tf_input.records import RecordReader
 from tf_input.schema import parse_examples
 
@@ -22,15 +22,18 @@ class Examples:
         len(train), train[17]["label"], train[-1]["image"].shape
         [example["key"] for example in train[100:110]]
 
-    Each is looked up in the index and read alone; any number of threads may do so. It is a dictionary of the features, by kind:
+    Each is looked up in the index and read alone; any number of threads may do so. It is a dictionary of the features, as batches of
+    whole images of that size have them, without the dimension of the batch; what has no dimension left is as Python has it. By kind:
 
     image         uint8 [height, width, 3], RGB
     pixels        uint8 [height, width, channels]
     mask          uint8 [height, width, 1], or int32 where the data set has a value above 255
-    class_label   int; int64 [n] where examples have any number of labels
+    class_label   int; of any number of labels float32 [num_classes]: 1 for those that it has
     integer       int, or int64 of its shape
-    float, bbox   float, or float32 of its shape; boxes are [n, 4], (ymin, xmin, ymax, xmax) in 0..1
+    float         float, or float32 of its shape
     text          str, or an array of them, of its shape
+    objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`, bool [n], all
+                  True; others that they have
 
     Args:
         reader: Reads records by their numbers.
@@ -86,28 +89,38 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
         mask_dtype: Of masks.
     """
     schema = tuple(schema)
+    by_name = {feature.name: feature for feature in schema}
+    columns = targets.object_features(by_name)
+    of_objects = {name: short for short, name in columns.items()} if targets.BBOX in columns else {}
 
     @functools.partial(tf.function, input_signature=[tf.TensorSpec([1], tf.string)], autograph=False)
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
-        return {feature.name: _decode(parsed[feature.name][0], feature, mask_dtype) for feature in schema}
+        found = {feature.name: _decode(parsed[feature.name], feature, mask_dtype) for feature in schema if feature.name not in of_objects}
+        if of_objects:
+            found[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
+        return tf.nest.map_structure(lambda value: value[0], found)
 
     def decode_record(record: bytes) -> Example:
         with tf.device("CPU:0"):
             values = decode_features(tf.constant([record]))
-        return {feature.name: _plain(values[feature.name].numpy(), feature) for feature in schema}
+        objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
+        return {name: _plain(value.numpy(), by_name[name]) for name, value in values.items()} | objects
 
     return decode_record
 
 
-def _decode(value: tf.Tensor, feature: Feature, mask_dtype: tf.DType) -> tf.Tensor:
+def _decode(values: Any, feature: Feature, mask_dtype: tf.DType) -> tf.Tensor:
+    """A batch of one, as it is parsed, to what `batches` has."""
     if feature.kind == "image":
-        return decode.decode_image(value)
+        return decode.decode_image(values[0])[tf.newaxis]
     if feature.kind == "pixels":
-        return decode.decode_pixels(value[tf.newaxis], feature.shape)[0]
+        return decode.decode_pixels(values, feature.shape)
     if feature.kind == "mask":
-        return tf.cast(decode.decode_masks(value[tf.newaxis], (None, None))[0], mask_dtype)
-    return value
+        return tf.cast(decode.decode_masks(values, (None, None)), mask_dtype)
+    if feature.kind == "class_label" and feature.is_ragged and feature.label_names:
+        return targets.multi_hot(values, len(feature.label_names))
+    return values
 
 
 def _plain(value: Any, feature: Feature) -> Any:
