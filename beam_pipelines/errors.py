@@ -1,8 +1,9 @@
 """The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
 
+import difflib
 import os
 import re
-from typing import Iterator
+from typing import Iterable, Iterator
 
 # What would break a line: control characters, and Unicode's line and paragraph separators.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -16,6 +17,13 @@ def printable(path: str) -> str:
     path = _NO_BYTES.sub(lambda match: match[0].encode("unicode_escape").decode(), path)
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """What to add to a message of a name that is not there: the nearest of those that are; empty where none is near."""
+    by_lower = {one.lower(): one for one in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
 
 
 class UserError(ValueError):

@@ -391,7 +391,7 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("none", {}, "no such file or folder"),
         ("a", {"layout": "slim"}, "no 'image/encoded'; it has image, label"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
-        ("a", {"labels": ["cat"]}, "no 'cat'; it has image, label"),
+        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; there is image, label"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
         ("a", {"split_folders": True}, "not named like a split"),

@@ -17,7 +17,7 @@ from typing import Any, Callable, Collection, Mapping
 from beam_pipelines.cells import read_flag
 from beam_pipelines.columns import Column
 from beam_pipelines.config import SourceConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.roots import Root
@@ -74,7 +74,7 @@ class ArrayColumns:
             if column.kind == "multi_label" and len(column.names) == 1:
                 self._note_classes(column.names[0], config.label_names if column in labels else (), class_names)
         self._reader = RowReader(
-            _with_key(config, columns), labels, features, root, columns, {**class_names, **self._flags}, _refuse_array
+            _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _refuse_array
         )
         self.features = self._reader.features
         self.targets = self._reader.targets
@@ -91,7 +91,8 @@ class ArrayColumns:
             UserError: There is none.
         """
         if name not in self._columns:
-            raise UserError(f"there is no {printable(name)!r}; there is {describe_names(self._columns)}")
+            nearest = did_you_mean(name, self._columns)
+            raise UserError(f"there is no {printable(name)!r}; there is {describe_names(self._columns)}{nearest}")
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:

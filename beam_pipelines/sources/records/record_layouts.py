@@ -107,6 +107,7 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 # What `--layout` may say of a folder that describes itself.
 DIRECTORY_LAYOUTS = ("recordmill", "tfds")
+MAPPING = "mapping"  # the name of one that the user gives
 _MAPPED = ("image", "label", "key", "height", "width", "depth", "shape")
 
 
@@ -145,4 +146,4 @@ def parse_layout(text: str) -> Layout:
     has_size = "height" in fields, "width" in fields
     if has_size[0] != has_size[1] or ("depth" in fields and not all(has_size)) or ("shape" in fields and any(has_size)):
         raise UserError(f"--layout={text}: expected height and width, and with them depth; or shape alone")
-    return Layout("mapping", **fields)
+    return Layout(MAPPING, **fields)

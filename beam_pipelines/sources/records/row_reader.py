@@ -8,7 +8,7 @@ from beam_pipelines.cells import BadCellError, read_text, read_weight
 from beam_pipelines.columns import Column, ColumnReader
 from beam_pipelines.config import NAME_PATTERN, SourceConfig
 from beam_pipelines.dead_letters import NO_SPLIT
-from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.roots import Root
@@ -16,7 +16,6 @@ from beam_pipelines.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
 
 _PARTS = ("mask", "array")
-_OPTIONAL = ("multi_label", "text")  # where there is no field, there are no labels, and no text
 
 
 class RowReader:
@@ -27,7 +26,8 @@ class RowReader:
         labels: What a model is to predict.
         features: What else is kept.
         root: Of the source.
-        found: Names of the fields that the first record has.
+        found: Names of the fields that there are, in the place that was looked at.
+        place: How a message calls that: `the first 1,000 records`, say.
         class_names: Field -> names of its integers, where the data set knows them.
         open_array: From a field's name to the beginning of the first array.
 
@@ -49,13 +49,15 @@ class RowReader:
         features: tuple[Column, ...],
         root: Root,
         found: Collection[str],
+        place: str,
         class_names: Mapping[str, tuple[str, ...]],
         open_array: Callable[[str], bytes],
     ) -> None:
         self._found = found
-        for column in (*labels, *features):
-            for name in column.names if column.kind not in _OPTIONAL else ():
-                self._check_found(name)
+        self._place = place
+        for option, columns in (("--label", labels), ("--feature", features)):
+            for name in dict.fromkeys(name for column in columns for name in column.names):
+                self._check_found(option, name)
         labels, features = (
             tuple(_with_shape(column, open_array) for column in columns) for columns in (labels, features)
         )
@@ -118,15 +120,24 @@ class RowReader:
         if given is None:
             return role if role != "key" and role in self._found and role not in taken else None
         if given:
-            self._check_found(given)
+            self._check_found(f"--{role}_column", given)
         return given or None
 
-    def _check_found(self, name: str) -> None:
+    def _check_found(self, option: str, name: str) -> None:
         if name not in self._found:
-            found = describe_names(self._found)
-            raise UserError(
-                f"the first record has no {printable(name)!r}; it has {found}: see --label, --feature and --layout"
-            )
+            raise unknown_name(option, name, self._found, self._place)
+
+
+def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
+    """The fields that somebody named: by these columns, or as a key, a split, a group or a weight."""
+    roles = (config.key_column, config.split_column, config.group_column, config.weight_column)
+    return {name for column in columns for name in column.names}.union(name for name in roles if name)
+
+
+def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
+    """What to raise where there is no field of the name that an option gives."""
+    nearest = did_you_mean(name, found)
+    return UserError(f"{option}: no {printable(name)!r} in {place}; there is {describe_names(found)}{nearest}")
 
 
 def describe_names(names: Collection[str]) -> str:

@@ -26,7 +26,7 @@ from beam_pipelines.cells import BadCellError
 from beam_pipelines.columns import Column
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.files import open_file
 from beam_pipelines.sources.records.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
@@ -36,9 +36,9 @@ from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import ImageSpan, ObjectsReader, find_image, read_bytes, read_cell, read_key
-from beam_pipelines.sources.records.record_layouts import Layout, find_layout, parse_layout
+from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, find_layout, parse_layout
 from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names, unknown_name, wanted_names
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS, Feature
 
@@ -46,8 +46,10 @@ _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
 _OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names bad_boxes layout".split()
-# How far the first file is read for a record that has an object.
+# How far records are read for one that has an object.
 _MAX_FIRST_RECORDS = 100
+# Likewise for a feature that was named: writers leave out a feature without a value.
+_MAX_SEARCHED_RECORDS = 1_000
 
 
 class TfRecord:
@@ -78,12 +80,12 @@ class TfRecord:
         labels, features = _columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = self._open_objects(config.source, example) if objects else None
-        columns = (tuple(column for column in some if column not in objects) for some in (labels, features))
+        columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
         self._rows = RowReader(
             config.source,
             *columns,
             self._root,
-            set(example.features),
+            *self._search(wanted_names(config.source, *columns[0], *columns[1])),
             layout.class_names,
             lambda name: read_bytes(example, name),
         )
@@ -118,10 +120,15 @@ class TfRecord:
             layout = parse_layout(source.layout) if source.layout else find_layout(example.features, self._names[0])
         if source.image_column:
             layout = layout._replace(image=source.image_column)
-        absent = [name for name in layout.required if name not in example.features and name != layout.label]
+            if layout.image not in example.features:
+                raise unknown_name("--image_column", layout.image, example.features, "the first record")
+        given = (layout.key, layout.depth) if layout.name == MAPPING else ()
+        names = [name for name in (*layout.required, *given) if name and name != layout.label]
+        absent = [name for name in names if name not in example.features]
         if absent:
             found = describe_names(example.features)
-            raise UserError(f"--layout={layout.name}: the first record has no {absent[0]!r}; it has {found}")
+            nearest = did_you_mean(absent[0], example.features)
+            raise UserError(f"--layout={layout.name}: the first record has no {absent[0]!r}; it has {found}{nearest}")
         return layout
 
     def _open_objects(self, source: SourceConfig, first: ExampleReader) -> ObjectsReader:
@@ -129,6 +136,17 @@ class TfRecord:
         examples = itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS)
         with_objects = next((example for example in examples if example.values(layout.boxes[0])), first)
         return ObjectsReader(layout, with_objects, self._layout.class_names, source.label_names)
+
+    def _search(self, wanted: set[str]) -> tuple[set[str], str]:
+        """The features of the first records, up to the one with which all that are wanted were seen; and where that was."""
+        found: set[str] = set()
+        num_searched = 0
+        for example in itertools.islice(self._first_examples(), _MAX_SEARCHED_RECORDS):
+            found.update(example.features)
+            num_searched += 1
+            if wanted <= found:
+                break
+        return found, f"the first {num_searched:,} records"
 
     def _first_example(self) -> ExampleReader:
         example = next(self._first_examples(), None)

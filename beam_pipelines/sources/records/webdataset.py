@@ -20,6 +20,7 @@ Nothing is unpacked. One sample at a time is in memory, and of its members those
 
 import contextlib
 import functools
+import itertools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
@@ -34,13 +35,14 @@ from beam_pipelines.sources.records.containers import Containers
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import OutsideError
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names, unknown_name, wanted_names
 from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from beam_pipelines.sources.records.tar_reader import NoTarError, TarReader
 from tf_input.dataset_format import LABEL, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
+_MAX_SEARCHED_SAMPLES = 1_000  # for what was named: not every sample need have every member
 
 _OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
@@ -77,30 +79,43 @@ class WebDataset:
         self._splits = self._containers.splits()
         self._images = (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
         first, arrays = self._first_sample(config)
-        found = {*first.members, *first.fields()}
-        labels = config.source.labels
-        self._rows = RowReader(
-            config.source,
-            _default_labels(first) if labels is None else labels,
-            config.source.features,
-            self._root,
-            found,
-            {},
-            arrays,
-        )
+        labels, features = config.source.labels, config.source.features
+        labels = _default_labels(first) if labels is None else labels
+        members, fields, place = self._search(config, wanted_names(config.source, *labels, *features))
+        if config.source.image_column and self._images[0] not in members:
+            raise unknown_name("--image_column", config.source.image_column, members, place)
+        self._rows = RowReader(config.source, labels, features, self._root, members | fields, place, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features
         self.targets = self._rows.targets
-        self._uses_json = not {*self._rows.value_names} <= {*first.members}
+        self._uses_json = not {*self._rows.value_names} <= members
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
         """The first sample that can be taken, and how to read its arrays."""
+        for name, sample in self._first_samples(config):
+            return sample, functools.partial(self._read_start, name, sample)
+        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files")
+
+    def _first_samples(self, config: PrepareConfig) -> Iterator[tuple[str, Sample]]:
         for name in self._containers.names:
             with contextlib.suppress(OutsideError), self._open(name) as (tar, _):
                 for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
                     if isinstance(sample, Sample) and sample.is_readable():
-                        return sample, functools.partial(self._read_start, name, sample)
-        raise UserError(f"--input={config.input}: no readable sample in {len(self._containers.names)} files")
+                        yield name, sample
+
+    def _search(self, config: PrepareConfig, wanted: set[str]) -> tuple[set[str], set[str], str]:
+        """Members and fields of the first samples, up to the one with which all that are wanted were seen; and where that was."""
+        wanted = wanted.union(self._images if config.source.image_column else ())
+        members: set[str] = set()
+        fields: set[str] = set()
+        num_searched = 0
+        for _, sample in itertools.islice(self._first_samples(config), _MAX_SEARCHED_SAMPLES):
+            members.update(sample.members)
+            fields.update(sample.fields())
+            num_searched += 1
+            if wanted <= members | fields:
+                break
+        return members, fields, f"the first {num_searched:,} samples"
 
     def _read_start(self, name: str, sample: Sample, extension: str) -> bytes:
         member = sample.members.get(extension)

@@ -5,7 +5,7 @@ from typing import Sequence
 
 from beam_pipelines.columns import Column
 from beam_pipelines.config import SourceConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.tables.table_rows import Head, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
@@ -105,10 +105,10 @@ class _Chooser:
         """The column of the given name, or the first with a usual one, whatever the case of its letters; None: none."""
         if given is not None:
             if given and given not in self._columns:
-                raise self.error(f"no column {printable(given)!r} in it ({option})")
+                raise self.error(f"no column {printable(given)!r} in it ({option})", did_you_mean(given, self._columns))
             return given or None
         by_name = {name.lower(): name for name in reversed(self._columns)}
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
 
-    def error(self, problem: str) -> UserError:
-        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}")
+    def error(self, problem: str, advice: str = "") -> UserError:
+        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}{advice}")

@@ -15,7 +15,7 @@ import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config import SourceConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
@@ -124,7 +124,7 @@ def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | 
         yield from _parquet_rows(file, columns)
         return
     with open_lines(file.path, file.name, config) as lines:
-        yield from _csv_rows(file, lines, columns) if file.format == "csv" else _json_rows(lines)
+        yield from _csv_rows(file, lines, columns) if file.format == "csv" else _checked_json_rows(file, lines, columns)
 
 
 def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[Row]:
@@ -198,6 +198,19 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
         lines.is_row_start = True
 
 
+def _checked_json_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
+    """An object need not have every column; a file of which none has one is not like the others."""
+    missing = set(columns or ())
+    found: dict[str, None] = {}  # in their order
+    for number, row in _json_rows(lines):
+        if missing and not isinstance(row, BadRow):
+            missing.difference_update(row)
+            found.update(dict.fromkeys(row) if missing else ())
+        yield number, row
+    if found:
+        _check_columns(file, tuple(found), tuple(name for name in columns or () if name in missing))
+
+
 def _json_rows(lines: Lines) -> Iterator[Row]:
     while True:
         lines.is_row_start = True
@@ -229,7 +242,7 @@ def _check_columns(file: TableFile, found: Sequence[str], columns: tuple[str, ..
     for name in columns or ():
         if name not in found:
             raise UserError(
-                f"{printable(file.name)}: no column {printable(name)!r} in it; it has {show_columns(found)}"
+                f"{printable(file.name)}: no column {printable(name)!r} in it; it has {show_columns(found)}{did_you_mean(name, found)}"
             )
     return tuple(found) if columns is None else columns
 
