@@ -37,6 +37,7 @@ from beam_pipelines.cells import (
 )
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
+from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.references import FilePart
 from beam_pipelines.sources.roots import Root
 from tf_input.dataset_format import LABEL, MASK, Feature
@@ -220,6 +221,8 @@ def _probe_shape(column: Column, row: Mapping[str, Any], root: Root) -> tuple[in
     except BadCellError as error:
         problem = str(error)
     except (OSError, BadAnnotationError) as error:
+        if isinstance(error, OSError):
+            describe_fact(error, path)  # RunError where it says nothing about the array
         problem = f"names {printable(path)}: {getattr(error, 'strerror', None) or error}"
     name = printable(column.names[0])
     raise UserError(

@@ -11,9 +11,11 @@ import numpy as np
 from beam_pipelines.annotations import BadAnnotationError
 from beam_pipelines.config import ImageConfig
 from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import RunError, printable
 from beam_pipelines.extras import Extras, ExtrasEncoder
 from beam_pipelines.files import MAX_FILE_BYTES, Files
 from beam_pipelines.images import BadImageError, CheckedImage, check_image, check_pixels
+from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.references import WHOLE_FILE, LabeledImage
 from beam_pipelines.spool import SpoolReader
 from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, PixelSums
@@ -117,7 +119,9 @@ class InputReader:
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked)
         except OSError as error:
-            return _dead_letter(image, "read", "unreadable", error.strerror or str(error))
+            return self._refuse(image, error)
+        except _CutOffError as error:
+            return _dead_letter(image, "read", "unreadable", str(error))
         except BadImageError as error:
             return _dead_letter(image, "check", "bad_image", str(error))
         except BadAnnotationError as error:
@@ -143,7 +147,7 @@ class InputReader:
             size = image.num_bytes or self._files.size(f"{self._context.root}/{image.path}")
             extras = self._encode_extras(image, None)
         except OSError as error:
-            return _dead_letter(image, "read", "unreadable", error.strerror or str(error))
+            return self._refuse(image, error)
         except BadAnnotationError as error:
             return _dead_letter(image, "check", error.reason, str(error))
         if not 0 < size <= MAX_FILE_BYTES:
@@ -153,14 +157,29 @@ class InputReader:
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
         if image.spool:
-            return self._spool.read(image.spool, image.offset, image.num_bytes)
+            return self._read_spool(image)
         path = f"{self._context.root}/{image.path}"
         if image.offset == WHOLE_FILE:
             return self._files.read(path)
         data = self._files.read_range(path, image.offset, image.num_bytes)
         if len(data) != image.num_bytes:
-            raise OSError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
+            raise _CutOffError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
         return data
+
+    def _read_spool(self, image: LabeledImage) -> bytes:
+        """What we wrote ourselves: that it is not there says nothing about the image."""
+        try:
+            data = self._spool.read(image.spool, image.offset, image.num_bytes)
+        except OSError as error:
+            raise RunError(f"{printable(image.path)}: the spool could not be read: {error.strerror or error}") from error
+        if len(data) != image.num_bytes:
+            raise RunError(f"{printable(image.path)}: the spool has {len(data)} bytes at {image.offset}; expected {image.num_bytes}")
+        return data
+
+    def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
+        """RunError where the error says nothing about the image, or a file that belongs to it."""
+        path = error.filename if isinstance(error.filename, str) else f"{self._context.root}/{image.path}"
+        return _dead_letter(image, "read", "unreadable", describe_fact(error, path))
 
     def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
         context = self._context
@@ -178,6 +197,10 @@ class InputReader:
         if not self._context.extras.features:
             return None
         return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files)
+
+
+class _CutOffError(ValueError):
+    """A file ends before the part of it that an image is."""
 
 
 _EMPTY = "the file is empty"

@@ -5,6 +5,8 @@ from typing import Iterator, NamedTuple
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.errors import printable
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.light_processes import shared
 from beam_pipelines.listing import ListedPart, list_part
 from beam_pipelines.references import LabeledImage, pack_images
@@ -36,7 +38,7 @@ def list_in_batches(source: Source, part: str) -> Iterator[PackedBatch | DeadLet
     found = ListedPart()
     batch: list[LabeledImage] = []
     held: list[PackedBatch] = []  # until the source has closed its spool, which nobody can read before
-    for listed in list_part(source, part, found):
+    for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
         if isinstance(listed, DeadLetter):
             yield listed
             continue
@@ -52,6 +54,14 @@ def list_in_batches(source: Source, part: str) -> Iterator[PackedBatch | DeadLet
     if batch:
         yield PackedBatch(pack_images(batch), len(batch))
     yield found
+
+
+def _with_trouble_told(listed: Iterator[LabeledImage | DeadLetter], path: str) -> Iterator[LabeledImage | DeadLetter]:
+    """What no source took for a fact about an input fails the bundle, by name."""
+    try:
+        yield from listed
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(path)} could not be listed: {error.strerror or error}") from error
 
 
 class PartContext(NamedTuple):

@@ -11,8 +11,9 @@ import os
 from typing import Iterator, NamedTuple
 
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.input_errors import kind_of, listing_error
 from beam_pipelines.sources.other_files import is_left_out
 from beam_pipelines.sources.roots import OutsideError, Root
 
@@ -100,9 +101,10 @@ class FileListing:
             self._root.relative(path)
         except OutsideError:
             return "outside", "a link out of the input folder, which is not followed"
-        if entry.is_dir():
+        kind = kind_of(entry.path)
+        if kind == "folder":
             return "symlink", "a link to a folder, which is not followed"
-        return None if entry.is_file() else ("symlink", "a broken link")
+        return None if kind == "file" else ("symlink", "a broken link")
 
     def _walk_store(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
         for name, num_bytes in files_at(self._root.path).list(join(self._root.path, folder)):
@@ -121,7 +123,8 @@ class FileListing:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             name = printable(folder) or self._root.path
-            raise UserError(f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}") from error
+            told = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
+            raise listing_error(error, join(self._root.path, folder), told) from error
 
     def _is_ignored(self, path: str) -> bool:
         name = path.rpartition("/")[2]

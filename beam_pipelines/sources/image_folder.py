@@ -25,6 +25,7 @@ from beam_pipelines.config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images import IMAGE_EXTENSIONS
+from beam_pipelines.input_errors import kind_of, listing_error
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.other_files import Strays, is_left_out
@@ -212,16 +213,18 @@ class ImageFolder:
         target = os.path.realpath(entry.path)
         if os.path.commonpath([target, self.root]) != self.root:
             return "symlink", "a link out of the input folder, which is not followed"
-        if os.path.isdir(target):
+        kind = kind_of(target)
+        if kind == "folder":
             return "symlink", "a link to a folder, which is not followed"
-        return None if os.path.isfile(target) else ("symlink", "a broken link")
+        return None if kind == "file" else ("symlink", "a broken link")
 
     def _scan(self, folder: _Folder) -> Any:
         try:
             return os.scandir(folder.path)
         except OSError as error:
             name = printable(folder.relative) or self.root
-            raise UserError(f"--input={self.root}: folder {name!r} cannot be read: {error.strerror}") from error
+            told = f"--input={self.root}: folder {name!r} cannot be read: {error.strerror}"
+            raise listing_error(error, folder.path, told) from error
 
     def _is_ignored(self, name: str, path: str) -> bool:
         if is_left_out(name):

@@ -3,8 +3,9 @@
 import importlib
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import is_remote
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources import Source
 from tf_input.dataset_format import LABEL, OBJECTS
 
@@ -38,7 +39,10 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     if config.source.kind == "image_folder" and is_remote(config.input):
         module, name = "image_objects", "ImageObjects"
     source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)
-    opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
+    try:
+        opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
+    except OSError as error:
+        raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
     named = [feature.name for feature in opened.features if feature.kind == "class_label"]
     if config.source.label_names and named not in ([LABEL], [f"{OBJECTS}/{LABEL}"]):
         found = f"{', '.join(named)} have" if named else "nothing has"

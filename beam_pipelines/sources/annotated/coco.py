@@ -34,6 +34,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.input_errors import size_if_there
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.annotated.coco_annotations import BadEntryError, ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
@@ -203,10 +204,7 @@ class Coco:
     def _size(self, path: str) -> int:
         if not self._with_sizes:
             return 0
-        try:
-            return files_at(self.root).size(f"{self.root}/{path}")
-        except OSError:  # whoever reads it will say so
-            return 0
+        return size_if_there(f"{self.root}/{path}")
 
 
 def _name_of(file: str) -> tuple[str, str]:

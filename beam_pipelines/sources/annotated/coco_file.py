@@ -6,6 +6,7 @@ from beam_pipelines.cells import BadCellError, class_name
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import open_file
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.annotated.coco_annotations import Annotations, BadEntryError, ImageObjects, is_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
 
@@ -80,7 +81,7 @@ class CocoFile:
         try:
             file = open_file(path)
         except OSError as error:
-            raise UserError(f"{self._name} cannot be read: {error.strerror or error}") from error
+            raise listing_error(error, path, f"{self._name} cannot be read: {error.strerror or error}") from error
         with file:
             for section, position, entry in read_sections(self._name, file, fields):
                 try:

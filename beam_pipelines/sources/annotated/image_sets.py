@@ -8,8 +8,9 @@ one heap of images.
 from typing import Container, Iterator, NamedTuple
 
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import files_at
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.file_listing import FileListing, join
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.roots import Root
@@ -78,9 +79,8 @@ def _read_list(root: Root, path: str, split: str, sets: ImageSets) -> None:
         text = files_at(root.path).read(f"{root.path}/{root.relative(path)}").decode()
     except (OSError, ValueError) as error:
         message = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{printable(path)} cannot be read: {message}; expected an image's name on each line"
-        ) from error
+        told = f"{printable(path)} cannot be read: {message}; expected an image's name on each line"
+        raise listing_error(error, f"{root.path}/{path}", told) from error
     for number, row in enumerate(text.splitlines(), 1):
         name = nfc(row.strip())
         line = f"{printable(path)}:{number}"

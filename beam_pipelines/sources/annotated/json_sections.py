@@ -5,6 +5,7 @@ from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 import ijson
 
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.input_errors import listing_error
 
 _BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory at once
 _MAX_DEPTH = 4  # of lists and objects within an entry's field; the outlines of an object have three
@@ -43,7 +44,7 @@ def read_sections(
         text = error.args[0].decode("utf-8", "replace") if isinstance(error.args[0], bytes) else str(error)
         raise UserError(f"{printable(path)}: not JSON that can be read: {' '.join(text.split())[:200]}") from None
     except OSError as error:
-        raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+        raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
     for section in missing:
         raise UserError(
             f"{printable(path)}: no {section!r} in it; expected an object with the lists {', '.join(fields)}"

@@ -27,6 +27,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
+from beam_pipelines.input_errors import describe_fact, size_if_there
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import FileListing
 from beam_pipelines.sources.image_folder import nfc
@@ -175,16 +176,13 @@ class Voc:
         return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _size(self, path: str) -> int:
-        try:
-            return self._files.size(f"{self.root}/{path}")
-        except OSError:  # whoever reads it will say so
-            return 0
+        return size_if_there(f"{self.root}/{path}")
 
     def _read(self, path: str) -> VocAnnotation:
         try:
             data = self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
         except OSError as error:
-            raise BadXmlError("unreadable", f"cannot be read: {error.strerror or error}") from None
+            raise BadXmlError("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}") from None
         if len(data) > MAX_XML_BYTES:
             raise BadXmlError("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
         return parse_annotation(data, self._config.source.label_names)

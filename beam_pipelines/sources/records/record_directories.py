@@ -17,6 +17,7 @@ from beam_pipelines.columns import Column
 from beam_pipelines.config import NAME_PATTERN
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.references import RawImage
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.splits import SPLIT_FOLDERS
@@ -75,7 +76,8 @@ def _read_manifest(folder: str) -> RecordDirectory:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}") from error
+        told = f"{folder}: {MANIFEST} cannot be read: {error.strerror or error}"
+        raise listing_error(error, f"{folder}/{MANIFEST}", told) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder}: {MANIFEST} is damaged: {error!r:.200}") from error
 
@@ -137,7 +139,8 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(files_at(folder).read(f"{folder}/{name}"))
     except OSError as error:
-        raise UserError(f"{folder}: {name} cannot be read: {error.strerror or error}") from error
+        told = f"{folder}: {name} cannot be read: {error.strerror or error}"
+        raise listing_error(error, f"{folder}/{name}", told) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder}: {name} is no JSON: {error!r:.80}") from error
     if not isinstance(value, dict):

@@ -29,6 +29,7 @@ from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.files import open_file
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.records.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
 from beam_pipelines.references import FilePart, LabeledImage
 from beam_pipelines.sources.records.containers import Containers
@@ -171,7 +172,7 @@ class TfRecord:
             with open_file(path) as file:
                 yield file
         except OSError as error:
-            raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         names: dict[str, Collection[str]] = dict(self._rows.label_names)

@@ -29,6 +29,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import MAX_FILE_BYTES, files_at, open_file
+from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.records.record_reader import inflate
 from beam_pipelines.references import FilePart, LabeledImage
 from beam_pipelines.sources.records.containers import Containers
@@ -167,7 +168,7 @@ class WebDataset:
                 file.seek(0)
                 yield TarReader(inflate(file) if is_compressed else file, not is_compressed), is_compressed
         except OSError as error:
-            raise UserError(f"{printable(path)} cannot be read: {error.strerror or error}") from error
+            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
         except NoTarError as error:
             raise UserError(f"{printable(path)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
 

@@ -7,8 +7,9 @@ import zlib
 from typing import BinaryIO, ContextManager, Iterator
 
 from beam_pipelines.config import SourceConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import open_file
+from beam_pipelines.input_errors import listing_error
 
 MAX_LINE = 16 << 20  # characters
 
@@ -82,7 +83,8 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
         with open_file(path) as file, _decompressed(path, file) as data:
             yield Lines(io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline=""), config)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        told = f"{printable(name)}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise listing_error(error, path, told) from error
 
 
 def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:

@@ -7,8 +7,9 @@ from typing import Any, Iterator, Mapping
 import pyarrow as pa
 import pyarrow.parquet
 
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import open_file
+from beam_pipelines.input_errors import listing_error
 
 # Rows in memory at a time. Those with images in them have some hundred kilobytes each.
 _BATCH_ROWS = 4096
@@ -27,7 +28,7 @@ def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
             yield parquet
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:  # text: in the names of its columns
         problem = " ".join(str(getattr(error, "strerror", None) or error).split())[:300]
-        raise UserError(f"{printable(name)}: cannot be read as Parquet: {printable(problem)}") from error
+        raise listing_error(error, path, f"{printable(name)}: cannot be read as Parquet: {printable(problem)}") from error
 
 
 def is_list(column: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ from beam_pipelines.config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.input_errors import size_if_there
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import FileListing
 from beam_pipelines.sources.roots import OutsideError, Root
@@ -191,8 +192,4 @@ def add_sizes(listed: Iterable[LabeledImage | DeadLetter], root: str) -> Iterato
 def _size(root: str, listed: LabeledImage | DeadLetter) -> int:
     if isinstance(listed, DeadLetter):
         return 0
-    path = f"{root}/{listed.path}"
-    try:
-        return files_at(path).size(path)
-    except OSError:
-        return 0
+    return size_if_there(f"{root}/{listed.path}")
