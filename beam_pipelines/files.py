@@ -4,9 +4,11 @@ Paths are strings with `/` between their parts. All failures are OSErrors.
 """
 
 import contextlib
+import errno
 import io
 import os
 import re
+import stat
 import uuid
 from typing import BinaryIO, ContextManager, Iterator, Protocol
 
@@ -40,6 +42,22 @@ class Files(Protocol):
         """The same for a file that is written in pieces, whole when the block ends."""
 
 
+# That a path leads nowhere, or not where we may look.
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM)
+
+
+def read_at(descriptor: int, num_bytes: int, offset: int) -> bytes:
+    """A part of an open file; fewer bytes only where the file ends. One call may give less: in FUSE, or after a signal."""
+    data = os.pread(descriptor, num_bytes, offset)
+    if len(data) == num_bytes or not data:
+        return data
+    pieces, num_read = [data], len(data)
+    while num_read < num_bytes and (data := os.pread(descriptor, num_bytes - num_read, offset + num_read)):
+        pieces.append(data)
+        num_read += len(data)
+    return b"".join(pieces)
+
+
 class LocalFiles:
     """A file system, on one machine or shared by several."""
 
@@ -49,15 +67,15 @@ class LocalFiles:
         try:
             size = os.fstat(descriptor).st_size
             if size > MAX_FILE_BYTES:
-                raise OSError(f"{size} bytes; expected at most {MAX_FILE_BYTES}")
-            return os.read(descriptor, size + 1)
+                raise OSError(errno.EFBIG, f"{size} bytes; expected at most {MAX_FILE_BYTES}", path)
+            return read_at(descriptor, max(size, 1), 0)  # some files do not tell their size
         finally:
             os.close(descriptor)
 
     def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(descriptor, num_bytes, offset)
+            return read_at(descriptor, num_bytes, offset)
         finally:
             os.close(descriptor)
 
@@ -65,7 +83,14 @@ class LocalFiles:
         return os.stat(path).st_size
 
     def exists(self, path: str) -> bool:
-        return os.path.isfile(path)
+        try:
+            return stat.S_ISREG(os.stat(path).st_mode)
+        except ValueError:  # a path with a null byte
+            return False
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+            return False
 
     def write(self, path: str, data: bytes) -> None:
         with self.create(path) as file:

@@ -11,47 +11,35 @@ standard input is open.
 import atexit
 import collections
 import functools
-import importlib
 import os
-import pathlib
 import pickle
 import queue
-import signal
-import struct
-import subprocess
-import sys
 import threading
-import traceback
 from concurrent.futures import Future
-from typing import Any, BinaryIO, Callable, Iterator
+from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import RunError
+from beam_pipelines.light_process import LightProcess
 
-_LENGTH = struct.Struct("<Q")
-
-# This very package, which need not be installed; before what is, and behind the standard library.
-_CHILD = """
-import sys
-first_of_site = next((i for i, path in enumerate(sys.path) if path.endswith("-packages")), len(sys.path))
-sys.path.insert(first_of_site, sys.argv[1])
-from beam_pipelines.light_processes import run_child
-run_child(sys.argv[2:])
-"""
-
-# What a process imports when it starts, while its parent is still importing Beam.
-_PRELOADED = ("beam_pipelines.read_images", "beam_pipelines.shard_writer")
+# Of one that ends before it is ready: what keeps it from starting is not gone by trying again and again.
+_MAX_STARTS = 3
 
 
 class LightProcesses:
-    """A fixed number of child processes that run module-level functions with picklable arguments."""
+    """A fixed number of child processes that run module-level functions with picklable arguments.
+
+    One that ends is replaced. The task that it was at fails, and is not tried again here: what ended it, a lack of memory mostly,
+    would end the next one too, and a runner that tries a bundle again does so after a while, or elsewhere.
+    """
 
     def __init__(self, num_processes: int) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future, bytes] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
-        self._children = [_start_child() for _ in range(num_processes)]
-        for child in self._children:
-            threading.Thread(target=self._serve, args=(child,), daemon=True).start()
+        self._failure: RunError | None = None  # that none can be started
+        self._children = [LightProcess() for _ in range(num_processes)]
+        for index in range(num_processes):
+            threading.Thread(target=self._serve, args=(index,), daemon=True).start()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         """Runs `function(*args)` in one of the processes. What it raises, the future raises."""
@@ -59,37 +47,58 @@ class LightProcesses:
         request = pickle.dumps((function, args), protocol=5)
         with self._lock:  # so that no task comes after `close` has put the end into the queue
             if self._closed:
-                future.set_exception(RunError("the light processes have been stopped"))
+                future.set_exception(_stopped())
             else:
                 self._tasks.put((future, request))
         return future
 
     def close(self) -> None:
         """Ends the processes; what is still running is lost."""
-        with self._lock:
+        with self._lock:  # from now on none is replaced
             self._closed = True
         for child in self._children:
             child.kill()
-        for child in self._children:
-            child.wait()
         for _ in self._children:
             self._tasks.put(None)
 
-    def _serve(self, child: subprocess.Popen) -> None:
+    def _serve(self, index: int) -> None:
         while (task := self._tasks.get()) is not None:
             future, request = task
             try:
-                _write_message(child.stdin, request)
-                answer = _read_message(child.stdout)
-            except (EOFError, OSError):
-                code = child.wait()
-                future.set_exception(RunError(f"a light process ended ({_ending(code)}) while it was at work"))
+                answer = self._ready_child(index).ask(request)
+            except RunError as error:
+                future.set_exception(error)
                 continue
             try:
                 succeeded, value = pickle.loads(answer)
             except Exception as error:  # of whatever class the answer is
                 succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
+
+    def _ready_child(self, index: int) -> LightProcess:
+        """The process of a thread, or where that has ended another one.
+
+        Raises:
+            RunError: The pool is closed, or no process comes to its start.
+        """
+        for _ in range(_MAX_STARTS):
+            with self._lock:
+                if self._closed or self._failure:
+                    raise _stopped() if self._closed else RunError(str(self._failure))
+                child = self._children[index]
+                if child.is_over():
+                    child = self._children[index] = LightProcess()
+            if child.is_ready():
+                return child
+            ending = child.ending()
+        with self._lock:
+            if not self._closed:
+                self._failure = RunError(f"a light process ended ({ending}) as it started, {_MAX_STARTS} times in a row")
+            raise _stopped() if self._closed else RunError(str(self._failure))
+
+
+def _stopped() -> RunError:
+    return RunError("the light processes have been stopped")
 
 
 def num_cores() -> int:
@@ -147,66 +156,3 @@ def close_light_processes() -> None:
     with _lock:
         while _pools:
             _pools.popitem()[1].close()
-
-
-def _start_child() -> subprocess.Popen:
-    package_parent = str(pathlib.Path(__file__).resolve().parent.parent)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _CHILD, package_parent, *_PRELOADED],  # -P: nothing from the user's folder
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-
-
-def _ending(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "killed: was there memory left?"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def _write_message(stream: BinaryIO, message: bytes) -> None:
-    stream.write(_LENGTH.pack(len(message)))
-    stream.write(message)
-    stream.flush()
-
-
-def _read_message(stream: BinaryIO) -> bytes:
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        raise EOFError
-    (length,) = _LENGTH.unpack(header)
-    message = stream.read(length)
-    if len(message) < length:
-        raise EOFError
-    return message
-
-
-def run_child(preloaded: list[str]) -> None:
-    """Reads tasks from standard input until it ends; answers (succeeded, value or exception)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a stray print must not reach the answers
-    for module in preloaded:
-        importlib.import_module(module)
-    while True:
-        try:
-            request = _read_message(requests)
-        except EOFError:
-            return
-        try:
-            _write_message(answers, _answer(request))
-        except BrokenPipeError:  # the parent is gone
-            os._exit(1)
-
-
-def _answer(request: bytes) -> bytes:
-    try:
-        function, args = pickle.loads(request)
-        return pickle.dumps((True, function(*args)), protocol=5)
-    except Exception as error:  # whatever it is, it crosses to the parent, which raises it
-        note = "in a light process:\n" + traceback.format_exc()
-        error.add_note(note)
-        try:
-            return pickle.dumps((False, error), protocol=5)
-        except Exception:  # not everything that can be raised can be pickled
-            return pickle.dumps((False, RuntimeError(f"{error!r}\n{note}")), protocol=5)

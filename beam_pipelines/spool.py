@@ -6,7 +6,7 @@ import threading
 from typing import BinaryIO, Iterator
 
 from beam_pipelines.errors import RunError
-from beam_pipelines.files import files_at, is_remote, make_folder
+from beam_pipelines.files import files_at, is_remote, make_folder, read_at
 
 
 # Spools that a reader has open at a time; a process may have 1,024 files.
@@ -136,28 +136,51 @@ def spool_writer(directory: str) -> SpoolWriter:
 
 
 class SpoolReader:
-    """Reads spooled bytes back. Close it: an open file keeps its disk space even when the spool is deleted."""
+    """Reads spooled bytes back, in any number of threads. Close it: an open file keeps its disk space even when the spool is deleted."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self._descriptors: dict[int, int] = {}
+        self._open: dict[int, _OpenFile] = {}  # the last used last
+        self._is_closed = False
         self._lock = threading.Lock()
 
     def read(self, spool: int, offset: int, num_bytes: int) -> bytes:
+        """Fewer bytes where the spool ends; OSError where it can't be read.
+
+        Raises:
+            ValueError: The reader is closed.
+        """
         path = _spool_path(self._directory, spool)
         if is_remote(path):
             return files_at(path).read_range(path, offset, num_bytes)
-        with self._lock:  # held while reading too: another thread may want the descriptor's place
-            if spool not in self._descriptors:
-                if len(self._descriptors) == MAX_OPEN:  # a large cluster has as many spools as worker processes
-                    self.close()
-                self._descriptors[spool] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(self._descriptors[spool], num_bytes, offset)
+        file = self._file(spool, path)  # held while reading: the last one to let go of it closes it
+        return read_at(file.descriptor, num_bytes, offset)
+
+    def _file(self, spool: int, path: str) -> "_OpenFile":
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"{path}: its reader is closed")
+            file = self._open.pop(spool, None) or _OpenFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            self._open[spool] = file
+            if len(self._open) > MAX_OPEN:  # a large cluster has as many spools as worker processes
+                self._open.pop(next(iter(self._open)))
+            return file
 
     def close(self) -> None:
-        for descriptor in self._descriptors.values():
-            os.close(descriptor)
-        self._descriptors.clear()
+        """Threads that are still reading ahead come to their end: a number of a file that is closed may be that of another one by then."""
+        with self._lock:
+            self._is_closed = True
+            self._open.clear()
+
+
+class _OpenFile:
+    """Closed when the last thread that reads it lets go of it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
 
 
 def _new_id() -> int:

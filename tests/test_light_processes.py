@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 import beam_pipelines
-from beam_pipelines import light_processes
+from beam_pipelines import light_process, light_processes
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.light_processes import LightProcesses, TaskWindow, share, shared
 from beam_pipelines.input_reader import ReadContext
@@ -191,34 +191,37 @@ def test_a_killed_child_fails_its_task_clearly(start):
             assert part in str(error), case
 
 
-def test_after_one_child_died_later_tasks_succeed_or_fail_clearly_and_none_hangs(start):
-    pool = start(2)
+def test_a_child_that_died_is_replaced_and_the_tasks_behind_it_succeed(start):
+    pool = start(1)
+    first = ask(pool, os.getpid)
     doomed = pool.submit(os._exit, 1)
-    later = [pool.submit(eval, str(index)) for index in range(50)]
+    later = [pool.submit(eval, str(index)) for index in range(20)]
     assert isinstance(error_of(doomed), RunError)
-    later += [pool.submit(eval, str(index)) for index in range(50, 100)]
-    for index, future in enumerate(later):
-        error = error_of(future)
-        assert isinstance(error, RunError) if error else future.result() == index
+    assert [future.result(TIMEOUT) for future in later] == list(range(20))
+    second = ask(pool, os.getpid)
+    assert second != first
+    doomed = pool.submit(signal.raise_signal, signal.SIGKILL)
+    assert "killed" in str(error_of(doomed)) and ask(pool, os.getpid) not in (first, second), "each time"
 
 
-def test_after_all_children_died_later_tasks_fail_clearly_and_none_hangs(start):
+def test_children_that_died_while_they_waited_are_replaced_before_the_next_task(start):
     pool = start(2)
     for child in pool._children:
+        assert child.is_ready()
         child.kill()
-        child.wait(TIMEOUT)
-    for case, arguments in (("a small task", 1), ("a large task", b"x" * 1_000_000)):
-        for _ in range(5):
-            error = error_of(pool.submit(eval, "value", {"value": arguments}))
-            assert isinstance(error, RunError), case
-            assert "light process" in str(error), case
+    for arguments in (1, b"x" * 1_000_000):
+        assert [ask(pool, eval, "value", {"value": arguments}) for _ in range(5)] == [arguments] * 5
 
 
-def test_a_child_that_cannot_start_fails_its_tasks_clearly(start, monkeypatch):
-    monkeypatch.setattr(light_processes.sys, "executable", "/bin/false")
-    error = error_of(start(1).submit(eval, "1"))
-    assert isinstance(error, RunError)
-    assert "exit code 1" in str(error)
+def test_children_that_cannot_start_are_one_clear_error_and_no_loop(start, monkeypatch, tmp_path):
+    log = tmp_path / "starts"
+    (tmp_path / "python").write_text(f"#!/bin/sh\necho >> {log}\nexit 7\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(light_process.sys, "executable", str(tmp_path / "python"))
+    pool = start(1)
+    for _ in range(30):
+        assert str(error_of(pool.submit(eval, "1"))) == "a light process ended (exit code 7) as it started, 3 times in a row"
+    assert len(log.read_text().splitlines()) == 3
 
 
 def test_closing_fails_what_is_at_work_and_what_waits(start):
@@ -227,7 +230,7 @@ def test_closing_fails_what_is_at_work_and_what_waits(start):
     pool.close()
     for future in futures:
         assert isinstance(error_of(future), RunError)
-    assert all(child.poll() is not None for child in pool._children)
+    assert all(child.has_ended() for child in pool._children)
 
 
 def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
@@ -345,7 +348,7 @@ def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
         assert light_processes.light_processes(1) is first
         assert ask(first, eval, "1 + 1") == 2
         light_processes.close_light_processes()
-        assert all(child.poll() is not None for child in first._children)
+        assert all(child.has_ended() for child in first._children)
         again = light_processes.light_processes(1)
         assert again is not first
         assert ask(again, eval, "1 + 1") == 2

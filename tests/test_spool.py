@@ -1,5 +1,7 @@
 """What is spooled is read back as it was, by another process too, and leaves nothing open behind."""
 
+import concurrent.futures
+import contextlib
 import os
 import shutil
 import subprocess
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.spool import SpoolReader, SpoolWriter, spool_writer
+from beam_pipelines.files import files_at
+from beam_pipelines.spool import SpoolReader, SpoolWriter, own_spool, spool_writer
+from tf_input.records import _LocalFiles
 
 
 def num_open_files(directory: object) -> int:
@@ -100,8 +104,9 @@ def test_a_reader_opens_each_file_once_and_closes_them_all(tmp_path):
     assert num_open_files(tmp_path) == before + 3
     reader.close()
     assert num_open_files(tmp_path) == before
-    assert reader.read(writers[0].spool, 0, 1) == b"a", "a closed reader can be used again"
-    reader.close()
+    with pytest.raises(ValueError, match="its reader is closed"):  # else what a thread still reads would stay open
+        reader.read(writers[0].spool, 0, 1)
+    assert num_open_files(tmp_path) == before
 
 
 def test_a_process_keeps_one_writer_for_a_directory(tmp_path):
@@ -182,3 +187,58 @@ def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
         assert [reader.read(writer.spool, 0, 2) for writer in writers] == [b"%02d" % number for number in range(23)]
         assert num_open_files(tmp_path) <= 5
     reader.close()
+
+
+def test_a_reader_that_is_closed_while_it_reads_gives_no_bytes_of_another_file(tmp_path, monkeypatch):
+    """Its descriptor's number goes to the next file that is opened: not before the read is done."""
+    with own_spool(str(tmp_path / "spool")) as writer:
+        writer.append(b"mine")
+    (tmp_path / "other").write_bytes(b"THEIRS")
+    reading, closed, pread = threading.Event(), threading.Event(), os.pread
+
+    def hold(descriptor: int, num_bytes: int, offset: int) -> bytes:
+        reading.set()
+        assert closed.wait(60)
+        return pread(descriptor, num_bytes, offset)
+
+    reader = SpoolReader(str(tmp_path / "spool"))
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr(os, "pread", hold)
+        found = thread.submit(reader.read, writer.spool, 0, 4)
+        assert reading.wait(60)
+        reader.close()
+        others = [os.open(tmp_path / "other", os.O_RDONLY) for _ in range(9)]
+        closed.set()
+        assert found.result(60) == b"mine"
+    monkeypatch.undo()
+    for descriptor in others:
+        os.close(descriptor)
+    with pytest.raises(ValueError, match="its reader is closed"):
+        reader.read(writer.spool, 0, 4)
+
+
+def test_a_closed_reader_holds_no_file_open(tmp_path):
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(b"mine")
+    reader = SpoolReader(str(tmp_path))
+    assert reader.read(writer.spool, 1, 2) == b"in" and num_open_files(tmp_path) == 1
+    reader.close()
+    assert num_open_files(tmp_path) == 0
+
+
+@pytest.mark.parametrize("at_most", [1, 7, 4096])
+def test_reads_that_give_less_than_was_asked_for_change_nothing(tmp_path, monkeypatch, at_most):
+    """As FUSE's may, and those that a signal interrupts: for every reader of files that are not buffered."""
+    data = os.urandom(9000)
+    (tmp_path / "file").write_bytes(data)
+    (tmp_path / "empty").write_bytes(b"")
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(data)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, at_most), offset))
+    files, path = files_at(str(tmp_path)), str(tmp_path / "file")
+    assert files.read(path) == data and files.read(str(tmp_path / "empty")) == b""
+    assert files.read_range(path, 5, 8000) == data[5:8005] and files.read_range(path, 8990, 100) == data[8990:]
+    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+        assert reader.read(writer.spool, 3, 8000) == data[3:8003]
+    assert _LocalFiles().read(path, 5, 8000) == data[5:8005] and _LocalFiles().read(path, 8990, 100) == data[8990:]

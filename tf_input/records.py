@@ -208,7 +208,10 @@ class _LocalFiles:
             self._open[path] = file
             if len(self._open) > _NUM_OPEN_FILES:
                 self._open.popitem(last=False)
-        return os.pread(file.descriptor, num_bytes, begin)
+        data = os.pread(file.descriptor, num_bytes, begin)
+        while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
+            data += more  # one call may give less: in FUSE, or after a signal
+        return data
 
 
 class _LocalFile:

@@ -1,9 +1,8 @@
 """The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them. Plain.
 
 Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, README, LICENSE and the like, checksums, and what `--ignore` names are ignored,
-and counted. A link to a file below the
-source's root is like the file; any other link, a device, and a name that is not UTF-8 or may turn into another one on its way to
-a store, is a dead letter.
+and counted. A link to a file below the source's root is like the file; any other link, a device, and a name that is not UTF-8 or may
+turn into another one on its way to a store, is a dead letter.
 """
 
 import fnmatch
