@@ -157,9 +157,8 @@ class OutputPaths:
     @property
     def working_directory(self) -> str:
         """Where the data set is until it is whole."""
-        if not is_remote(self.output):
-            return self.scratch_directory
-        return self.output if self.is_output_new else f"{self.scratch_directory}/data_set"
+        in_store = self.output if self.is_output_new else f"{self.scratch_directory}/data_set"
+        return in_store if is_remote(self.output) else self.scratch_directory
 
     @property
     def spool_directory(self) -> str:

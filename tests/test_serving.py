@@ -193,6 +193,8 @@ def test_several_targets(flowers, tmp_path):
 def test_what_can_not_be_served_is_said(flowers, tmp_path):
     uncompiled = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     (tmp_path / "there").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
     of_others = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     broken = small_model()
     broken.layers[-1].bias.assign([0, np.nan, 0])
@@ -206,6 +208,7 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         (make_model(), {"targets": "age"}, ValueError, "targets='age'"),
         (make_model(), {"threshold": 2}, ValueError, "threshold=2: expected"),
         (make_model(), {"path": tmp_path / "there"}, FileExistsError, "there exists"),
+        (make_model(), {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
         (make_model(), {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
         ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
         (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]; expected"),
@@ -215,7 +218,7 @@ def test_what_can_not_be_served_is_said(flowers, tmp_path):
         path = options.pop("path", tmp_path / "1")
         with pytest.raises(error, match=message):
             export_serving(model, flowers, path, **{"transform": True, **options})
-    assert [one.name for one in tmp_path.iterdir()] == ["there"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine", "there"] and (tmp_path / "mine/notes.txt").exists()
 
 
 class Noise(keras.layers.Layer):

@@ -37,7 +37,7 @@ class ServingConfig:
         from_logits: Whether predictions of classes are logits; if not, they are probabilities. None: as the loss says with which
             the model was compiled.
         threshold: Of a target with any number of labels, those with such a score are named.
-        overwrite: Whether what is at the path is replaced, once the new one is whole.
+        overwrite: Whether a SavedModel that is at the path is replaced, once the new one is whole.
     """
 
     transform: bool | None = None
@@ -116,7 +116,7 @@ def export_serving(
         **options: The attributes of `ServingConfig`.
 
     Raises:
-        FileExistsError: There is something at the path.
+        FileExistsError: There is something at the path, or with `overwrite` something else than a SavedModel.
         FileNotFoundError: There is no data set, or no transform.
         OSError: It can't be read, or the path not be written.
         ValueError: An option has a wrong value, or does not fit the model, or the model can't be served; or nothing says how it was
@@ -127,6 +127,8 @@ def export_serving(
     _check_backend(model)
     if path.exists() and not config.overwrite:
         raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
+    if path.exists() and not (path / "saved_model.pb").is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{path} is no SavedModel, and overwrite=True replaces nothing else")
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED))
     raw, x = inputs.sample(_NUM_CHECKED)
     targets = inputs.decoder.targets
