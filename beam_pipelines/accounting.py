@@ -31,7 +31,11 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
         )
     if not images.num_examples:
         raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
-    check_dead_letters(dead_letters, listing.num_inputs, config)
+    if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
+        raise RunError(
+            f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows:{dead_letters.describe()}"
+        )
     for position, split in enumerate(listing.splits):
         if position not in images.splits:
             raise empty_split(split, images.num_examples)
@@ -41,19 +45,6 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
         {split: statistics.num_examples for split, statistics in splits.items()},
         {split: statistics.num_bytes for split, statistics in splits.items()},
     )
-
-
-def check_dead_letters(dead_letters: DeadLetterCount, num_inputs: int, config: PrepareConfig) -> None:
-    """After the listing, since that alone may refuse too many, and after all images are read.
-
-    Raises:
-        RunError: There are too many.
-    """
-    if dead_letters.num > config.max_bad_fraction * num_inputs:
-        raise RunError(
-            f"{dead_letters.num} of {num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows:{dead_letters.describe()}"
-        )
 
 
 def empty_split(split: str, num_examples: int) -> UserError:

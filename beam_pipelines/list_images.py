@@ -8,7 +8,6 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import no_annotations
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipelines.accounting import check_dead_letters
 from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
@@ -77,7 +76,6 @@ def merge_found(parts: Iterable[ListedPart]) -> ListedPart:
 
 def finish_listing(found: ListedPart, config: PrepareConfig) -> Listing:
     listing = make_listing(config, open_source(config), found)
-    check_dead_letters(listing.dead_letters, listing.num_inputs, config)
     count(config.progress_directory, listing_done=1)
     return listing
 

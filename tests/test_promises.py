@@ -141,7 +141,7 @@ def test_promise_2_the_same_bytes_where_images_are_read_in_the_order_of_the_shuf
     (tmp_path / "in" / "ant" / "empty.jpg").touch()
     for payload in ("pointer", "inline"):
         options = ("--shuffle_payload", payload, "--num_shards", "7", "--check", check, "--max_bad_fraction", "0.1")
-        assert prepare(tmp_path / "in", tmp_path / payload, "--name", "made", *options) == 0
+        assert prepare(tmp_path / "in", tmp_path / payload, *options) == 0
     assert digest(tmp_path / "inline") == digest(tmp_path / "pointer")
 
 

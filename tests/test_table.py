@@ -572,7 +572,7 @@ def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path
 
 
 BAD_ROLES = [
-    ("split", "", "bad_split", "is empty"),
+    ("split", "", "no_split", "is empty"),
     ("split", "../x", "bad_split", "'../x'"),
     ("split", "1st", "bad_split", "'1st'"),
     ("weight", "-1", "bad_value", "at least 0"),
