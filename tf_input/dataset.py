@@ -198,7 +198,7 @@ class PreparedDataset(Description):
         self._check_split(split)
         decoder, kind = self._make_decoder(config, split), config.order(split)
         shards = self.manifest.splits[split]
-        self._crops.tell(split, decoder, config, lambda: crops.read_sample(self._store.open_records(shards, config.on_error), shards))
+        self._tell_of_crop(split, decoder, config)
         num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
         if num_bytes is not None and num_bytes <= config.memory_budget:
             held = self._hold(split, decoder, config, num_bytes)
@@ -217,6 +217,7 @@ class PreparedDataset(Description):
         self._check_split(split)
         shards = self.manifest.splits[split]
         paths, decode_batch = self._store.paths(shards, config.on_error), self._make_decoder(config, split)
+        self._tell_of_crop(split, decode_batch, config)
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
@@ -243,6 +244,10 @@ class PreparedDataset(Description):
                 config.memory_budget / 1e6,
             )
         return self._held[key]
+
+    def _tell_of_crop(self, split: str, decoder: ExampleDecoder, config: ReadConfig) -> None:
+        shards = self.manifest.splits[split]
+        self._crops.tell(split, decoder, config, lambda: crops.read_sample(self._store.open_records(shards, config.on_error), shards))
 
     def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         if config.transform:
