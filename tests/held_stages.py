@@ -1,10 +1,10 @@
 """Holds a real run within one of its stages, until a test has done to it what it wants to: no kill misses, however fast the machine.
 
-A test locks the gate of a stage, a file. Whoever has just counted work there, hence is amid a bundle whose results nobody has seen yet, says so
-by a file and waits for the lock. The kernel opens the gate of a test that dies, so nobody waits for ever.
+A test locks the gate of a stage, a file. Whoever has just counted work there, hence is amid a bundle whose results nobody has seen yet,
+says so by a file and waits for the lock. The kernel opens the gate of a test that dies, so nobody waits for ever.
 
 Workers of a cluster import this module by Beam's `--beam_plugin=held_stages`; runs on this machine start as
-`python -m held_stages prepare …`. Both look for the gates in the folder that the environment variable `GATES` names.
+`python -m held_stages prepare …`. Both look for the gates in the folder that an environment variable names.
 """
 
 import fcntl
@@ -47,11 +47,11 @@ class Gate:
         """Lets everybody go on."""
         self._file.close()
 
-    def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 240) -> list[int]:
+    def wait_for_arrivals(self, run: subprocess.Popen, seconds: float = 600) -> list[int]:
         """The ids of the processes that are held, once there is one; a run that ends before that has failed."""
         deadline = time.monotonic() + seconds
         while not (arrivals := self._arrivals()):
-            assert run.poll() is None, run.communicate()[0][-3000:]
+            assert run.poll() is None, run.communicate()
             assert time.monotonic() < deadline, f"nothing was {self._path.name}"
             time.sleep(0.01)
         return [int(path.name.rpartition("-")[2]) for path in arrivals]

@@ -78,7 +78,7 @@ def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
         yield make_server(scheme, url, process.pid)
     finally:
         process.stdin.close()  # the server ends with its input, so also where this process is killed
-        process.wait(timeout=20)
+        process.wait(timeout=240)
         process.stdout.close()
 
 

@@ -1,12 +1,14 @@
-"""A small training that logs each batch which its model is fed with; as a script, so that it can be killed.
+"""A small training that logs each batch which its model is fed with; as a script, so that it can be killed: amid an epoch it says `held`
+and waits for its standard input.
 
-    python resumable_training.py DATASET FOLDER ORDER
+    python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH
 """
 
 import hashlib
+import itertools
 import pathlib
 import sys
-import time
+from typing import Callable
 
 import keras
 import numpy as np
@@ -49,17 +51,27 @@ def make_model(log: pathlib.Path) -> LoggedModel:
     return model
 
 
-def train(directory: str, folder: pathlib.Path, order: str, pause: float = 0.0, **options) -> tuple[list[np.ndarray], dict]:
+def train(
+    directory: str, folder: pathlib.Path, order: str, after_batch: Callable[[], object] = list, **options
+) -> tuple[list[np.ndarray], dict]:
     """Trains, or goes on; returns weights and the history of the epochs."""
     data = tf_input.open(directory).batches(
         "train", batch_size=BATCH_SIZE, image_size=SIZE, augment=True, shuffle=order, seed=0
     )
     model = make_model(folder / "log")
-    wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(pause))
+    wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())
     backup = tf_input.BackupAndRestore(folder / "backups", data, **{"save_freq": SAVE_FREQ, **options})
     history = model.fit(data, epochs=EPOCHS, callbacks=[wait, backup], verbose=0)
     return model.get_weights(), history.history
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], pause=0.05)
+    directory, folder, order, held_at = sys.argv[1:]
+    num_batches = itertools.count(1)
+
+    def hold() -> None:
+        if next(num_batches) == int(held_at):
+            print("held", flush=True)
+            sys.stdin.read()
+
+    train(directory, pathlib.Path(folder), order, hold)

@@ -161,7 +161,7 @@ def test_on_a_machine_that_has_no_beam_and_interrupted(mixed):
         try:
             assert process.stdout.readline().startswith("train: ")
             process.send_signal(signal.SIGINT)
-            _, error = process.communicate(timeout=60)
+            _, error = process.communicate(timeout=240)
         finally:
             process.kill()
     assert (process.returncode, error) == (130, "recordmill: interrupted; nothing was written\n")

@@ -183,7 +183,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen:
 def finish(*processes: subprocess.Popen) -> list[dict]:
     """What each said in its last line."""
     try:
-        said = [process.communicate(timeout=120) for process in processes]
+        said = [process.communicate(timeout=240) for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -526,7 +526,7 @@ def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, m
 def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
     command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", str(root), "--output", str(output), *options]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
 
 
 def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):

@@ -23,7 +23,7 @@ from beam_pipelines.shard_writer import ShardAddress, WriteContext, write_shard
 from listings import make_schema
 from made_images import jpeg, write_files
 
-TIMEOUT = 30  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
+TIMEOUT = 240  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
 
 # A task is any importable function. `eval` is one: it asks a child what it knows.
 CHILD_MODULES = "sorted(__import__('sys').modules)"
@@ -112,9 +112,11 @@ def test_results_are_those_of_the_function(pool):
         assert ask(pool, eval, "value", {"value": value}) == value, case
 
 
-def test_many_tasks_are_each_answered_by_their_own_result_on_every_process(pool):
-    task = "(index, __import__('os').getpid(), __import__('time').sleep(0.002))"
-    futures = [pool.submit(eval, task, {"index": index}) for index in range(200)]
+def test_many_tasks_are_each_answered_by_their_own_result_on_every_process(pool, tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # whoever opens one end waits for the other, so the first two tasks are on two processes
+    meet = {0: f"open({str(tmp_path / 'pipe')!r}, 'rb').close()", 1: f"open({str(tmp_path / 'pipe')!r}, 'wb').close()"}
+    task = "(index, __import__('os').getpid(), eval(meet))"
+    futures = [pool.submit(eval, task, {"index": index, "meet": meet.get(index, "None")}) for index in range(200)]
     answers = [future.result(TIMEOUT) for future in futures]
     assert [index for index, *_ in answers] == list(range(200))
     process_ids = {process_id for _, process_id, _ in answers}
@@ -173,7 +175,7 @@ def test_what_cannot_cross_to_the_parent_fails_its_task_and_hangs_nothing(start,
         ("a result that cannot be unpickled", tasks.return_picky, "Picky"),
     ]
     for case, function, message in cases:
-        error = pool.submit(function).exception(10)
+        error = pool.submit(function).exception(TIMEOUT)
         assert message in "\n".join([repr(error), *getattr(error, "__notes__", [])]), case
         assert ask(pool, eval, "1 + 1") == 2, f"{case}: the process works on"
 
@@ -239,7 +241,7 @@ def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
     pool.close()
     time.sleep(0.2)  # whoever serves the tasks has seen the end
     with pytest.raises(RunError, match="light process"):
-        pool.submit(eval, "1").result(5)
+        pool.submit(eval, "1").result(TIMEOUT)
 
 
 # What a child is

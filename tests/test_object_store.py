@@ -529,7 +529,7 @@ class HangingUp(socketserver.BaseRequestHandler):
 
 
 def test_google_credentials_are_looked_for_once(tmp_path):
-    """In a process of its own: Google's library remembers. Where the metadata server should be, whoever calls is heard, and not answered."""
+    """In a process of its own: Google's library remembers. Where the metadata server should be, calls are counted and not answered."""
     code = (
         "import beam_pipelines.object_stores.gcs as gcs\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"

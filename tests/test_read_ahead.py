@@ -19,7 +19,7 @@ def test_results_come_in_the_order_of_the_items():
 
 
 def test_items_are_read_side_by_side():
-    barrier = threading.Barrier(NUM_THREADS, timeout=20)
+    barrier = threading.Barrier(NUM_THREADS, timeout=240)
     assert len(list(read_ahead(lambda item: barrier.wait(), [(item, 1) for item in range(NUM_THREADS)]))) == NUM_THREADS
 
 

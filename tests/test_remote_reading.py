@@ -168,7 +168,7 @@ def read_by_processes(url: str, cache: pathlib.Path, num_processes: int) -> list
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(num_processes)
     ]
     try:
-        return [process.communicate(timeout=120)[0].strip() for process in processes]
+        return [process.communicate(timeout=240)[0].strip() for process in processes]
     finally:
         for process in processes:
             process.kill()
@@ -337,7 +337,7 @@ def test_tensorflow_reads_gs_itself_and_through_a_cache(directory, google_store,
         "    except FileNotFoundError as error: print(error)\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240
     )
     assert run.returncode == 0, run.stderr[-2000:]
     expected = digest(tf_input.open(directory))

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import warnings
 
 import keras
@@ -72,16 +71,16 @@ def lines(path: pathlib.Path) -> list[str]:
 
 def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
     """Trains in a process, and kills it."""
-    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER]
-    running = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 120
-        while len(lines(folder / "log")) < NUM_BATCHES + SAVE_FREQ + 2:
-            assert time.monotonic() < end and running.poll() is None
-            time.sleep(0.02)
-    finally:
-        running.kill()
-    assert running.wait() == -signal.SIGKILL
+    held_at = NUM_BATCHES + SAVE_FREQ + 2
+    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER, str(held_at)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
+        try:
+            assert running.stdout.readline() == "held\n"
+            assert len(lines(folder / "log")) == held_at
+        finally:
+            running.kill()
+    assert running.returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow

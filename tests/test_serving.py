@@ -341,7 +341,7 @@ def test_a_server_and_its_client(flowers, served, tmp_path):
             assert run.stderr.count("\n") == 1
         finally:
             server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        assert server.wait(240) == 0
     run = subprocess.run([*client, str(files[1])], capture_output=True, text=True)
     assert run.returncode == 1 and run.stderr.count("\n") == 1
 

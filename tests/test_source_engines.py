@@ -1,5 +1,6 @@
 """What waits in the spool beside an image, or instead of one, has the same bytes however a run is made, and wherever its source lies."""
 
+import contextlib
 import pathlib
 from typing import Iterator
 
@@ -59,16 +60,19 @@ def test_two_worker_processes_give_the_same_bytes(prepared, tmp_path):
     assert digest(tmp_path / "out") == expected
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
-def server(request) -> Iterator[StoreServer]:
-    with store_server(request.param) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, StoreServer]]:
+    """Both, once: of two fixtures with parameters, pytest makes one anew for each of the other's."""
+    with contextlib.ExitStack() as stack:
+        yield {scheme: stack.enter_context(store_server(scheme)) for scheme in ("s3", "gs")}
 
 
-def test_an_object_store_gives_the_same_bytes(prepared, server, tmp_path):
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_an_object_store_gives_the_same_bytes(prepared, servers, scheme, tmp_path, monkeypatch):
     path, folder, options, expected = prepared
+    server = servers[scheme]
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
     bucket = server.make_bucket()
     FileSystems.set_options(parse_pipeline_options(server.flags))
     store = open_object_store(bucket)

@@ -226,11 +226,11 @@ def test_a_server_stops_when_it_is_asked_to_and_a_taken_port_is_one_line():
             [sys.executable, str(FOLDER / "serve.py"), "dispatcher", "--port", port],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert (second.returncode, second.stderr) == (1, f"serve.py: --port={port}: Address already in use\n")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(timeout=20) == 0
+        assert first.wait(timeout=240) == 0
     finally:
         stop(first)
 

@@ -123,10 +123,7 @@ def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> Non
 def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
     names = list(contestants(case))
     whole = {name: statistics.median(run.seconds for run in runs[name, case.many]) for name in names}
-    steady = {
-        name: _rate(case.many - case.few, [long.seconds - short.seconds for long, short in zip(runs[name, case.many], runs[name, case.few])])
-        for name in names
-    }
+    steady = {name: _rate(case.many - case.few, runs[name, case.few], runs[name, case.many]) for name in names}
     peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
     smaller = f", short side {case.short}" if case.short else ""
     print(f"\n{case.many:,} {case.images}, --check {case.check}{smaller}, medians of {len(runs[OURS, case.many])} rounds")
@@ -138,9 +135,9 @@ def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None
         print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
 
 
-def _rate(num_images: int, seconds: list[float]) -> float:
+def _rate(num_images: int, few: list[Measured], many: list[Measured]) -> float:
     """By the median; nan where the longer run took no longer, which means that it was not long enough."""
-    median = statistics.median(seconds)
+    median = statistics.median(long.seconds - short.seconds for long, short in zip(many, few))
     return num_images / median if median > 0 else math.nan
 
 
