@@ -25,7 +25,7 @@ SHORT = {
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.001 --rounds=0", r"^ +80 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
-    "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
+    "transform_benchmark": ("--copies=5 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
 }
 # Those of which a test below, or of test_flink.py, runs `main` with other arguments.
 OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}

@@ -55,6 +55,7 @@ def test_an_interrupted_run_leaves_nothing(source, options, tmp_path):
         run = start_prepare(source, tmp_path / "out", *options, gates=gates)
         assert gate.wait_for_arrivals(run) == [run.pid]
         run.send_signal(signal.SIGTERM)
+        gate.open()
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]
     assert os.listdir(tmp_path) == ["gates"]

@@ -101,7 +101,7 @@ def run_reading(directory: pathlib.Path, repeats: int, seconds: float) -> Iterat
 
 def _rate(batches: Iterator[Any], seconds: float) -> float:
     num_images, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    while not num_images or time.perf_counter() - start < seconds:
         num_images += len(next(batches)[1])
     return num_images / (time.perf_counter() - start)
 
