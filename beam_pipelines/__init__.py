@@ -3,12 +3,13 @@
 The modules, in the order in which data meets them; what stands in brackets is plain, without Beam:
 
     __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, command_parser,
-                       option_values, config)
+                       image_arguments, option_values, config, image_config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run of it from outside  (output_directory, marked_directory, progress, run_info); jobs: its runner, whose
                        fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page
-    list_images        ListImages: the inputs, a batch to an element  (list_part, listing; sources; columns, cells; buckets)
+    list_images        ListImages: the inputs, a batch to an element  (list_part, listing, class_tables; sources; columns, cells,
+                       class_cells, label_lists; buckets)
     check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader, input_errors; images, image_headers,
                        image_codecs, resize; extras, annotations, class_masks; splits, spool)

@@ -11,22 +11,21 @@ from beam_pipelines.config import (
     BAD_BOXES,
     CHECKS,
     DEFAULT_SPLITS,
-    IMAGE_ENCODINGS,
     PAYLOADS,
     SOURCES,
-    ImageConfig,
     PrepareConfig,
     SourceConfig,
 )
 from beam_pipelines.errors import UserError
+from beam_pipelines.image_arguments import add_image_options, make_image_config
+from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.option_values import (
     default_name,
-    parse_image_format,
-    parse_image_size,
+    parse_label_names,
     parse_num_shards,
     parse_size,
     parse_splits,
-    read_label_names,
+    read_earlier_names,
 )
 from beam_pipelines.transform_arguments import add_transform
 from tf_input.dataset_format import LAYOUTS
@@ -126,7 +125,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
     _add_source_options(prepare.add_argument_group("where images and labels come from"))
-    _add_image_options(prepare.add_argument_group("how images are stored"))
+    add_image_options(prepare.add_argument_group("how images are stored"))
     add_analyze(commands)
     add_transform(commands)
     add_benchmark(commands)
@@ -150,7 +149,24 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         metavar="COLUMN[:KIND]",
         help="what else an example holds, likewise (default kind: text)",
     )
-    add("--label_names", metavar="FILE", help="all class names, one a line, in their order (default: those that are found)")
+    add(
+        "--label_names",
+        action="append",
+        default=[],
+        metavar="[HEAD=]FILE",
+        help="all class names, one a line, in their order; of several heads, once for each (default: those that are found)",
+    )
+    add(
+        "--label_names_from",
+        metavar="OLD",
+        help="a data set prepared earlier, whose classes keep their numbers; new classes come after them",
+    )
+    add(
+        "--label_separator",
+        metavar="TEXT",
+        help=f"what stands between the class names in one cell of a multi_label, such as ';' or ' ' (default: {DEFAULT_SEPARATOR}); a list "
+        "in brackets, such as [\"cat\", \"dog\"], is read as a list in any case",
+    )
     add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
     for column, usual in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=f"the column of {usual}")
@@ -172,24 +188,6 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add("--footer_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands behind the last record")
     add("--skip_lines", type=int, default=0, metavar="N", help="text, table: lines at the top that are skipped")
     add("--comment", default="", metavar="PREFIX", help="text, table: how a line begins that is a comment")
-
-
-def _add_image_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--image_size",
-        metavar="SIZE",
-        help="short=256 or long=1024: larger images are made smaller until that side has so many pixels; exact=HEIGHTxWIDTH: all "
-        "images have that size (default: as they are)",
-    )
-    add(
-        "--image_format",
-        default="keep",
-        metavar="FORMAT",
-        help="keep, png, jpeg or webp, with a quality: jpeg:90. WebP is read by tf_input with TensorFlow 2.21, not by TensorFlow Datasets "
-        "(default: keep)",
-    )
-    add("--image_encoding", choices=IMAGE_ENCODINGS, default="file", help="raw: as uint8 pixels, for small images of one size")
 
 
 def _version() -> str:
@@ -223,13 +221,17 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     if arguments.layout is not None and arguments.record_layout is not None:
         raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length: give one of them")
+    label_names, label_names_of = parse_label_names(arguments.label_names)
     return SourceConfig(
         kind=arguments.source,
         image_root=arguments.image_root,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
         labels=None if arguments.label is None else parse_labels(arguments.label),
         features=tuple(parse_column("--feature", text, "text") for text in arguments.feature),
-        label_names=() if arguments.label_names is None else read_label_names(arguments.label_names),
+        label_names=label_names,
+        label_names_of=label_names_of,
+        first_label_names={} if arguments.label_names_from is None else read_earlier_names(arguments.label_names_from),
+        label_separator=arguments.label_separator,
         bad_boxes=arguments.bad_boxes,
         has_masks=arguments.masks,
         layout=arguments.layout or arguments.record_layout,
@@ -238,9 +240,3 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         skip_lines=arguments.skip_lines,
         comment=arguments.comment,
     )
-
-
-def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
-    image_format, quality = parse_image_format(arguments.image_format)
-    size = None if arguments.image_size is None else parse_image_size(arguments.image_size)
-    return ImageConfig(size, image_format, quality, arguments.image_encoding)

@@ -4,12 +4,11 @@ A cell is a str, as CSV has them, or what JSON, Parquet and records have: number
 arrays, and bytes, which are UTF-8. A list of one is as good as the one.
 """
 
-import functools
 import json
 import re
 import reprlib
 import unicodedata
-from typing import Any, Callable, Collection
+from typing import Any, Callable
 
 import numpy as np
 
@@ -38,65 +37,9 @@ def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
         raise BadCellError(error.reason, f"column {printable(name)!r} {error}") from None
 
 
-_MAX_CLASS_CHARACTERS = 256
-_MAX_LABEL = 99_999
 _MAX_NAME_CHARACTERS = 4096
 _MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
-_CLASS = (
-    f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer from 0 to {_MAX_LABEL}"
-)
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLAGS = {"": False, "0": False, "false": False, "1": True, "true": True}
-
-
-@functools.lru_cache(1 << 16)
-def class_name(text: str) -> str:
-    """A class name as the data set has it: in NFC, without blanks around it.
-
-    Raises:
-        BadCellError: It is empty, too long, not on one line or not UTF-8, or a number that is no label.
-    """
-    name = unicodedata.normalize("NFC", text.strip())
-    is_number = len(name) <= _MAX_CLASS_CHARACTERS and _INTEGER.fullmatch(name)
-    if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not _is_utf8(name):
-        raise _bad("bad_label", text, _CLASS)
-    if is_number and (len(name) > len(str(_MAX_LABEL)) or not 0 <= int(name) <= _MAX_LABEL):
-        raise _bad("bad_label", text, _CLASS)
-    return name
-
-
-def read_class(cell: Any) -> str:
-    """The class name in a cell; an integer is named by its decimal digits.
-
-    Raises:
-        BadCellError: It has none.
-    """
-    if type(cell) is str:  # first, because it is by far the commonest
-        return class_name(cell)
-    cell = _plain(cell, "bad_label")
-    if isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell <= _MAX_LABEL:
-        return str(cell)
-    if isinstance(cell, str):
-        return class_name(cell)
-    raise _bad("bad_label", cell, _CLASS)
-
-
-def known(name: str, label_names: Collection[str]) -> str:
-    """The name, if it is one of those that a label may have."""
-    if not label_names or name in label_names:
-        return name
-    if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
-        if int(name) < len(label_names):
-            return label_names[int(name)]
-    raise BadCellError("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
-
-
-def read_classes(cell: Any, label_names: Collection[str]) -> tuple[str, ...]:
-    cell = _plain(cell, "bad_label", keeps_lists=True)
-    if isinstance(cell, str):
-        cell = cell.split("|") if cell.strip() else []
-    cells = cell if isinstance(cell, list) else [] if cell is None else [cell]
-    return tuple(sorted({known(read_class(one), label_names) for one in cells}))
 
 
 def read_float(cell: Any) -> float:
@@ -105,24 +48,24 @@ def read_float(cell: Any) -> float:
     Raises:
         BadCellError: The cell has none.
     """
-    cell = _plain(cell, "bad_value")
+    cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
     if isinstance(cell, bool) or not isinstance(cell, (int, float, str)):
-        raise _bad("bad_value", cell, expected)
+        raise bad_cell("bad_value", cell, expected)
     try:
         value = float(cell)
     except (ValueError, OverflowError):
-        raise _bad("bad_value", cell, expected) from None
+        raise bad_cell("bad_value", cell, expected) from None
     if not -_MAX_FLOAT <= value <= _MAX_FLOAT or (isinstance(cell, str) and "_" in cell):  # NaN is not between either
-        raise _bad("bad_value", cell, expected)
+        raise bad_cell("bad_value", cell, expected)
     return value
 
 
 def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
-    cell = _plain(cell, "bad_value", keeps_lists=True)
+    cell = plain(cell, "bad_value", keeps_lists=True)
     cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
     if len(cells) != num_values:
-        raise _bad("bad_value", cell, f"{num_values} numbers")
+        raise bad_cell("bad_value", cell, f"{num_values} numbers")
     return tuple(map(read_float, cells))
 
 
@@ -134,27 +77,27 @@ def read_weight(cell: Any) -> float:
     """
     weight = read_float(cell)
     if weight < 0:
-        raise _bad("bad_value", cell, "a weight of at least 0")
+        raise bad_cell("bad_value", cell, "a weight of at least 0")
     return weight
 
 
 def read_integer(cell: Any) -> int:
-    cell = _plain(cell, "bad_value")
+    cell = plain(cell, "bad_value")
     value = cell
     if isinstance(cell, str) and len(cell) <= 20 and re.fullmatch(r"\s*[+-]?[0-9]+\s*", cell):
         value = int(cell)
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise _bad("bad_value", cell, "an integer of 64 bits")
+        raise bad_cell("bad_value", cell, "an integer of 64 bits")
     return value
 
 
 def read_flag(cell: Any) -> bool:
-    cell = _plain(cell, "bad_label")
+    cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
     text = cell.strip().lower() if isinstance(cell, str) else "" if cell is None else None
     if text not in _FLAGS:
-        raise _bad("bad_label", cell, "0, 1, false, true or nothing")
+        raise bad_cell("bad_label", cell, "0, 1, false, true or nothing")
     return _FLAGS[text]
 
 
@@ -164,12 +107,12 @@ def read_text(cell: Any) -> str:
     Raises:
         BadCellError: It is not UTF-8.
     """
-    cell = _plain(cell, "bad_value", keeps_lists=True)
+    cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
         return ""
     text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
-    if not _is_utf8(text):
-        raise _bad("bad_value", cell, "text in UTF-8")
+    if not is_utf8(text):
+        raise bad_cell("bad_value", cell, "text in UTF-8")
     return text
 
 
@@ -179,9 +122,9 @@ def read_name(reason: str, cell: Any) -> str:
     Raises:
         BadCellError: With the given reason: it is empty, too long, or not on one line.
     """
-    name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else _plain(cell, reason)))
+    name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
-        raise _bad(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
+        raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
     return name
 
 
@@ -192,9 +135,9 @@ def read_path(cell: Any, root: Root) -> str:
         BadCellError: The cell has none, or the path leads out of the root.
     """
     if type(cell) is not str:
-        cell = _plain(cell, "bad_value")
-    if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not _is_utf8(cell):
-        raise _bad("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
+        cell = plain(cell, "bad_value")
+    if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
+        raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
     if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
         raise BadCellError("outside", f"has {shown(cell)}; expected a path below {root.path}")
     try:
@@ -203,7 +146,7 @@ def read_path(cell: Any, root: Root) -> str:
         raise BadCellError("outside", f"has a path that leads nowhere: {error}") from None
 
 
-def _plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
+def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
     """A cell in Python's own types, bytes decoded, and the one of a list of one in its place unless lists are kept."""
     if isinstance(cell, (np.ndarray, np.generic)):
         cell = cell.tolist()
@@ -215,11 +158,11 @@ def _plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
         try:
             return cell.decode()
         except UnicodeDecodeError:
-            raise _bad(reason, cell, "text in UTF-8") from None
+            raise bad_cell(reason, cell, "text in UTF-8") from None
     return cell
 
 
-def _is_utf8(text: str) -> bool:
+def is_utf8(text: str) -> bool:
     if text.isascii():
         return True
     try:
@@ -229,8 +172,8 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _bad(reason: str, cell: Any, expected: str) -> BadCellError:
-    is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or cell == []
+def bad_cell(reason: str, cell: Any, expected: str) -> BadCellError:
+    is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
     return BadCellError(
         reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"
     )

@@ -4,8 +4,10 @@ A column is named on the command line as `NAMES[:KIND]`, such as `weather`, `age
 
     kind          a cell                                                      the feature
     class         a class name, or an integer                                 class_label
-    multi_label   a list, or names with "|" between them; of several columns:  class_label, any number of them
-                  0 or 1 in each, and the columns' names are the classes
+    multi_label   a list, or names with a separator ("|") between them; of     class_label, any number of them
+                  several columns: 0 or 1 in each, and their names are the classes
+    multi_hot[N]  a list of N values of 0 or 1; the classes are                class_label, any number of them
+                  `--label_names`, which say N too, or 0 to N-1
     float         a number; of several columns: one in each                   float
     float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
     integer       an integer                                                  integer
@@ -21,28 +23,17 @@ import re
 from typing import Any, Callable, Collection, Mapping, Sequence
 
 from beam_pipelines.annotations import BadAnnotationError, array_shape
-from beam_pipelines.cells import (
-    BadCellError,
-    class_name,
-    in_column,
-    known,
-    read_class,
-    read_classes,
-    read_flag,
-    read_float,
-    read_floats,
-    read_integer,
-    read_path,
-    read_text,
-)
+from beam_pipelines.cells import BadCellError, in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
+from beam_pipelines.class_cells import class_name, known, read_class, read_classes, read_multi_hot
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.input_errors import describe_fact
+from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.references import FilePart
 from beam_pipelines.sources.roots import Root
 from tf_input.dataset_format import LABEL, MASK, Feature
 
-KINDS = ("class", "multi_label", "float", "integer", "text", "mask", "array")
+KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array")
 
 _COLUMN = re.compile(r"(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
 
@@ -68,13 +59,27 @@ class Column:
         match self.kind:
             case "class":
                 return Feature(self.name, "class_label")
-            case "multi_label":
+            case "multi_label" | "multi_hot":
                 return Feature(self.name, "class_label", (None,))
             case "float":
                 return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
             case "array":
                 return Feature(self.name, "float", self.shape)
         return Feature(self.name, self.kind)
+
+
+    def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
+        """The classes of a multi_hot, in the order of its values.
+
+        Raises:
+            UserError: Nobody says how many there are, or two things are said.
+        """
+        names = tuple(label_names) or tuple(map(str, range(math.prod(self.shape) if self.shape else 0)))
+        if not names or (self.shape and len(names) != self.shape[0]):
+            column = printable(self.names[0])
+            number = f"{len(names)} label names are given" if names else "nothing says how many classes there are"
+            raise UserError(f"{column}:multi_hot: {number}; expected {column}:multi_hot[N], or --label_names with N names")
+        return names
 
 
 def parse_column(option: str, text: str, default_kind: str) -> Column:
@@ -91,8 +96,9 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if len(names) > 1 and kind not in ("multi_label", "float"):
         raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns")
     shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
-    if shape and (kind not in ("float", "array") or 0 in shape or (kind == "float" and len(shape + names) > 2)):
-        raise UserError(f"{option}={text}: expected a shape of one dimension for a float, or of any for an array")
+    is_flat = kind in ("float", "multi_hot")
+    if shape and ((not is_flat and kind != "array") or 0 in shape or (is_flat and len(shape + names) > 2)):
+        raise UserError(f"{option}={text}: expected a shape of one dimension for a float or a multi_hot, or of any for an array")
     return Column(re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
 
 
@@ -118,8 +124,9 @@ class ColumnReader:
         labels: What a model is to predict.
         features: What else is kept.
         root: Where the files lie that cells name.
-        label_names: The class names that a label may have; empty: any. Where they are a tuple, and none of them is a
-            number, a label n means the n-th of them, from 0.
+        names_of: From a label to the class names that it may have; empty: any. Where they are a tuple, and none of them is
+            a number, a label n means the n-th of them, from 0.
+        separator: What stands between the names in the text of a multi_label.
 
     Attributes:
         features: What the columns become; class names are not known yet.
@@ -131,7 +138,12 @@ class ColumnReader:
     """
 
     def __init__(
-        self, labels: Sequence[Column], features: Sequence[Column], root: Root, label_names: Collection[str] = ()
+        self,
+        labels: Sequence[Column],
+        features: Sequence[Column],
+        root: Root,
+        names_of: Callable[[str], Collection[str]] = lambda name: (),
+        separator: str = DEFAULT_SEPARATOR,
     ) -> None:
         columns = (*labels, *features)
         names = [column.name for column in columns]
@@ -142,7 +154,8 @@ class ColumnReader:
         self.targets = tuple(column.name for column in labels)
         self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))
         readers = {
-            column.name: _make_reader(column, root, label_names if column in labels else ()) for column in columns
+            column.name: _make_reader(column, root, names_of(column.name) if column in labels else (), separator)
+            for column in columns
         }
         is_single_class = any(column.name == LABEL and column.kind == "class" for column in columns)
         self._read_label = readers.pop(LABEL) if is_single_class else None
@@ -158,9 +171,11 @@ class ColumnReader:
         return label, {name: read(row) for name, read in self._readers} if self._readers else None
 
 
-def _make_reader(column: Column, root: Root, label_names: Collection[str]) -> Callable[[Mapping[str, Any]], Any]:
+def _make_reader(
+    column: Column, root: Root, label_names: Collection[str], separator: str
+) -> Callable[[Mapping[str, Any]], Any]:
     if len(column.names) == 1:
-        return _reader_of_one(column.names[0], _converter(column, root, label_names))
+        return _reader_of_one(column.names[0], _converter(column, root, label_names, separator))
     if column.kind == "float":
         numbers = [_reader_of_one(name, read_float) for name in column.names]
         return lambda row: tuple([read(row) for read in numbers])
@@ -181,12 +196,15 @@ def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mappin
     return lambda row: in_column(name, convert, row.get(name))
 
 
-def _converter(column: Column, root: Root, label_names: Collection[str]) -> Callable[[Any], Any]:
+def _converter(column: Column, root: Root, label_names: Collection[str], separator: str) -> Callable[[Any], Any]:
     match column.kind:
         case "class":
             return (lambda cell: known(read_class(cell), label_names)) if label_names else read_class
         case "multi_label":
-            return lambda cell: read_classes(cell, label_names)
+            return lambda cell: read_classes(cell, label_names, separator)
+        case "multi_hot":
+            names = column.positions(label_names)
+            return lambda cell: read_multi_hot(cell, names)
         case "float":
             return (lambda cell: read_floats(cell, math.prod(column.shape))) if column.shape else read_float
         case "integer":

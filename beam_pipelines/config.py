@@ -7,14 +7,16 @@ from fractions import Fraction
 from typing import Mapping
 
 from beam_pipelines.columns import Column
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, require
 from beam_pipelines.files import is_remote
-from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
+from beam_pipelines.image_config import ImageConfig
+from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
 
+MAX_SPLITS = 256  # as many as a reference has room for
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
 SOURCES = (
@@ -30,11 +32,10 @@ SOURCES = (
     "webdataset",
 )
 BAD_BOXES = ("refuse", "clip")
-IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
-IMAGE_ENCODINGS = ("file", "raw")
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
 _OWN_FEATURES = ("image", "key", "height", "width", "weight", "objects")
 
 
@@ -53,7 +54,10 @@ class SourceConfig:
         weight_column: Likewise with the weight; None: `weight`, if there is one.
         labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
         features: What else is kept of each row.
-        label_names: All class names, in order; empty: those that are found.
+        label_names: All class names of the only label, or of objects, in order; empty: those that are found.
+        label_names_of: Feature -> all its class names, likewise.
+        first_label_names: Feature -> class names that come first, in this order; others follow.
+        label_separator: What stands between the class names in one text; None: "|".
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
         has_masks: Whether to draw a mask from a source's outlines.
         layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
@@ -73,6 +77,9 @@ class SourceConfig:
     labels: tuple[Column, ...] | None = None
     features: tuple[Column, ...] = ()
     label_names: tuple[str, ...] = ()
+    label_names_of: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    first_label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    label_separator: str | None = None
     bad_boxes: str = "refuse"
     has_masks: bool = False
     layout: str | None = None
@@ -82,53 +89,30 @@ class SourceConfig:
     comment: str = ""
 
     def __post_init__(self) -> None:
-        _require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
-        _require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
-        _require(self.image_column != "", "--image_column", "''", "the name of a column")
+        require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
+        require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
+        require(self.image_column != "", "--image_column", "''", "the name of a column")
+        require(self.label_separator != "", "--label_separator", "''", "what stands between class names, such as ';' or ' '")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
-            _require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
+            require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
         columns = [*(self.labels or ()), *self.features]
         names = [column.name for column in columns if column.names != (OBJECTS,)]
         for name in names:
-            _require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
-            _require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")
-            _require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
-        if len(set(self.label_names)) < len(self.label_names):
-            raise UserError("--label_names: expected each class name once")
+            require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
+            require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")
+            require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
+        for given in (self.label_names, *self.label_names_of.values()):
+            if len(set(given)) < len(given):
+                raise UserError("--label_names: expected each class name once")
 
-
-@dataclasses.dataclass(frozen=True)
-class ImageConfig:
-    """How images are stored.
-
-    Attributes:
-        size: None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n pixels; ("exact",
-            height, width): of that size, whatever their proportions.
-        format: One of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
-        quality: Of a JPEG or WebP that is encoded anew, 1 to 100.
-        encoding: `file`: as the bytes of an image file; `raw`: as uint8 pixels, all images having one size.
-    """
-
-    size: tuple[str, int] | tuple[str, int, int] | None = None
-    format: str = "keep"
-    quality: int = 95
-    encoding: str = "file"
-
-    def __post_init__(self) -> None:
-        formats = ", ".join(IMAGE_FORMATS)
-        _require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}")
-        _require(1 <= self.quality <= 100, "--image_format", f"{self.format}:{self.quality}", "a quality from 1 to 100")
-        _require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
-        height, width = self.size[1:] if self.size and self.size[0] == "exact" else (1, 1)
-        if height * width > MAX_IMAGE_PIXELS:
-            raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
-        if self.encoding == "raw" and self.format != "keep":
-            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other")
+    def names_of(self, feature: str) -> tuple[str, ...]:
+        """All class names of a label, where an option says them."""
+        return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
 
     @property
-    def is_kept(self) -> bool:
-        """Whether images that a record can hold are stored as they are."""
-        return self == ImageConfig()
+    def separator(self) -> str:
+        """What stands between the class names in one text."""
+        return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
 
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
@@ -210,15 +194,15 @@ class PrepareConfig(OutputPaths):
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
     def __post_init__(self) -> None:
-        _require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
-        _require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
-        _require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
-        _require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
-        _require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
-        _require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
-        _require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
+        require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
+        require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
+        require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
+        require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
+        require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
+        require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
+        require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
         if self.shard_bytes is not None:
-            _require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
+            require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
             if self.num_shards is not None:
                 raise UserError("--num_shards and --shard_size exclude each other: give one of them")
         if self.splits is not None:
@@ -229,17 +213,12 @@ class PrepareConfig(OutputPaths):
                     "the folders' splits, or divide one of them alone, as in --input=FOLDER/train"
                 )
         for count in _counts(self.num_shards):
-            _require(count > 0, "--num_shards", count, "1 or more")
+            require(count > 0, "--num_shards", count, "1 or more")
 
     @property
     def is_inline(self) -> bool:
         """Whether images are read once, in the order of the shuffle."""
         return self.shuffle_payload == "inline"
-
-
-def _require(condition: object, option: str, value: object, expected: str) -> None:
-    if not condition:
-        raise UserError(f"{option}={value}: expected {expected}")
 
 
 def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
@@ -249,9 +228,11 @@ def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
 
 
 def _check_splits(splits: Mapping[str, Fraction]) -> None:
+    if len(splits) > MAX_SPLITS:
+        raise UserError(f"--splits: {len(splits)} splits; expected at most {MAX_SPLITS}")
     for split, fraction in splits.items():
-        _require(NAME_PATTERN.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
-        _require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
+        require(NAME_PATTERN.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
+        require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
     total = sum(splits.values())
     if total != 1:
         text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())

@@ -30,6 +30,12 @@ class UserError(ValueError):
     """The command or its input is not fit to run: nothing is written, exit code 2."""
 
 
+def require(condition: object, option: str, value: object, expected: str) -> None:
+    """Raises UserError unless an option's value is what is expected of it."""
+    if not condition:
+        raise UserError(f"{option}={value}: expected {expected}")
+
+
 class RunError(RuntimeError):
     """A run that had begun cannot give a right data set: what it wrote is removed, exit code 1."""
 

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.image_codecs import (
     decode_jpeg,
     decode_with_pillow,

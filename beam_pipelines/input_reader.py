@@ -9,7 +9,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.annotations import BadAnnotationError
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.extras import Extras, ExtrasEncoder

@@ -5,12 +5,13 @@ import dataclasses
 import os
 import sys
 import tempfile
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines import dataflow, engines, flink
+from beam_pipelines.class_tables import describe_changes, read_class_tables
 from beam_pipelines.config import SOURCES, PrepareConfig
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
@@ -67,6 +68,7 @@ def run_prepare(
     if engines.runner_name(options) == "FlinkRunner":
         flink.name_job(config.name, options)
     is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
+    replaced = _replaced_classes(config.output) if overwrite and not config.is_output_new else {}
     with working_directory(config), _progress_directory(config, options, is_submitted) as progress_directory:
         config = dataclasses.replace(config, progress_directory=progress_directory)
         with explained_errors(options):
@@ -77,7 +79,17 @@ def run_prepare(
             stop = how_to_stop(options)
             with ProgressDisplay(progress_directory):
                 wait_for(pipeline.run(), stop)
+    for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
+        print(f"recordmill: warning: {line}", file=sys.stderr)
     return None
+
+
+def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
+    try:
+        return read_class_tables(output)
+    except ValueError as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
+        print(f"recordmill: warning: whether classes keep their numbers is not known: {error}", file=sys.stderr)
+        return {}
 
 
 def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:

@@ -1,18 +1,16 @@
 """What becomes known while inputs are listed, part by part, and the data set's schema that follows from it. Plain."""
 
 import dataclasses
-import re
 from typing import Collection, Iterator
 
-from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.class_tables import OBJECT_LABEL, make_class_table
+from beam_pipelines.config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage, RawImage
 from beam_pipelines.sources import Listing, Source
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
 
-OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
-_INTEGER = re.compile("0|[1-9][0-9]{0,4}")
 
 
 @dataclasses.dataclass
@@ -27,6 +25,7 @@ class ListedPart:
         without_split: Those of them for which the column of the split has nothing.
         splits: Splits that the source puts images in; None for those that it leaves open.
         labels: Feature -> class names that an image has.
+        several_labels: Features of which an image has more than one class.
         known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
         raws: Layouts of images without a format; None for those with one.
     """
@@ -38,6 +37,7 @@ class ListedPart:
     without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     splits: set[str | None] = dataclasses.field(default_factory=set)
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    several_labels: set[str] = dataclasses.field(default_factory=set)
     known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
 
@@ -49,6 +49,7 @@ class ListedPart:
         self.without_split.merge(other.without_split)
         self.splits |= other.splits
         self.raws |= other.raws
+        self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
             self.labels.setdefault(feature, set()).update(names)
         for feature, names in other.known_labels.items():
@@ -77,7 +78,10 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledI
             found.splits.add(listed.split)
             found.raws.add(listed.raw)
             for feature, names in collect:
-                found.labels[feature].update(names(listed))
+                labels = names(listed)
+                found.labels[feature].update(labels)
+                if len(labels) > 1:
+                    found.several_labels.add(feature)
         yield listed
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
@@ -119,6 +123,10 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
             f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits to keep these, or leave them "
             f"aside: {_how_to_leave_splits(config)}"
         )
+    if len(found.splits) > MAX_SPLITS:
+        some = ", ".join(sorted(found.splits)[:3])
+        advice = "a column of what belongs together is a --group_column; --split_column='' takes no column"
+        raise UserError(f"the inputs name {len(found.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
     fractions = None if is_given else config.splits or DEFAULT_SPLITS
     return Listing(
         source=config.source.kind,
@@ -163,7 +171,10 @@ def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tu
     _check_follows(config, source, found)
     for feature in source.features:
         if feature.kind == "class_label":
-            feature = dataclasses.replace(feature, label_names=_label_names(config, feature.name, found))
+            names, known = found.labels[feature.name], found.known_labels.get(feature.name, ())
+            is_one_each = feature.name not in found.several_labels if feature.shape else None
+            table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
+            feature = dataclasses.replace(feature, label_names=table)
         features.append(feature)
     return tuple(sorted(features, key=lambda feature: feature.name))
 
@@ -193,26 +204,6 @@ def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
     if len(channels) > 1:
         raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
-
-
-def _label_names(config: PrepareConfig, name: str, found: ListedPart) -> tuple[str, ...]:
-    """A feature's class names, in order.
-
-    Names that are all integers mean themselves: label 7 stays 7, whether those between have an example or not. (A class folder's
-    name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
-    """
-    known, names = found.known_labels.get(name, ()), found.labels[name]
-    if config.source.label_names and name in (LABEL, OBJECT_LABEL):
-        known = config.source.label_names
-    if isinstance(known, tuple) and known and not names <= set(known):
-        other = min(names - set(known))
-        raise UserError(f"{name}: class {other!r} is none of those that were given: {', '.join(known[:5])}, …")
-    if isinstance(known, tuple) and known:
-        return known
-    names = {*names, *known}
-    if names and not _is_folder(config) and all(map(_INTEGER.fullmatch, names)):
-        return tuple(map(str, range(max(map(int, names)) + 1)))
-    return tuple(sorted(names))
 
 
 def _is_folder(config: PrepareConfig) -> bool:

@@ -3,11 +3,17 @@
 import os
 import re
 from fractions import Fraction
+from typing import Sequence
 
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
+from tf_input.dataset_format import OBJECTS
+from beam_pipelines.class_tables import read_class_tables
+from beam_pipelines.config import OBJECT_LABEL
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at
 
+# A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
+_HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -65,6 +71,36 @@ def default_name(output: str) -> str:
     """A name that TensorFlow Datasets takes: letters, digits and underscores."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
     return name if name[:1].isalpha() else f"data_{name}".rstrip("_")
+
+
+def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The values of `--label_names`: (names of the only label, names by label), from `FILE` or from `HEAD=FILE` for each."""
+    heads: dict[str, str] = {}
+    plain = []
+    for text in texts:
+        match = _HEAD.fullmatch(text)
+        head = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
+        if head in heads or (not match and plain):
+            raise UserError(f"--label_names={text}: expected one FILE, or HEAD=FILE once for each head")
+        if match:
+            heads[head] = match["file"]
+        else:
+            plain.append(text)
+    if heads and plain:
+        raise UserError(f"--label_names={plain[0]}: whose class names are these? Expected HEAD=FILE, as for the others")
+    return (read_label_names(plain[0]) if plain else ()), {head: read_label_names(file) for head, file in heads.items()}
+
+
+def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
+    """The class tables of a data set that was prepared earlier: the value of `--label_names_from`."""
+    try:
+        tables = read_class_tables(directory)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier") from None
+    if not tables:
+        raise UserError(f"--label_names_from={directory}: nothing there has class names")
+    return tables
 
 
 def read_label_names(path: str) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config import ImageConfig, SourceConfig
+from beam_pipelines.config import SourceConfig
+from beam_pipelines.image_config import ImageConfig
 
 _SECRET = re.compile("key|secret|token|password|credential")
 

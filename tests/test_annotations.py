@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from beam_pipelines.annotations import _NPY_FIELDS, BadAnnotationError, Objects, array_shape, place_objects, read_array
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.images import check_image
 from beam_pipelines.resize import Geometry
 

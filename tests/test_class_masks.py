@@ -15,7 +15,7 @@ from pycocotools import mask as coco_masks
 
 from beam_pipelines.annotations import BadAnnotationError, Regions
 from beam_pipelines.class_masks import draw_regions, encode_mask, place_mask, read_mask
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.images import check_image
 from beam_pipelines.resize import Geometry
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_pipelines.cells import BadCellError, class_name, read_class, read_float, read_name, read_text, read_weight
+from beam_pipelines.cells import BadCellError, read_float, read_name, read_text, read_weight
+from beam_pipelines.class_cells import class_name, read_class
 from beam_pipelines.columns import Column, ColumnReader, find_array_shapes, parse_column, parse_labels
 from beam_pipelines.errors import UserError
 from beam_pipelines.references import FilePart
@@ -41,6 +42,21 @@ CELLS = [
     ("class that looks like HTML", "x", "<b>cat</b>", "<b>cat</b>"),
     ("class that looks like a formula", "x", "=cmd|' /C calc'!A0", "=cmd|' /C calc'!A0"),
     ("multi_label of a str", "x:multi_label", "dog|cat", ("cat", "dog")),
+    ("class of many digits", "x", "1" * 200, "1" * 200),
+    ("multi_label of JSON's list", "x:multi_label", '["dog", "caf\\u00e9, old"]', ("café, old", "dog")),
+    ("multi_label of Python's list", "x:multi_label", " ['dog', \"cat's\",] ", ("cat's", "dog")),
+    ("multi_label of Python's set", "x:multi_label", "{'dog', 'cat'}", ("cat", "dog")),
+    ("multi_label of Python's tuple", "x:multi_label", "('dog',)", ("dog",)),
+    ("multi_label of a list of ints in a str", "x:multi_label", "[10, 2]", ("10", "2")),
+    ("multi_label of two class numbers", "x:multi_label", [0, 1], ("0", "1")),
+    ("multi_label of an empty list in a str", "x:multi_label", "[]", ()),
+    ("multi_label of a name in parentheses", "x:multi_label", "(unknown)|cat", ("(unknown)", "cat")),
+    ("multi_label with blanks in names", "x:multi_label", "ice cream|hot dog", ("hot dog", "ice cream")),
+    ("multi_hot of JSON's list", "x:multi_hot[4]", "[1, 0, 0, 1]", ("0", "3")),
+    ("multi_hot as NumPy prints it", "x:multi_hot[4]", "[0. 1. 0. 1.]", ("1", "3")),
+    ("multi_hot with blanks", "x:multi_hot[3]", "0 1 0", ("1",)),
+    ("multi_hot of a list of floats", "x:multi_hot[3]", [0.0, 0.0, 1.0], ("2",)),
+    ("multi_hot of an array", "x:multi_hot[2]", np.array([True, False]), ("0",)),
     ("multi_label of a list", "x:multi_label", ["dog", "cat", "dog"], ("cat", "dog")),
     ("multi_label of ints", "x:multi_label", [10, 9], ("10", "9")),
     ("multi_label of one int", "x:multi_label", 3, ("3",)),
@@ -82,8 +98,18 @@ BAD_CELLS = [
     ("float class", "x", 7.0, "bad_label", "7.0"),
     ("negative class", "x", -1, "bad_label", "-1"),
     ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
-    ("huge class", "x", 100_000, "bad_label", "100000"),
-    ("huge class in digits", "x", "1" * 200, "bad_label", "'111"),
+    ("a class number beyond 64 bits", "x", 2**63, "bad_label", "9223"),
+    ("multi_label in brackets that are no list", "x:multi_label", "[cat dog]", "bad_label", "expected a list such as"),
+    ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "expected a list such as"),
+    ("multi_label of a list with a fraction", "x:multi_label", "[1.5, 2]", "bad_label", "1.5"),
+    ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "0 or 1 for each class is multi_hot"),
+    ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "0 or 1 for each class is multi_hot"),
+    ("multi_label of an array of flags", "x:multi_label", np.array([1.0, 0, 0]), "bad_label", "multi_hot"),
+    ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "expected a list such as"),
+    ("multi_hot of another length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
+    ("multi_hot of other numbers", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
+    ("multi_hot of a name", "x:multi_hot[3]", "cat", "bad_label", "3 values of 0 or 1"),
+    ("multi_hot of nothing", "x:multi_hot[3]", None, "bad_label", "is empty"),
     ("class of two lines", "x", "cat\ndog", "bad_label", r"'cat\ndog'"),
     ("class with an escape", "x", "\x1b[31mcat", "bad_label", r"'\x1b[31mcat'"),
     ("class with a line separator", "x", "a\u2028b", "bad_label", r"'a\u2028b'"),
@@ -170,9 +196,9 @@ def test_a_float_of_several_columns_has_them_in_the_given_order(tmp_path: pathli
 # Labels
 
 
-def make_reader(root: pathlib.Path, labels: list[str], features: list[str] = [], **options: Any) -> ColumnReader:
+def make_reader(root: pathlib.Path, labels: list[str], features: list[str] = [], label_names: Any = ()) -> ColumnReader:
     parsed = tuple(parse_column("--feature", text, "class") for text in features)
-    return ColumnReader(parse_labels(labels), parsed, Root(os.fspath(root)), **options)
+    return ColumnReader(parse_labels(labels), parsed, Root(os.fspath(root)), lambda name: label_names)
 
 
 def test_one_label_is_apart_from_the_other_values(tmp_path: pathlib.Path) -> None:
@@ -240,8 +266,36 @@ def test_columns_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> 
         make_reader(tmp_path, ["species"], ["label:text"])
     with pytest.raises(UserError, match="--label=bird:multi_label: .* expected one of the 2 label names"):
         make_reader(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
-    with pytest.raises(UserError, match="--label=100000:multi_label"):
-        make_reader(tmp_path, ["cat,100000:multi_label"])
+    with pytest.raises(UserError, match="--label=-1:multi_label"):
+        make_reader(tmp_path, ["cat,-1:multi_label"])
+
+
+def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> None:
+    reader = make_reader(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
+    assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
+    for labels, names, message in (
+        (["x:multi_hot"], (), "nothing says how many classes"),
+        (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names are given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make_reader(tmp_path, labels, label_names=names)
+    with pytest.raises(BadCellError, match="multi_hot"):  # of two classes, where nothing is repeated
+        make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
+
+
+@pytest.mark.parametrize(
+    "separator, cell, expected",
+    [
+        (" ", "haze  primary", ("haze", "primary")),
+        (";", "animal; dog", ("animal", "dog")),
+        (",", "animal,dog", ("animal", "dog")),
+        (" / ", "a / b/c", ("a", "b/c")),
+        (";", '["a;b", "c"]', ("a;b", "c")),
+        (";", "a|b", ("a|b",)),
+    ],
+)
+def test_the_separator_of_names_is_the_users(tmp_path, separator, cell, expected) -> None:
+    assert read(tmp_path, "x:multi_label", {"x": cell}, separator=separator) == expected
 
 
 # Single cells

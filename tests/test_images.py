@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from beam_pipelines import image_codecs, images
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
 from beam_pipelines.images import BadImageError, Geometry, check_image, check_pixels, identify
 from beam_pipelines.references import RawImage

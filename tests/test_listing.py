@@ -6,9 +6,10 @@ from typing import Any, Iterator
 import pytest
 
 from beam_pipelines.annotations import Objects
-from beam_pipelines.config import ImageConfig, PrepareConfig, SourceConfig
+from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.listing import ListedPart, list_part, make_listing
 from beam_pipelines.references import LabeledImage, RawImage
 from beam_pipelines.sources import Listing
@@ -86,7 +87,11 @@ def test_without_a_check_nothing_is_known_of_sizes():
     [
         (["b", "a"], {}, None, ("a", "b")),
         (["2", "10", "0"], {}, None, tuple(map(str, range(11)))),  # label 10 stays 10
-        (["2", "10", "00"], {}, None, ("00", "10", "2")),
+        (["02", "10", "00"], {}, None, ("00", "02", "10")),  # digits of one width are names
+        (["2", "3", "A", "b", "C", "d"], {}, None, ("2", "3", "A", "C", "b", "d")),  # digits among letters too
+        (["0", "1", "A"], {}, None, ("0", "1", "A")),  # which moves no number
+        (["9999"], {}, None, tuple(map(str, range(10_000)))),
+        ([str(n) for n in range(0, 150_000, 9)], {}, None, tuple(map(str, range(149_995)))),
         (["2", "10"], {"source": SourceConfig("image_folder")}, None, ("10", "2")),
         (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # in the order of a categories list
         (["b"], {}, {"label": {"z"}}, ("b", "z")),
@@ -123,6 +128,10 @@ def test_splits_are_the_sources_or_by_group():
         (MadeSource([image(0, "a", "test"), image(1, "a")]), {}, "some inputs name their split and others do not"),
         (MadeSource([image(0, "a", "test")]), {"splits": {"train": 1}}, r"name their splits \(test\) already; drop --splits"),
         (MadeSource(classes("a")), {"source": SourceConfig("table", label_names=("b",))}, "class 'a' is none of those"),
+        (MadeSource(classes("7", "100000")), {}, "label: label 100000 would need as many class names before it, and only 2 labels"),
+        (MadeSource(classes("7", "9" * 200)), {}, "label: label 99999"),
+        (MadeSource(classes("7", "8", "10", "n/a")), {}, "label: most labels are integers, and 'n/a' is none, so that label 10 would"),
+        (MadeSource([image(n, "a", f"s{n}") for n in range(300)]), {}, r"name 300 splits \(s0, s1, s10, …\); expected at most 256"),
         (MadeSource(classes("a")), {"images": ImageConfig(encoding="raw")}, "expected images of one size"),
         (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "are looked into"),
         (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "are looked into"),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipelines.config import ImageConfig
+from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS
 from beam_pipelines.images import check_image
 from beam_pipelines.resize import jpeg_reduction, resize, stored_size

@@ -338,7 +338,7 @@ HOSTILE = {
     "a name on two lines": (xml(obj("a\nb")), "bad_label", "<name> of object 1"),
     "a name with a control character": (xml(obj("a&#x9b;b")), "bad_label", "<name> of object 1"),
     "a name of many characters": (xml(obj("a" * 257)), "bad_label", "<name> of object 1"),
-    "too large a class": (xml(obj("100000")), "bad_label", "<name> of object 1"),
+    "a negative class": (xml(obj("-1")), "bad_label", "<name> of object 1"),
     "a flag that is none": (
         xml(obj(inner="<difficult>2</difficult>")),
         "bad_xml",

@@ -51,15 +51,21 @@ LAYOUTS = ("flat", "tfx")
 _TFX_FOLDER = "Split-"
 
 
+def shard_place(shard_index: int, num_shards: int) -> str:
+    """`00007-of-00016`: as many digits as the number of shards has, and at least five, as TensorFlow Datasets expects."""
+    digits = max(5, len(str(num_shards)))
+    return f"{shard_index:0{digits}d}-of-{num_shards:0{digits}d}"
+
+
 def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout: str = "flat") -> str:
     """The path of a shard within the data set, whose layout is one of `LAYOUTS`."""
-    place = f"{shard_index:05d}-of-{num_shards:05d}"
+    place = shard_place(shard_index, num_shards)
     return f"{_TFX_FOLDER}{split}/data_tfrecord-{place}" if layout == "tfx" else f"{name}-{split}.tfrecord-{place}"
 
 
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
     """The path, within the data set, of the index file that belongs to a shard; in every layout the same."""
-    return f"index/{name}-{split}-{shard_index:05d}-of-{num_shards:05d}.idx"
+    return f"index/{name}-{split}-{shard_place(shard_index, num_shards)}.idx"
 
 
 def label_file_name(feature: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name
+from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_place
 from tf_input.locations import join
 from tf_input.record_columns import Column
 from tf_input.record_layouts import RecordLayout, default_targets
@@ -65,7 +65,8 @@ def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
 
 def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -> str:
     template = split.get("filepathTemplate") or _TEMPLATE
-    parts = {"SHARD_INDEX": f"{index:05d}", "NUM_SHARDS": f"{count:05d}", "SHARD_X_OF_Y": f"{index:05d}-of-{count:05d}"}
+    place = shard_place(index, count)
+    parts = {"SHARD_INDEX": place.partition("-")[0], "NUM_SHARDS": place.rpartition("-")[2], "SHARD_X_OF_Y": place}
     name = template.format_map({"DATASET": dataset, "SPLIT": split["name"], "FILEFORMAT": "tfrecord", **parts})
     if os.path.basename(name) != name:
         raise ValueError(f"filepathTemplate {template!r} leads out of the directory")

@@ -13,7 +13,7 @@ _FILES = {
     "webdataset": ("*.tar", "*.tar.gz", "*.tgz"),
     "tfrecord": (
         *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
-        *("*.tfrecord-*-of-*", "*-of-[0-9][0-9][0-9][0-9][0-9]"),
+        *("*.tfrecord-*-of-*", "*-of-[0-9][0-9][0-9][0-9][0-9]", "*-of-[0-9][0-9][0-9][0-9][0-9][0-9]"),
     ),
     "arrays": ("*.npz", "*.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin", "test_batch.bin"),
     "text": ("*.txt", "*.lst"),

@@ -43,7 +43,11 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -
 
 
 # Fields of SourceConfig, and their options on the command line where those are called otherwise.
-_OPTIONS = {"labels": "label", "features": "feature", "has_masks": "masks"}
+_OPTIONS = {
+    **{"labels": "label", "features": "feature", "has_masks": "masks"},
+    **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
+}
+_WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
 
 
 def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
@@ -53,6 +57,7 @@ def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
         UserError: One is given that this kind of source does not use.
     """
     plain = SourceConfig(kind=source.kind)
+    used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))
     for field in vars(plain):
         if field not in ("kind", *used) and getattr(source, field) != getattr(plain, field):
             option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)

@@ -2,12 +2,12 @@
 
 import importlib
 
+from beam_pipelines.class_tables import check_heads
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import printable
 from beam_pipelines.files import is_remote
 from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources import Source
-from tf_input.dataset_format import LABEL, OBJECTS
 
 # Kind -> module and class; imported when it is needed, because each has a format's library behind it.
 _SOURCES = {
@@ -43,8 +43,6 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)
     except OSError as error:
         raise listing_error(error, config.input, f"--input={printable(config.input)}: {error.strerror or error}") from error
-    named = [feature.name for feature in opened.features if feature.kind == "class_label"]
-    if config.source.label_names and named not in ([LABEL], [f"{OBJECTS}/{LABEL}"]):
-        found = f"{', '.join(named)} have" if named else "nothing has"
-        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names")
+    class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
+    check_heads(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
     return opened

@@ -29,7 +29,8 @@ import re
 from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.annotations import Objects, Regions
-from beam_pipelines.cells import BadCellError, known, read_path
+from beam_pipelines.cells import BadCellError, read_path
+from beam_pipelines.class_cells import known
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
@@ -92,7 +93,7 @@ class Coco:
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """The categories of the part that was listed, in the order of their ids."""
-        return {_LABEL: self._config.source.label_names or self._category_names} if self.features else {}
+        return {_LABEL: self._config.source.names_of(_LABEL) or self._category_names} if self.features else {}
 
     def parts(self) -> list[str]:
         """JSON: a file each, and its split.
@@ -191,7 +192,7 @@ class Coco:
         return LabeledImage(nfc(path), path, "", split, self._size(path), values=values)
 
     def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
-        labels = tuple([known(label, self._config.source.label_names) for label in objects.labels])
+        labels = tuple([known(label, self._config.source.names_of(_LABEL)) for label in objects.labels])
         values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
         if self._config.source.has_masks:
             if image.size is None:

@@ -2,7 +2,8 @@
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.cells import BadCellError, class_name
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.class_cells import class_name
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import open_file

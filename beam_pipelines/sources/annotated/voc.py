@@ -23,7 +23,7 @@ import json
 import posixpath
 from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
@@ -185,7 +185,7 @@ class Voc:
             raise BadXmlError("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}") from None
         if len(data) > MAX_XML_BYTES:
             raise BadXmlError("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
-        return parse_annotation(data, self._config.source.label_names)
+        return parse_annotation(data, self._config.source.names_of(OBJECT_LABEL))
 
 
 _FEATURES = (

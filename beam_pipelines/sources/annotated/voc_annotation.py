@@ -13,7 +13,8 @@ from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
 from beam_pipelines.annotations import Objects
-from beam_pipelines.cells import BadCellError, class_name, known
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.class_cells import class_name, known
 from beam_pipelines.errors import printable
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")

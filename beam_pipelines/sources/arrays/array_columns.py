@@ -27,7 +27,7 @@ from tf_input.dataset_format import LABEL, WEIGHT
 # What one row may have of one column, beside its image.
 _MAX_VALUE_BYTES = 1 << 20
 
-_FITTING = {"class": "iubUS", "multi_label": "iufb", "float": "iufb", "integer": "iub", "text": "US"}
+_FITTING = {"class": "iubUS", "multi_label": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"}
 _SINGLE = ("class", "integer", "text")
 
 
@@ -72,7 +72,7 @@ class ArrayColumns:
         self._flags: dict[str, tuple[str, ...]] = {}
         for column in (*labels, *features):
             if column.kind == "multi_label" and len(column.names) == 1:
-                self._note_classes(column.names[0], config.label_names if column in labels else (), class_names)
+                self._note_classes(column.names[0], config.names_of(column.name) if column in labels else (), class_names)
         self._reader = RowReader(
             _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _refuse_array
         )
@@ -129,12 +129,14 @@ class ArrayColumns:
         fields = [self.open(name) for name in column.names]
         for name, field in zip(column.names, fields):
             _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
-        if column.kind != "float" or len(fields) > 1:
-            return column
         num_values = _num_values(fields[0])
+        if column.kind == "multi_hot" and column.shape in ((), (num_values,)):
+            return dataclasses.replace(column, kind="multi_label", shape=())  # which is the same here
+        if column.kind not in ("float", "multi_hot") or len(fields) > 1:
+            return column
         if column.shape not in ((), (num_values,)):
             raise UserError(
-                f"{printable(column.names[0])!r} is of {_describe(fields[0])}; expected float[{column.shape[0]}]"
+                f"{printable(column.names[0])!r} is of {_describe(fields[0])}; expected {column.kind}[{column.shape[0]}]"
             )
         return dataclasses.replace(column, shape=(num_values,) if column.shape or num_values > 1 else ())
 

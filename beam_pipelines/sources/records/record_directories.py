@@ -32,6 +32,7 @@ from tf_input.dataset_format import (
     Manifest,
     decode_manifest,
     label_file_name,
+    shard_place,
 )
 
 _MAX_DEPTH = 20
@@ -169,13 +170,14 @@ def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[
         raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80}; expected tfrecord")
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
+        place = shard_place(shard, num_shards)
         known = {
             "DATASET": info["name"],
             "SPLIT": split["name"],
             "FILEFORMAT": file_format,
-            "SHARD_INDEX": f"{shard:05d}",
-            "NUM_SHARDS": f"{num_shards:05d}",
-            "SHARD_X_OF_Y": f"{shard:05d}-of-{num_shards:05d}",
+            "SHARD_INDEX": place.partition("-")[0],
+            "NUM_SHARDS": place.rpartition("-")[2],
+            "SHARD_X_OF_Y": place,
         }
         template = split.get("filepathTemplate") or _TEMPLATE
         yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]

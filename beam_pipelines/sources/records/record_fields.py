@@ -5,7 +5,8 @@ import struct
 from typing import Any, NamedTuple
 
 from beam_pipelines.annotations import Objects
-from beam_pipelines.cells import BadCellError, known, read_class
+from beam_pipelines.cells import BadCellError
+from beam_pipelines.class_cells import known, read_class
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.errors import CONTROL
 from beam_pipelines.files import MAX_FILE_BYTES
@@ -154,13 +155,13 @@ class ObjectsReader:
         return known(read_class(value), self._label_names)
 
 
-def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool) -> Any:
+def read_cell(name: str, values: list[bytes] | list[float] | list[int]) -> Any:
     """The values of a feature: the one, or a list; None, if it has none.
 
     Raises:
         BadCellError: Several are bytes, and one of them is no text.
     """
-    if len(values) == 1 and not is_list:
+    if len(values) == 1:
         return values[0]
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None

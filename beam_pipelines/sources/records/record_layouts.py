@@ -14,6 +14,7 @@ a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[
 from typing import Collection, Mapping, NamedTuple
 
 from beam_pipelines.columns import Column
+from beam_pipelines.config import SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.references import RawImage
 from beam_pipelines.sources.records.row_reader import describe_names
@@ -147,3 +148,15 @@ def parse_layout(text: str) -> Layout:
     if has_size[0] != has_size[1] or ("depth" in fields and not all(has_size)) or ("shape" in fields and any(has_size)):
         raise UserError(f"--layout={text}: expected height and width, and with them depth; or shape alone")
     return Layout(MAPPING, **fields)
+
+
+def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """Labels and features: those that were named, and else those that belong to the layout."""
+    labels = source.labels
+    if labels is None:
+        labels = layout.default_labels()
+        if not labels and layout.name == "tfds":
+            raise UserError("the data set has no class label, or several: say which with --label, or --label none")
+    taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
+    kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
+    return labels, source.features + kept

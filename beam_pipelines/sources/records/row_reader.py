@@ -1,7 +1,8 @@
 """What the fields of a record or a sample say of its image: label, features, key, split, group and weight. Plain."""
 
 import dataclasses
-from typing import Any, Callable, Collection, Mapping
+import itertools
+from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.annotations import BadAnnotationError, array_shape
 from beam_pipelines.cells import BadCellError, read_text, read_weight
@@ -35,7 +36,6 @@ class RowReader:
         features: What the fields become.
         targets: Those that are labels.
         value_names: Fields that `read` needs as they are.
-        list_names: Those of them that are lists by their kind.
         part_names: Fields that it needs as a `FilePart`: masks and arrays.
 
     Raises:
@@ -63,7 +63,7 @@ class RowReader:
         )
         columns = (*labels, *features)
         self._parts = [(column.name, column.names[0], column.kind) for column in columns if column.kind in _PARTS]
-        self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.label_names)
+        self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.names_of, config.separator)
         taken = {name for column in columns for name in column.names}
         self._roles = {
             role: name
@@ -74,11 +74,8 @@ class RowReader:
         self.features = tuple(column.feature() for column in columns) + weight
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.values())))
-        self.list_names = {
-            column.names[0] for column in columns if column.kind == "multi_label" and len(column.names) == 1
-        }
         self.part_names = tuple(dict.fromkeys(name for _, name, _ in self._parts))
-        is_given = {name for column in labels for name in column.names if config.label_names}
+        is_given = {name for column in labels for name in column.names if config.names_of(column.name)}
         self._class_names = {
             name: class_names[name]
             for column in columns
@@ -132,6 +129,22 @@ def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
     """The fields that somebody named: by these columns, or as a key, a split, a group or a weight."""
     roles = (config.key_column, config.split_column, config.group_column, config.weight_column)
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
+
+
+# How many records or samples are searched for a name: writers leave out what has no value.
+_MAX_SEARCHED = 1_000
+
+
+def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> tuple[set[str], int]:
+    """The names in the first records, up to the one with which all that are wanted were seen; and how many records that were."""
+    names: set[str] = set()
+    num_searched = 0
+    for some in itertools.islice(found, _MAX_SEARCHED):
+        names.update(some)
+        num_searched += 1
+        if names.issuperset(wanted):
+            break
+    return names, num_searched
 
 
 def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:

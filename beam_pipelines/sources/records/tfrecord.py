@@ -23,8 +23,7 @@ import re
 from typing import BinaryIO, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
-from beam_pipelines.columns import Column
-from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
@@ -37,20 +36,18 @@ from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import ImageSpan, ObjectsReader, find_image, read_bytes, read_cell, read_key
-from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, find_layout, parse_layout
+from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, choose_columns, find_layout, parse_layout
 from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names, unknown_name, wanted_names
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS, Feature
 
 _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names bad_boxes layout".split()
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator bad_boxes layout".split()
 # How far records are read for one that has an object.
 _MAX_FIRST_RECORDS = 100
-# Likewise for a feature that was named: writers leave out a feature without a value.
-_MAX_SEARCHED_RECORDS = 1_000
 
 
 class TfRecord:
@@ -78,15 +75,18 @@ class TfRecord:
         self._open_input(config)
         example = self._first_example()
         layout = self._layout = self._settle_layout(config.source, example)
-        labels, features = _columns(config.source, layout)
+        labels, features = choose_columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = self._open_objects(config.source, example) if objects else None
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
+        wanted = wanted_names(config.source, *columns[0], *columns[1])
+        found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
         self._rows = RowReader(
             config.source,
             *columns,
             self._root,
-            *self._search(wanted_names(config.source, *columns[0], *columns[1])),
+            found,
+            f"the first {num_searched:,} records",
             layout.class_names,
             lambda name: read_bytes(example, name),
         )
@@ -136,18 +136,7 @@ class TfRecord:
         layout = self._layout.objects
         examples = itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS)
         with_objects = next((example for example in examples if example.values(layout.boxes[0])), first)
-        return ObjectsReader(layout, with_objects, self._layout.class_names, source.label_names)
-
-    def _search(self, wanted: set[str]) -> tuple[set[str], str]:
-        """The features of the first records, up to the one with which all that are wanted were seen; and where that was."""
-        found: set[str] = set()
-        num_searched = 0
-        for example in itertools.islice(self._first_examples(), _MAX_SEARCHED_RECORDS):
-            found.update(example.features)
-            num_searched += 1
-            if wanted <= found:
-                break
-        return found, f"the first {num_searched:,} records"
+        return ObjectsReader(layout, with_objects, self._layout.class_names, source.names_of(OBJECT_LABEL))
 
     def _first_example(self) -> ExampleReader:
         example = next(self._first_examples(), None)
@@ -233,10 +222,7 @@ class TfRecord:
         self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan
     ) -> LabeledImage:
         start = record.offset + HEADER_BYTES
-        row = {
-            name: read_cell(name, example.values(name), name in self._rows.list_names)
-            for name in self._rows.value_names
-        }
+        row = {name: read_cell(name, example.values(name)) for name in self._rows.value_names}
         for name in self._rows.part_names:
             spans = example.spans(name)
             row[name] = FilePart(part, start + spans[0][0], spans[0][1]) if len(spans) == 1 else None
@@ -265,15 +251,3 @@ def _records(name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
         yield from read_records(file)
     except NoRecordsError as error:
         raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
-
-
-def _columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Labels and features: those that were named, and else those that belong to the layout."""
-    labels = source.labels
-    if labels is None:
-        labels = layout.default_labels()
-        if not labels and layout.name == "tfds":
-            raise UserError("the data set has no class label, or several: say which with --label, or --label none")
-    taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
-    kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
-    return labels, source.features + kept

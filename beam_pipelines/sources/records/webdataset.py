@@ -20,7 +20,6 @@ Nothing is unpacked. One sample at a time is in memory, and of its members those
 
 import contextlib
 import functools
-import itertools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
@@ -36,16 +35,15 @@ from beam_pipelines.sources.records.containers import Containers
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import OutsideError
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names, unknown_name, wanted_names
+from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
 from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from beam_pipelines.sources.records.tar_reader import NoTarError, TarReader
 from tf_input.dataset_format import LABEL, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
-_MAX_SEARCHED_SAMPLES = 1_000  # for what was named: not every sample need have every member
 
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names".split()
+_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _LABELS = ("label", "class", "cls")
 
@@ -82,10 +80,14 @@ class WebDataset:
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
-        members, fields, place = self._search(config, wanted_names(config.source, *labels, *features))
-        if config.source.image_column and self._images[0] not in members:
-            raise unknown_name("--image_column", config.source.image_column, members, place)
-        self._rows = RowReader(config.source, labels, features, self._root, members | fields, place, {}, arrays)
+        images = self._images if config.source.image_column else ()
+        members: set[str] = set()
+        samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
+        found, num_searched = search_names(samples, wanted_names(config.source, *labels, *features).union(images))
+        place = f"the first {num_searched:,} samples"
+        if not members.issuperset(images):
+            raise unknown_name("--image_column", images[0], members, place)
+        self._rows = RowReader(config.source, labels, features, self._root, found, place, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features
         self.targets = self._rows.targets
         self._uses_json = not {*self._rows.value_names} <= members
@@ -103,20 +105,6 @@ class WebDataset:
                 for sample in SampleReader(tar, name, ("cls", "json", "txt"), ignore=config.ignore):
                     if isinstance(sample, Sample) and sample.is_readable():
                         yield name, sample
-
-    def _search(self, config: PrepareConfig, wanted: set[str]) -> tuple[set[str], set[str], str]:
-        """Members and fields of the first samples, up to the one with which all that are wanted were seen; and where that was."""
-        wanted = wanted.union(self._images if config.source.image_column else ())
-        members: set[str] = set()
-        fields: set[str] = set()
-        num_searched = 0
-        for _, sample in itertools.islice(self._first_samples(config), _MAX_SEARCHED_SAMPLES):
-            members.update(sample.members)
-            fields.update(sample.fields())
-            num_searched += 1
-            if wanted <= members | fields:
-                break
-        return members, fields, f"the first {num_searched:,} samples"
 
     def _read_start(self, name: str, sample: Sample, extension: str) -> bytes:
         member = sample.members.get(extension)

@@ -22,7 +22,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
 from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
-from beam_pipelines.config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.config import NAME_PATTERN, OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage
@@ -30,7 +30,7 @@ from beam_pipelines.sources.file_listing import matches
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import Root
-from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns
+from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, add_sizes, find_files, open_root
 from beam_pipelines.sources.tables.table_objects import read_objects
 from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
@@ -45,7 +45,7 @@ Listed = LabeledImage | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group_column", "weight_column"),
-    *("labels", "features", "label_names", "image_root", "bad_boxes", "skip_lines", "comment"),
+    *("labels", "features", "label_names", "label_separator", "image_root", "bad_boxes", "skip_lines", "comment"),
 )
 
 
@@ -85,7 +85,7 @@ class Table:
         columns = choose_columns(head, source, first.name)
         self._columns = columns = dataclasses.replace(columns, split=self._choose_split(columns.split, files))
         self._is_embedded = columns.image in head.has_bytes
-        self._class_names = _names_of_integers(columns.labels, head.class_names) if not source.label_names else ()
+        self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [one for one in (*columns.labels, *source.features) if one.kind == "array" and not one.shape]
@@ -113,11 +113,14 @@ class Table:
         """Where the table says what its integers stand for."""
         return {self._labels[0].name: self._class_names} if self._class_names else {}
 
+    def _names_of(self, label: str) -> tuple[str, ...]:
+        return self._config.source.names_of(label) or self._class_names
+
     def _root_of(self, file: TableFile) -> Root:
         return open_root(self.root, "" if self._config.source.image_root else file.folder)
 
     def _make_reader(self, root: Root) -> ColumnReader:
-        return ColumnReader(self._labels, self._features, root, self._config.source.label_names or self._class_names)
+        return ColumnReader(self._labels, self._features, root, self._names_of, self._config.source.separator)
 
     def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
         """The column of the split, unless folders or files are named after splits and no option names it."""
@@ -132,7 +135,7 @@ class Table:
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
         config, root = self._config, self._root_of(file)
-        label_names = config.source.label_names
+        label_names = config.source.names_of(OBJECT_LABEL)
         reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, self._is_embedded)
         for number, row in read_rows(file, config.source, self._needed):
             try:
@@ -237,13 +240,6 @@ def _read_split(cell: Any) -> str:
     if split is None:
         raise BadCellError("bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first")
     return split
-
-
-def _names_of_integers(labels: tuple[Column, ...], class_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What the integers in the column of a single label stand for, where the table says so."""
-    if len(labels) != 1 or len(labels[0].names) != 1 or labels[0].kind not in ("class", "multi_label"):
-        return ()
-    return class_names.get(labels[0].names[0], ())
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:

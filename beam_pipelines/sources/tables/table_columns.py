@@ -1,7 +1,7 @@
 """Which columns of a table mean what: those that options name, else those with the usual names. Plain."""
 
 import dataclasses
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from beam_pipelines.columns import Column
 from beam_pipelines.config import SourceConfig
@@ -94,6 +94,13 @@ def _usual_labels(head: Head, chooser: "_Chooser") -> tuple[Column, ...]:
 
 def _means_objects(column: Column, head: Head) -> bool:
     return column.kind == "class" and column.names == (OBJECTS,) and OBJECTS in head.structs
+
+
+def names_of_integers(labels: tuple[Column, ...], class_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """What the integers in the column of a single label stand for, where the table says so."""
+    if len(labels) != 1 or len(labels[0].names) != 1 or labels[0].kind not in ("class", "multi_label"):
+        return ()
+    return class_names.get(labels[0].names[0], ())
 
 
 class _Chooser:

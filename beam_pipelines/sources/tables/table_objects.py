@@ -3,7 +3,8 @@
 from typing import Any, Collection, Mapping
 
 from beam_pipelines.annotations import Objects
-from beam_pipelines.cells import BadCellError, known, read_class, shown
+from beam_pipelines.cells import BadCellError, shown
+from beam_pipelines.class_cells import known, read_class
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")

@@ -6,7 +6,7 @@
 | a line with a tab in it | tabs separate its fields, which may have blanks in them; else blanks do |
 | `--label weather --label ground` | the second field is `weather`, the third `ground`: the names are yours |
 | `--label x,y:float`, `--label gaze:float[3]` | as many fields as there are numbers |
-| `--label tags:multi_label`, as the last column | all fields that are left, or names with "|" between them |
+| `--label tags:multi_label`, as the last column | all fields that are left, or names with "|" (`--label_separator`) between them |
 | `--label none` | a line is a path |
 | `--feature` | fields behind the labels' |
 | `train.txt`, `val.txt`, `test.txt` in a folder | splits; other names of several files: none |
@@ -37,7 +37,7 @@ from tf_input.dataset_format import LABEL
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
 _PATH = "path"  # the first field
 
-_OPTIONS = "labels features label_names image_root skip_lines comment".split()
+_OPTIONS = "labels features label_names label_separator image_root skip_lines comment".split()
 
 
 class TextList:
@@ -65,7 +65,7 @@ class TextList:
         self._with_sizes = with_sizes
         self._files = {file.name: file for file in files}
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
-        self._fields = _Fields((*labels, *source.features))
+        self._fields = _Fields((*labels, *source.features), source.separator)
         self._labels, self._features = labels, source.features
         if any(column.kind == "array" and not column.shape for column in (*labels, *source.features)):
             row, root = self._first_row(files[0]), self._root_of(files[0])
@@ -88,7 +88,7 @@ class TextList:
         return open_root(self.root, "" if self._config.source.image_root else file.folder)
 
     def _make_reader(self, root: Root) -> ColumnReader:
-        return ColumnReader(self._labels, self._features, root, self._config.source.label_names)
+        return ColumnReader(self._labels, self._features, root, self._config.source.names_of, self._config.source.separator)
 
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with open_lines(file.path, file.name, self._config.source) as lines:
@@ -136,13 +136,15 @@ class _Fields:
 
     Args:
         columns: In the order of their fields, which follow the path.
+        separator: What stands between the class names in one field.
     """
 
-    def __init__(self, columns: tuple[Column, ...]) -> None:
+    def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
+        self._separator = separator
         widths: dict[str, int] = {}
         for column in columns:
             for name in column.names:
-                widths[name] = column.shape[0] if column.kind == "float" and column.shape else 1
+                widths[name] = column.shape[0] if column.kind in ("float", "multi_hot") and column.shape else 1
         if _PATH in widths:
             raise UserError(f"--label or --feature {_PATH}: the first field has that name already")
         self._widths = tuple(widths.items())
@@ -177,5 +179,5 @@ class _Fields:
             row[name] = " ".join(fields[start : start + width])
             start += width
         if self._takes_rest:
-            row[name] = "|".join(fields[start - 1 :])
+            row[name] = self._separator.join(fields[start - 1 :])
         return row
