@@ -172,12 +172,8 @@ def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[
     for shard in range(num_shards):
         place = shard_place(shard, num_shards)
         known = {
-            "DATASET": info["name"],
-            "SPLIT": split["name"],
-            "FILEFORMAT": file_format,
-            "SHARD_INDEX": place.partition("-")[0],
-            "NUM_SHARDS": place.rpartition("-")[2],
-            "SHARD_X_OF_Y": place,
+            **{"DATASET": info["name"], "SPLIT": split["name"], "FILEFORMAT": file_format, "SHARD_X_OF_Y": place},
+            **{"SHARD_INDEX": place.partition("-")[0], "NUM_SHARDS": place.rpartition("-")[2]},
         }
         template = split.get("filepathTemplate") or _TEMPLATE
         yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]
