@@ -1,6 +1,7 @@
 """The data set that is analysed or transformed, and where an analysis is written: within it, hidden until it is whole. Plain."""
 
 import contextlib
+import dataclasses
 import json
 import os
 from typing import Any, Iterator
@@ -11,7 +12,7 @@ from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.files import is_remote
 from beam_pipelines.graph_failures import find_not_writable
 from beam_pipelines.marked_directory import check_is_ours, own_directory
-from tf_input.dataset_format import STATISTICS, Manifest, read_manifest
+from tf_input.dataset_format import STATISTICS, Manifest, read_manifest, training_split
 from tf_input.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WORKING = f".{TRANSFORM_FN}.incomplete"
@@ -62,13 +63,21 @@ def image_sides(directory: str) -> list[dict[str, Any] | None]:
         raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote") from None
 
 
-def check_analysis(config: AnalyzeConfig) -> Manifest:
-    """Fails where there is nothing to analyse, or an analysis that must not be replaced; the data set's manifest.
+def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
+    """Fails where there is nothing to analyse, or an analysis that must not be replaced.
+
+    Returns:
+        The configuration, which now has splits, and the data set's manifest.
 
     Raises:
         UserError: That is so.
     """
     manifest = open_data_set(config.directory, "analyze")
+    if config.splits is None:
+        try:
+            config = dataclasses.replace(config, splits=(training_split(manifest.splits),))
+        except ValueError as error:
+            raise UserError(f"--splits: {error}") from None
     for split in config.splits:
         if split not in manifest.splits:
             has = ", ".join(manifest.splits)
@@ -82,7 +91,7 @@ def check_analysis(config: AnalyzeConfig) -> Manifest:
         found = "is a folder" if os.path.isdir(module) else "does not exist"
         raise UserError(f"--preprocessing_module={printable(module)} {found}; expected a Python file")
     check_is_ours(_working_directory(config.directory), printable(config.directory))
-    return manifest
+    return config, manifest
 
 
 @contextlib.contextmanager

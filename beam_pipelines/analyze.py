@@ -53,7 +53,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
         RunError: The run failed for a reason that the user can see.
     """
     quiet_engines()
-    manifest = check_analysis(config)
+    config, manifest = check_analysis(config)
     engines.check_runs_tensorflow("analyze", options)
     engines.check_engine([("OUT", config.directory)], options, shared_filesystem=config.shared_filesystem, wait=True)
     if engines.runner_name(options) == "FlinkRunner":

@@ -24,7 +24,8 @@ class AnalyzeConfig:
 
     Attributes:
         directory: The data set.
-        splits: Those that are analysed: the training split alone, lest anything of the others leaks into the model.
+        splits: Those that are analysed. None: the training split alone, lest anything of the others leaks into the model; settled
+            once the manifest is there.
         preprocessing_module: A file of Python that defines `preprocessing_fn`; None: the default one.
         image_size: (height, width) of the default's images; None: as stored if all have one size, else 224 x 224.
         fit: What the default shows of an image: see `tf_input.ReadConfig`, and so is None.
@@ -33,7 +34,7 @@ class AnalyzeConfig:
     """
 
     directory: str
-    splits: tuple[str, ...] = ("train",)
+    splits: tuple[str, ...] | None = None
     preprocessing_module: str | None = None
     image_size: tuple[int, int] | None = None
     fit: str | None = None
@@ -53,7 +54,7 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set")
-    add("--splits", default="train", metavar="NAME,...", help="what is analysed (default: train: nothing of the others leaks)")
+    add("--splits", metavar="NAME,...", help="what is analysed (default: the training split: nothing of the others leaks)")
     add(
         "--preprocessing_module",
         metavar="FILE",
@@ -80,8 +81,8 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
         value = getattr(arguments, name)
         if arguments.preprocessing_module is not None and value is not None:
             raise UserError(f"--{name}={value} is of the default preprocessing; expected it without --preprocessing_module")
-    splits = tuple(arguments.splits.split(","))
-    if not all(splits) or len(set(splits)) < len(splits):
+    splits = None if arguments.splits is None else tuple(arguments.splits.split(","))
+    if splits and (not all(splits) or len(set(splits)) < len(splits)):
         raise UserError(f"--splits={arguments.splits}: expected names of splits, each once, such as train")
     return AnalyzeConfig(
         directory=arguments.directory.rstrip("/") or "/",

@@ -24,7 +24,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path, or a gs:// URL")
-    add("--split", default="train", help="which of its splits (default: train)")
+    add("--split", help="which of its splits (default: the one for training)")
     add("--batch_size", type=int, default=128, metavar="N", help="images in a batch (default: 128)")
     add(
         "--image_size",
@@ -38,7 +38,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         "--shuffle",
         type=_order,
         metavar="ORDER",
-        help="buffer, exact or none (default: buffer for train or with --augment, else none)",
+        help="buffer, exact or none (default: buffer for training or with --augment, else none)",
     )
     add(
         "--memory_budget",

@@ -174,8 +174,8 @@ def test_hosts_that_cannot_be_found_are_errors(monkeypatch):
         tf_input.find_hosts(tf.distribute.experimental.CentralStorageStrategy())
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen:
-    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+def start(code: str, *arguments: object, **variables: str) -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"} | variables
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}", *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -281,3 +281,51 @@ def test_jax_processes_read_disjoint_parts(dataset):
     read = [name for one in said for batch in one["sums"] for name in batch]
     everything = [int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images]
     assert not Counter(read) - Counter(everything) and len(everything) - len(read) < NUM_SHARDS
+
+
+FOUND = """
+import json, logging
+import tf_input
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")  # what a script shows
+dataset = tf_input.open(sys.argv[1])
+options = {"batch_size": 8, "seed": 0}
+names = lambda data: [hash(image.tobytes()) for images, _ in data for image in images]
+print(json.dumps({
+    "train": names(dataset.as_generator("train", **options)),
+    "validation": names(dataset.as_generator("validation", **options)),
+    "sequence": names(tf_input.Sequence(dataset, "train", **options)),
+    "all": names(dataset.as_generator("train", hosts=(1, 0), **options)),
+}))
+"""
+
+
+def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
+    """Two processes of a TF_CONFIG: together they read everything, each once, and each says so."""
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    processes = [start(FOUND, dataset.directory, PYTHONHASHSEED="0", TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)]
+    said = [process.communicate(timeout=240) for process in processes]
+    assert all(process.returncode == 0 for process in processes), said
+    hosts = [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
+    num_train, num_valid = dataset.num_examples("train"), dataset.num_examples("validation")
+    for split, total in (("train", num_train), ("validation", num_valid), ("sequence", num_train)):
+        read = [name for host in hosts for name in host[split]]
+        assert len(set(read)) == len(read) == total // 2 * 2, split
+        assert len(hosts[0][split]) == len(hosts[1][split])
+    assert len(set(hosts[0]["all"])) == num_train and sorted(hosts[0]["all"]) == sorted(hosts[1]["all"])
+    for index, (_, stderr) in enumerate(said):
+        for split in ("train", "validation"):
+            assert f"{split}: found 2 hosts by TF_CONFIG; this is number {index}, and reads its own part. hosts=(1, 0)" in stderr
+
+
+def test_who_reads_beside_a_training_is_told_apart(dataset, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config("evaluator", 0))
+    assert len(names_of(dataset.batches("validation", batch_size=8))) == dataset.num_examples("validation")
+    monkeypatch.setenv("TF_CONFIG", tf_config("worker", 1))
+    with pytest.raises(ValueError, match=r"parameter servers is not known from here; expected hosts=\(number of hosts, index\)"):
+        dataset.batches("train", batch_size=8)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # it trains alone, whatever the variable says
+        assert len(names_of(dataset.batches("train", batch_size=8))) == dataset.num_examples("train")
+    with tf.distribute.experimental.CentralStorageStrategy().scope():
+        with pytest.raises(ValueError, match=r"hosts=None: strategy=.*hosts=\(1, 0\) reads all of it"):
+            dataset.batches("train", batch_size=8)

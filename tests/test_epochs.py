@@ -50,9 +50,89 @@ def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, request
     for start_epoch, start_step in [(0, 0), (1, 0), (1, 7), (2, 11)]:
         resumed = dataset.batches("train", **options, start_epoch=start_epoch, start_step=start_step)
         assert epoch(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
-        if start_epoch < 2:
-            assert epoch(resumed) == epochs[start_epoch + 1]
-        assert int(resumed.cardinality()) == 12  # of a whole epoch
+        assert int(resumed.cardinality()) == 12 - start_step
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
+def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options, caplog):
+    """In the middle of an epoch too: passes are then as long as what was left of the first, and follow each other."""
+    options = {**OPTIONS, "seed": 5, **options}
+    whole = [batch for number in range(3) for batch in epoch(uniform.batches("train", **options, start_epoch=number))]
+    for start_step in (0, 1, 5, 11):
+        data = uniform.batches("train", **options, start_step=start_step)
+        count = 12 - start_step
+        for number in range(2):
+            begin = start_step + number * count
+            assert epoch(data) == whole[begin : begin + count] and len(data) == count, (start_step, number)
+    warned = [one.getMessage() for one in caplog.records if one.getMessage().startswith("start_step=5")]
+    assert warned == [
+        "start_step=5: passes have 7 batches, as the rest of the first epoch had; this one begins at epoch 1, step 0; "
+        "batches(start_epoch=1) has whole epochs"
+    ]
+
+
+def test_loops_end_with_the_epoch(mixed):
+    """After what was left of one come whole ones."""
+    epochs = [epoch(mixed.batches("train", **OPTIONS, seed=4, start_epoch=number)) for number in (2, 3)]
+    loops = mixed.as_generator("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
+    for expected in (epochs[0][9:], epochs[1]):
+        assert len(loops) == len(expected)
+        next(iter(loops))  # a look is no pass
+        assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
+    with pytest.raises(ValueError, match="start_step=1.5: expected 0 or more"):
+        mixed.as_generator("train", **OPTIONS, start_step=1.5)
+
+
+def test_a_pass_counts_once_it_has_come_to_its_end(mixed):
+    data = mixed.batches("train", **OPTIONS, seed=3)
+    epochs = [epoch(mixed.batches("train", **OPTIONS, seed=3, start_epoch=number)) for number in range(3)]
+    next(iter(data))
+    for _ in data.take(11):
+        pass
+    assert data.position.next == (0, 0)
+    one, other = data.as_numpy_iterator(), data.as_numpy_iterator()
+    looked = [next(one), next(other)]  # two at a time are the same pass
+    assert epoch(tf.data.Dataset.from_generator(lambda: looked, output_signature=data.element_spec)) == [epochs[0][0]] * 2
+    assert len(list(one)) == 11 and data.position.next == (1, 0)
+    next(data.as_numpy_iterator())
+    assert len(list(other)) == 11 and data.position.next == (1, 0)  # which had been read when it ended
+    assert epoch(data.take(12)) == epochs[1] and data.position.next == (2, 0)  # nobody has asked for more than there is
+    assert epoch(data) == epochs[2]
+
+
+def make_model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_a_look_changes_no_training(mixed):
+    weights = []
+    for looks in (False, True):
+        data, model = mixed.batches("train", **OPTIONS, seed=3), make_model()
+        if looks:
+            next(iter(data))
+            model.fit(data.take(2), verbose=0)
+            model = make_model()
+            model.evaluate(data, steps=3, verbose=0)
+        model.fit(data, epochs=2, verbose=0)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 5])
+@pytest.mark.parametrize("start_step", [0, 5])
+def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step, steps_per_execution, recwarn):
+    model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3, start_step=start_step)
+    model.steps_per_execution = steps_per_execution
+    model.fit(data.map(lambda x, y: (x, y)), epochs=2, validation_data=data, verbose=0)
+    assert model.optimizer.iterations.numpy() == 2 * (12 - start_step)
+    model.fit(data, epochs=2, steps_per_epoch=12 - start_step, verbose=0)
+    assert model.optimizer.iterations.numpy() == 4 * (12 - start_step)
+    assert len(model.predict(data, verbose=0)) > 0
+    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
 
 
 def test_a_position_says_what_the_next_pass_reads(mixed):
@@ -63,8 +143,7 @@ def test_a_position_says_what_the_next_pass_reads(mixed):
     assert epoch(data) == epochs[1][10:]
     data.position.go_to(0)
     assert epoch(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
-    iter(data)  # nothing is asked of it, so it reads nothing
-    assert repr(data.position) == "Position(epoch=2, step=0)"
+    assert repr(data.position) == "Position(epoch=1, step=0)"
 
 
 @pytest.mark.parametrize("shuffle", ["buffer", "exact"])
@@ -84,18 +163,6 @@ def test_a_step_beyond_the_epoch_is_refused(mixed):
         with pytest.raises(ValueError, match=f"epoch={epoch}, step={step}: an epoch has 12 batches; expected one of them"):
             position.go_to(epoch, step)
     assert position.next == (0, 0)
-
-
-def test_keras_goes_on_with_whole_epochs_after_a_part_of_one(mixed):
-    """It cuts all epochs to the first one's length if the cardinality is unknown."""
-    model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    steps = []
-    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
-    train = mixed.batches("train", **OPTIONS, start_epoch=1, start_step=9)
-    with pytest.warns(UserWarning, match="ran out of data"):
-        model.fit(train, initial_epoch=1, epochs=3, callbacks=[count], verbose=0)
-    assert steps == [*range(3), *range(12)]
 
 
 def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):

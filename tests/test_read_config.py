@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from prepared import prepare_images
 
+import tf_input
+from tf_input.dataset_format import is_training_split, training_split
 from tf_input.read_config import Augmentation, ReadConfig
 
 
@@ -137,3 +140,31 @@ def test_integers_of_any_kind_are_the_same():
     config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
     assert config == ReadConfig(**options)
     assert all(type(getattr(config, name)) is int for name in options)
+
+
+def test_names_of_splits_say_which_are_shuffled():
+    cases = {
+        "train training Training trn TRAIN train_extra train-2017 train2017 trainval my_train": "buffer",
+        "validation val valid dev Dev test testing test2017 eval holdout hold_out": None,
+        "a fold_1 train_val trainer": None,
+    }
+    for names, order in cases.items():
+        for name in names.split():
+            assert ReadConfig(8).order(name) == order, name
+            assert ReadConfig(8, shuffle=False).order(name) is None
+    expected = {"train": True, "test": False, "fold_1": None, "train_val": None}
+    assert {name: is_training_split(name) for name in expected} == expected
+    assert training_split(["train", "training"]) == "train" and training_split(["test", "Training"]) == "Training"
+    for names in (["trn", "training"], ["fold_1", "test"]):
+        with pytest.raises(ValueError, match=f"Expected the name of one of {', '.join(names)}"):
+            training_split(names)
+
+
+def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
+    data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
+    batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
+    assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "buffer", "val": None, "fold_1": None}
+    (message,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert message.startswith("fold_1 is read in the order of its shards, as its name does not tell whether it is for training")
+    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "buffer"
+    assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

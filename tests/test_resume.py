@@ -65,6 +65,13 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+class EndAfterAnEpoch(keras.callbacks.Callback):
+    """Wants no further one."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
 def lines(path: pathlib.Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
@@ -151,6 +158,44 @@ def test_steps_per_execution_are_respected(dataset, tmp_path):
     assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
 
 
+@pytest.mark.parametrize("steps_per_execution", [1, 5])
+def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
+    """Validation, and a callback that wants to stop, are what they are without it."""
+    valid = dataset.batches("validation", **OPTIONS)
+    at = [2, 1][steps_per_execution > 1]
+    fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 5 * at)], save_freq=5)
+    (place,) = backups(tmp_path)
+    assert place[0] == 1 and place[1] > 0
+    train, seen = dataset.batches("train", **OPTIONS), []
+    model = make_model(tmp_path / "log")
+    model.steps_per_execution = steps_per_execution
+    backup = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=5)
+    count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, int(model.optimizer.iterations.numpy()))))
+    model.fit(train, validation_data=valid, epochs=3, callbacks=[backup, count], shuffle=False, verbose=0)
+    assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
+    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
+    assert f"resumed at epoch 2, batch {place[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
+    fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [Interrupt(1, 5)], save_freq=5)
+    seen.clear()
+    model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
+    assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
+
+
+def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_path):
+    """And one that Keras cuts short, as it does with steps_per_epoch, is refused."""
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 6
+
+    fit(dataset, tmp_path, callbacks=[Stop()], delete_checkpoint=False)
+    assert backups(tmp_path) == [(0, 7)]
+    train, model = dataset.batches("train", **OPTIONS), make_model(tmp_path / "log")
+    backup = tf_input.BackupAndRestore(tmp_path / "backups", train)
+    with pytest.raises(ValueError, match="epoch 2 ended after 0 of 12 batches: expected what `train` gives, and no steps_per_epoch"):
+        model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
+
+
 def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
     for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
         fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
@@ -195,8 +240,11 @@ def test_the_backup_of_another_training_is_refused(dataset, begun):
         with pytest.raises(ValueError, match=f"is the backup of another training: here {message}; expected another directory"):
             fit(dataset, begun, dataset.batches("train", **{**OPTIONS, **options}))
     other = tf_input.open(prepare_images(begun / "other", num_images={"ant": 60, "bee": 61}))
-    with pytest.raises(ValueError, match=r"another training: here manifest='\w+' \(there '\w+'\)"):
+    changed = r"the data set has changed since this backup was made: the number of examples in train was 93 and is \d+; expected"
+    with pytest.raises(ValueError, match=changed):
         fit(other, begun)
+    with pytest.raises(ValueError, match="start_step=3: expected 0; the callback itself finds where to go on"):
+        fit(dataset, begun, dataset.batches("train", **OPTIONS, start_step=3))
     model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     model.compile("sgd", "mse")
     data = dataset.batches("train", **OPTIONS)

@@ -18,7 +18,7 @@ The modules, in the order in which data meet them:
     plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
     order             (seed, epoch, place) -> the number of a record
     position          where in which epoch reading goes on
-    distribute        the part of one host; a tf.data service
+    hosts, distribute    which hosts there are; the part of one; a tf.data service
     index             the number of a record -> its bytes in a shard
     records, frames   read and checked, in blocks or one by one
     damaged           what is said of records that can't be read
@@ -58,7 +58,7 @@ _PUBLIC = {
     "augmentation_layer": "layers",
     "Sequence": "sequence",
     "BackupAndRestore": "resume",
-    "find_hosts": "distribute",
+    "find_hosts": "hosts",
     "export_serving": "serving",
     "ServingConfig": "serving",
     "decode_images": "raw_images",

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Iterator
 
-from tf_input.dataset_format import IMAGE
+from tf_input.dataset_format import IMAGE, training_split
 from tf_input.read_config import ReadConfig
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class Stage:
     cpu_seconds: float
 
 
-def run(directory: str, split: str, config: ReadConfig, seconds: float) -> None:
+def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -> None:
     """Reads a split as a training would, ever further down the pipeline, and prints how fast that is and what would help.
 
     Args:
         directory: A data set, or its URL.
-        split: Which of its splits.
+        split: Which of its splits; None: the one for training.
         config: How to read it; without an `image_size`, the images are left at theirs, or become 224 x 224 where they differ.
         seconds: For how long to read, for each stage.
 
@@ -62,6 +62,7 @@ def run(directory: str, split: str, config: ReadConfig, seconds: float) -> None:
         tf.constant(0)
 
     data_set = tf_input.open(directory)
+    split = training_split(data_set.splits) if split is None else split
     data_set.num_examples(split)
     if config.image_size is None:
         is_sized = data_set.image_size is not None or IMAGE not in data_set.features
@@ -104,8 +105,6 @@ def table(stages: list[Stage]) -> str:
 
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     """Ever longer parts of the pipeline, by the stage with which each ends."""
-    import tensorflow as tf
-
     from tf_input import ladder, memory
     from tf_input.position import Position
 
@@ -113,13 +112,17 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     decoder = dataclasses.replace(plan.decoder, config=plain)
 
     def read(decode_batch: Any) -> "tf.data.Dataset":
-        return ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, Position(), plan.group)
+        position = Position()
+        data = ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, position, plan.group)
+        return ladder.note_ends(data, position, plan.num_batches)
 
     def gather(outputs: Any) -> "tf.data.Dataset":
         def gather_batch(numbers: "tf.Tensor", seed: "tf.Tensor | None") -> Any:
             return outputs(memory.gather(plan.held, numbers))
 
-        return ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, Position(), plan.group)
+        position = Position()
+        data = ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, position, plan.group)
+        return ladder.note_ends(data, position, plan.num_batches)
 
     if plan.held is None:
         yield "read", read(lambda records, seed: records)
@@ -129,8 +132,8 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "gather", gather(lambda parsed: parsed)
         yield "resize", gather(decoder.outputs)
     if plan.config.augment:
-        yield "augment", plan.read(Position())
-    yield "batch", plan.read(Position()).prefetch(tf.data.AUTOTUNE)
+        yield "augment", plan.read(Position(), prefetch=False)
+    yield "batch", plan.read(Position())
 
 
 def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:

@@ -103,17 +103,20 @@ class PreparedDataset(Description):
         """The transform with its graph; errors as in `transform`."""
         return Transform(self.directory, self._source, self.cache, self.manifest)
 
-    def normalization_layer(self, split: str = "train") -> "keras.layers.Normalization":
+    def normalization_layer(self, split: str | None = None) -> "keras.layers.Normalization":
         """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
 
             model = keras.Sequential([flowers.normalization_layer(), ...])
+
+        Args:
+            split: None: the training split.
 
         Raises:
             ValueError: There is no such split, or nothing is known of its pixels.
         """
         from tf_input import layers  # Keras is for those who train with it
 
-        self._check_split(split)
+        split = self._find_split(split)
         if IMAGE not in self.features:
             raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
         return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
@@ -124,9 +127,16 @@ class PreparedDataset(Description):
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
 
         Each pass over it is one epoch, with every example exactly once (but for a remainder that is dropped), and the next pass
-        the next epoch. Its cardinality is known, so that no `steps_per_epoch` is needed. What it returns has an attribute
-        `position`, with which `BackupAndRestore` goes on where a training was interrupted, and `reading`, by which `export_serving`
-        knows what a model was trained on.
+        the next epoch. A pass counts once its last batch was delivered: a look at some batches, as by `take(1)`, or two passes at a
+        time use up no epoch, and neither does `fit(steps_per_epoch=...)` that ends in the middle of one. (What reads ahead of the
+        model, such as a `prefetch` of one's own, counts as soon as it has the last batch.)
+
+        Its cardinality is that of every pass, so that no `steps_per_epoch` is needed, and an optimizer makes as many steps as there
+        are batches. With `start_step` a pass is as long as what is left of the first epoch, and begins where the last one ended:
+        a training of whole epochs goes on with another data set, or from the beginning with `BackupAndRestore`, for which what is
+        returned has an attribute `position`. By another, `reading`, `export_serving` knows what a model was trained on.
+
+        Where there are several hosts, each reads its own part of every split; see `ReadConfig.hosts`.
 
         Args:
             split: One of `splits`.
@@ -156,7 +166,7 @@ class PreparedDataset(Description):
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged. Raised when it is read; the message names shard, record and offset.
         """
-        config = ReadConfig(**options)
+        config = self.settle(split, ReadConfig(**options))
         if config.service is not None:
             data = distribute.service_batches(self, split, config)
             data.reading = Reading(self, split, config)
@@ -167,7 +177,7 @@ class PreparedDataset(Description):
         # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        data = plan.read(position).with_options(options).prefetch(tf.data.AUTOTUNE)
+        data = plan.read(position).with_options(options)
         data.position, data.reading = position, Reading(self, split, config)
         return data
 
@@ -183,10 +193,16 @@ class PreparedDataset(Description):
             split, **options: As `batches` has them, and so are the errors.
 
         Returns:
-            Something to iterate over any number of times; `len` counts the batches of an epoch. They are those of `batches`, in as
-            many epochs as there are passes: `iter(...)` is a generator of one of them.
+            Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
+            as many epochs as there are passes: `iter(...)` is a generator of one of them. With `start_step`, the first pass is the
+            rest of its epoch, and those that follow are whole epochs.
         """
-        return NumpyBatches(self.batches(split, **options))
+        config = ReadConfig(**options)
+        if config.service is not None or not config.start_step:
+            return NumpyBatches(self.batches(split, **options))
+        data = self.batches(split, **{**options, "start_step": 0})
+        data.position.go_to(config.start_epoch, config.start_step)
+        return NumpyBatches(data)
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
@@ -221,12 +237,12 @@ class PreparedDataset(Description):
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
-    def example_spec(self, split: str = "train", **options: Any) -> Any:
+    def example_spec(self, split: str | None = None, **options: Any) -> Any:
         """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
 
-        No record is read for it.
+        No record is read for it. `split=None` is the training split.
         """
-        self._check_split(split)
+        split = self._find_split(split)
         return ladder.example_spec(self._make_decoder(config := ReadConfig(**options), split), config)
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:

@@ -12,8 +12,9 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import struct
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 FORMAT_VERSION = 1
 
@@ -45,6 +46,10 @@ FEATURE_KINDS: Mapping[str, str] = {
     "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
 }
 
+# Words in the names of splits that a model is trained with, and of others.
+_TRAINING = {"train", "training", "trn", "trainval"}
+_OTHERS = {"validation", "valid", "val", "dev", "development", "test", "testing", "tst", "eval", "evaluation", "holdout", "hold"}
+_WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 # How shards lie in the directory: side by side, or as TFX has them in an artifact of examples, a folder for each split.
 LAYOUTS = ("flat", "tfx")
@@ -212,6 +217,31 @@ class Manifest:
             split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
         return cls(**fields)
+
+
+def is_training_split(name: str) -> bool | None:
+    """Whether a split is one to train with, such as `train`, `Training` or `train_extra`; None: its name does not tell.
+
+    Args:
+        name: Of the split. Each of its words counts, whatever its case: `val2017` is a validation split, `train_val` may be anything.
+    """
+    words = {word.lower() for word in _WORDS.findall(name)}
+    is_training, is_other = bool(words & _TRAINING), bool(words & _OTHERS)
+    return None if is_training == is_other else is_training
+
+
+def training_split(splits: Collection[str]) -> str:
+    """The one that is meant where none is named: `train`, or the only one to train with.
+
+    Raises:
+        ValueError: There is none, or there are several.
+    """
+    found = [name for name in splits if is_training_split(name)]
+    if "train" in found:
+        return "train"
+    if len(found) != 1:
+        raise ValueError(f"which split is to be trained with? Expected the name of one of {', '.join(splits)}")
+    return found[0]
 
 
 def to_json(fields: Mapping[str, Any]) -> str:

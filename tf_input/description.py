@@ -1,7 +1,9 @@
 """What a data set says of itself: its manifest and statistics."""
 
+import dataclasses
 import functools
 import json
+import logging
 import os
 import pathlib
 from typing import Any, Mapping
@@ -9,9 +11,12 @@ from typing import Any, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tf_input import class_weights, locations
-from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest
+from tf_input import class_weights, hosts, locations
+from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.feature_kinds import SIDES, is_map
+from tf_input.read_config import ReadConfig
+
+_logger = logging.getLogger("tf_input")
 
 
 class Description:
@@ -26,6 +31,7 @@ class Description:
         self.directory = os.fspath(directory) if locations.is_url(directory) else pathlib.Path(directory)
         self.manifest = manifest
         self._source = source
+        self._warned: set[str] = set()  # splits of which nobody knows whether they are to be shuffled
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -74,14 +80,14 @@ class Description:
             return None
         return ranges[0]["min"], ranges[1]["min"]
 
-    def class_weight(self, split: str = "train", target: str | None = None) -> dict[int, float]:
+    def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
         """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
 
         Keras takes them for one target only, and without weights of examples: read a set with a feature `weight` with
         `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
 
         Args:
-            split: Whose classes are counted.
+            split: Whose classes are counted; None: those of the training split.
             target: A target that is one class label; None: the only target.
 
         Returns:
@@ -91,7 +97,7 @@ class Description:
         Raises:
             ValueError: There is no such split, or the target is not one class label.
         """
-        self._check_split(split)
+        split = self._find_split(split)
         targets = self.targets if target is None else (target,)
         if not set(targets) <= set(self.targets):
             raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
@@ -103,6 +109,31 @@ class Description:
 
     def _is_multi_label(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
+
+    def settle(self, split: str, config: ReadConfig) -> ReadConfig:
+        """`config` with what it leaves to be found out: `hosts` and `shuffle`. What was found is logged.
+
+        Raises:
+            ValueError: There is no such split, or it is not known from here which host this is.
+        """
+        self._check_split(split)
+        if config.shuffle is None and not config.augment and is_training_split(split) is None and split not in self._warned:
+            self._warned.add(split)
+            _logger.warning(
+                "%s is read in the order of its shards, as its name does not tell whether it is for training; shuffle=True or "
+                "shuffle=False decides",
+                split,
+            )
+        found = hosts.hosts_of(split) if config.hosts is None else config.hosts
+        shuffle = config.order(split) is not None if config.shuffle is None else config.shuffle
+        return dataclasses.replace(config, hosts=found, shuffle=shuffle)
+
+    def _find_split(self, split: str | None) -> str:
+        """A split that was named, or else the training split; ValueError if there is none such."""
+        if split is None:
+            return training_split(self.splits)
+        self._check_split(split)
+        return split
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:

@@ -1,12 +1,9 @@
-"""Reading on many machines: each host its own part, or a tf.data service that reads for them."""
+"""Reading on many machines: each host its own part, or a tf.data service that reads for them; which hosts there are, see `hosts`."""
 
 import copy
 import dataclasses
-import json
 import logging
-import os
 import socket
-import sys
 import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple, Sequence
 
@@ -23,65 +20,6 @@ _PYTHON_OPS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 _ANSWER_SECONDS = 5
 
 _logger = logging.getLogger("tf_input")
-
-
-def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
-    """(number of hosts, this one's index): what `batches` takes as `hosts`.
-
-        train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
-
-    All devices of one process are one host: it reads for all of them.
-
-    Args:
-        strategy: A strategy of `tf.distribute`, or the context that its `distribute_datasets_from_function` passes on. None: the
-            processes of `jax.distributed` or, without it, of the variable TF_CONFIG; if there is neither, this one is alone.
-
-    Raises:
-        ValueError: The strategy's hosts are not known from here, or TF_CONFIG is wrong or is that of a process that does not
-            train.
-    """
-    if isinstance(strategy, tf.distribute.InputContext):
-        return strategy.num_input_pipelines, strategy.input_pipeline_id
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        resolver = strategy.cluster_resolver
-        return _find_task(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
-    if isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)):
-        return 1, 0
-    is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
-    if strategy is not None and not is_default:
-        raise ValueError(f"strategy={strategy!r}: expected the InputContext of its distribute_datasets_from_function")
-    if is_default:
-        return 1, 0
-    return _find_jax_process() or _find_tf_config() or (1, 0)
-
-
-def _find_jax_process() -> tuple[int, int] | None:
-    jax = sys.modules.get("jax")  # Keras imports it for itself: to ask for its processes would start it, on the GPU too
-    if jax is None or not jax.distributed.is_initialized():
-        return None
-    return jax.process_count(), jax.process_index()
-
-
-def _find_tf_config() -> tuple[int, int] | None:
-    text = os.environ.get("TF_CONFIG")
-    if not text:
-        return None
-    try:
-        config = json.loads(text)
-        task = config.get("task") or {}
-        return _find_task(config.get("cluster") or {}, task.get("type"), task.get("index"))
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"TF_CONFIG={text}: {error}") from error
-
-
-def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int | str | None) -> tuple[int, int]:
-    """Of a cluster, in which a chief comes before the workers."""
-    if not cluster:
-        return 1, 0
-    jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]
-    if (task := (kind, int(index or 0))) not in jobs:
-        raise ValueError(f"task {task}: expected one of the cluster's chief and workers, {jobs}")
-    return len(jobs), jobs.index(task)
 
 
 class Part(NamedTuple):
@@ -118,13 +56,14 @@ def divide(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kin
     if kind == "buffer":
         own = _own_shards(counts, num_hosts, index)
         if total - num_hosts * own.count <= _MAX_LEFT_OUT * total:
-            return _checked(split, counts, hosts, own)
-    return _checked(split, counts, hosts, Part(range(len(counts)), index * (total // num_hosts), total // num_hosts))
+            return _checked(split, counts, hosts, own, kind)
+    part = Part(range(len(counts)), index * (total // num_hosts), total // num_hosts)
+    return _checked(split, counts, hosts, part, kind)
 
 
-def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None) -> Part:
+def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "buffer") -> Part:
     """One host's part where only whole shards can be dealt out; arguments and errors as in `divide`."""
-    return _checked(split, counts, hosts, _own_shards(counts, *(hosts or (1, 0))))
+    return _checked(split, counts, hosts, _own_shards(counts, *(hosts or (1, 0))), kind)
 
 
 def _own_shards(counts: Sequence[int], num_hosts: int, index: int) -> Part:
@@ -132,7 +71,7 @@ def _own_shards(counts: Sequence[int], num_hosts: int, index: int) -> Part:
     return Part(range(index, len(counts), num_hosts), 0, min(shares))
 
 
-def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, part: Part) -> Part:
+def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, part: Part, kind: str | None) -> Part:
     num_hosts, index = hosts or (1, 0)
     if num_hosts == 1:
         return part
@@ -147,7 +86,9 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
     left_out = total - num_hosts * part.count
     rest = f"; {left_out} are left out, so that all make as many steps" if left_out else ""
     message = "%s on %d hosts, of which this is number %d: each reads %s, %d of %d examples%s"
-    _logger.info(message, split, num_hosts, index, what, part.count, total, rest)
+    # Of a fixed order they are the same ones each time, which nobody evaluates.
+    level = logging.WARNING if left_out and kind is None else logging.INFO
+    _logger.log(level, message, split, num_hosts, index, what, part.count, total, rest)
     return part
 
 
@@ -160,7 +101,8 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
     there should be many to a worker. A pass waits for a worker that died until it is back at its address, and leaves
     out what it had not delivered. The order depends on which worker is quicker, not on the seed alone; and every pass draws
     the same crops and flips, so make a data set with another `start_epoch` for each epoch. It has no `position`: such an epoch
-    can't be gone on with in its middle. Its cardinality is unknown; without such a death it is that of `dataset.batches`.
+    can't be gone on with in its middle. Its cardinality is that of `dataset.batches`: where a death left out batches, so many of
+    a second pass take their place, as a training would count a step for one that is missing.
 
     Of `hosts`, each has shards of its own, so there should be many to a host too. `memory_budget` does not apply: nothing is
     held. `map_example` and `map_batch` run on the workers, `map_batch` before workers' last batches are joined.
@@ -176,8 +118,10 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
     """
     _check_service_config(config)
     dataset.num_examples(split)
-    part = divide_shards(split, [shard.num_examples for shard in dataset.manifest.splits[split]], config.hosts)
-    config.num_batches(split, part.count)
+    part = divide_shards(
+        split, [shard.num_examples for shard in dataset.manifest.splits[split]], config.hosts, config.order(split)
+    )
+    num_batches = config.num_batches(split, part.count)
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = _share(dataset, split, part).read_files(split, dataclasses.replace(config, seed=seed, drop_remainder=False))
     _check_graph(data, config.service)
@@ -186,9 +130,9 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
         tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
     )
     # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them.
-    data = data.rebatch(config.batch_size, drop_remainder=config.drop_remainder)
-    if config.hosts is not None:
-        data = _take_examples(data, config, part.count)
+    data = data.rebatch(config.batch_size, drop_remainder=config.drop_remainder).repeat().take(num_batches)
+    if not config.drop_remainder:
+        data = _cut_last(data, config, part.count)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)
@@ -235,13 +179,11 @@ def _share(dataset: "PreparedDataset", split: str, part: Part) -> "PreparedDatas
     return share
 
 
-def _take_examples(data: tf.data.Dataset, config: ReadConfig, count: int) -> tf.data.Dataset:
-    """As many examples as the smallest share has, so that all hosts have as many batches, the last ones of one size."""
-    if config.drop_remainder:
-        return data.take(count // config.batch_size)
+def _cut_last(data: tf.data.Dataset, config: ReadConfig, count: int) -> tf.data.Dataset:
+    """As many examples as the smallest share has, so that the last batches of all hosts are of one size."""
 
     def cut(step: tf.Tensor, batch: object) -> object:
         num_left = count - step * config.batch_size
         return tf.nest.map_structure(lambda values: values[:num_left], batch)
 
-    return data.take(-(-count // config.batch_size)).enumerate().map(cut)
+    return data.enumerate().map(cut)

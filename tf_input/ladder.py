@@ -2,13 +2,13 @@
 
 import os
 import random
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf_input.order import Order, epoch_key
-from tf_input.position import Position
+from tf_input.position import Pass, Position
 from tf_input.read_config import ReadConfig
 from tf_input.records import RecordReader
 from tf_input.user_functions import apply_functions
@@ -39,24 +39,27 @@ def read_records(
         num_batches: In a whole epoch.
         position: Where each pass begins.
         group: Batches that are read at a time.
+
+    Returns:
+        Of (outputs, mark); `note_ends` takes the marks off.
     """
     size = _row_size(order, config)
 
     def cut(batch: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         return _cut(batch, seed, order, config)
 
-    def read_group(numbers: tf.Tensor, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def read_group(numbers: tf.Tensor, seeds: tf.Tensor, marks: tf.Tensor) -> tuple[tf.Tensor, ...]:
         records = reader.read_batch(tf.reshape(numbers, [-1]))
-        return _claim(tf.reshape(records, [-1, size]), group), seeds
+        return _claim(tf.reshape(records, [-1, size]), group), seeds, marks
 
-    def read_one(numbers: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return reader.read_batch(cut(numbers, seed)), seed
+    def read_one(numbers: tf.Tensor, seed: tf.Tensor, mark: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return reader.read_batch(cut(numbers, seed)), seed, mark
 
-    groups = _choose_groups(order, config, num_batches, position, group)
+    groups, count = _choose_groups(order, config, num_batches, position, group), num_batches - config.start_step
     if config.on_error == "skip":  # which leaves batches short, each by itself
-        data = groups.unbatch().take(num_batches)
+        data = groups.unbatch().take(count)
         return _decode(data.map(_plain(read_one), num_parallel_calls=_NUM_READERS, deterministic=True), decode_batch, config)
-    data = groups.map(_plain(read_group), num_parallel_calls=_NUM_READERS, deterministic=True).unbatch().take(num_batches)
+    data = groups.map(_plain(read_group), num_parallel_calls=_NUM_READERS, deterministic=True).unbatch().take(count)
     return _decode(data, decode_batch, config, cut)
 
 
@@ -70,39 +73,76 @@ def read_arrays(
         order, config, num_batches, position: As in `read_records`.
         group: Batches whose numbers are computed at a time.
     """
-    data = _choose_groups(order, config, num_batches, position, group).unbatch().take(num_batches)
+    data = _choose_groups(order, config, num_batches, position, group).unbatch().take(num_batches - config.start_step)
     return _decode(data, gather_batch, config, lambda numbers, seed: _cut(numbers, seed, order, config))
+
+
+def note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
+    """Tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
+
+    Args:
+        data: Of (outputs, mark), as the others here give them.
+        position: Where each pass began.
+        num_batches: In a whole epoch.
+
+    Returns:
+        Of the outputs.
+    """
+
+    def end(mark: np.ndarray) -> np.int64:
+        position.end(Pass(*mark.tolist()), num_batches)
+        return np.int64(0)
+
+    def note(outputs: Any, mark: tf.Tensor) -> Any:
+        is_last = mark[2] > 0  # only then is Python asked
+        tf.cond(is_last, lambda: tf.numpy_function(end, [mark], tf.int64), lambda: tf.constant(0, tf.int64))
+        return outputs
+
+    return data.map(_plain(note))
 
 
 def _choose_groups(
     order: Order, config: ReadConfig, num_batches: int, position: Position, group: int
 ) -> tf.data.Dataset:
-    """The records of some batches, int64 [group, batch], and their seeds, int64 [group, 2].
+    """The records of some batches, int64 [group, batch], their seeds, int64 [group, 2], and their marks, int64 [group, 3].
 
     A last batch that is not full is filled up with its last record. Groups, because tiny images come faster than TensorFlow
-    starts operations.
+    starts operations. The mark of a pass' last batch is its `Pass`, that of any other is 0.
     """
     seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
     size = _row_size(order, config)
-    num_groups = -(-num_batches // group)
+    num_groups = -(-(num_batches - config.start_step) // group)
 
-    def groups_left() -> tuple[np.ndarray, np.ndarray]:
-        epoch, step = position.take()
-        firsts = np.arange(step // group, num_groups) * group
-        firsts[:1] = step
-        return np.full(len(firsts), epoch_key(seed, epoch)), firsts
+    def groups_of_pass() -> tuple[np.ndarray, ...]:
+        begun = position.take(num_batches)
+        epochs, firsts, counts = zip(*_cut_pass(begun, num_batches, group))
+        marks = np.zeros((len(firsts), 3), np.int64)
+        marks[-1] = begun
+        return np.array([epoch_key(seed, epoch) for epoch in epochs]), np.array(firsts), np.array(counts), marks
 
     def begin(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(_claim(one, num_groups) for one in tf.numpy_function(groups_left, [], (tf.int64, tf.int64)))
+        *groups, marks = tf.numpy_function(groups_of_pass, [], (tf.int64,) * 4)
+        return *(_claim(one, num_groups) for one in groups), tf.ensure_shape(marks, [None, 3])
 
-    def choose(key: tf.Tensor, first: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        steps = tf.range(first, tf.minimum((first // group + 1) * group, num_batches))
-        places = tf.range(first * size, (first + tf.size(steps, tf.int64)) * size)
+    def choose(key: tf.Tensor, first: tf.Tensor, count: tf.Tensor, mark: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        steps = tf.range(first, first + count)
+        places = tf.range(first * size, (first + count) * size)
         numbers = order.numbers(key, tf.minimum(places, order.num_positions - 1))
         seeds = tf.stack([tf.fill(tf.shape(steps), key), steps], axis=1)
-        return _claim(tf.reshape(numbers, [-1, size]), group), _claim(seeds, group)
+        marks = tf.pad(tf.reshape(mark, [1, 3]), [[count - 1, 0], [0, 0]])
+        return _claim(tf.reshape(numbers, [-1, size]), group), _claim(seeds, group), _claim(marks, group)
 
     return tf.data.Dataset.range(1).map(_plain(begin)).unbatch().map(_plain(choose))
+
+
+def _cut_pass(begun: Pass, num_batches: int, group: int) -> Iterator[tuple[int, int, int]]:
+    """(epoch, first step, number of steps) of each group of a pass: none goes beyond its epoch."""
+    epoch, step, left = begun
+    while left:
+        count = min(group - step % group, num_batches - step, left)
+        yield epoch, step, count
+        left -= count
+        epoch, step = (epoch, step + count) if step + count < num_batches else (epoch + 1, 0)
 
 
 def _row_size(order: Order, config: ReadConfig) -> int:
@@ -118,9 +158,9 @@ def _cut(batch: tf.Tensor, seed: tf.Tensor, order: Order, config: ReadConfig) ->
 
 
 def _claim(values: tf.Tensor, count: int) -> tf.Tensor:
-    """Says that there are so many, where a pass that goes on with an epoch has fewer.
+    """Says that there are so many, where groups at the ends of epochs have fewer, and a pass into the next epoch has more groups.
 
-    The cardinality comes from this; if it were unknown for their sake, Keras would cut all later epochs to the first one's length.
+    The cardinality comes from this: so many in all, of which no more are taken than the pass has.
     """
     values.set_shape([count, *(values.shape[1:] if values.shape.rank else [])])
     return values
@@ -191,9 +231,10 @@ def _decode(
     """Only after batching, so that it is one call and one parse for a whole batch."""
     has_functions = config.map_example or config.map_batch
 
-    def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
+    def decode(batch: tf.Tensor, seed: tf.Tensor, *mark: tf.Tensor) -> Any:
         outputs = decode_batch(cut(batch, seed), seed if config.augment else None)
-        return (outputs, seed) if has_functions else outputs
+        rest = (seed, *mark) if has_functions else mark
+        return (outputs, *rest) if rest else outputs
 
     # As many as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
     data = data.map(_plain(decode), num_parallel_calls=_num_cores(), deterministic=True)

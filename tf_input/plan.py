@@ -99,11 +99,18 @@ class Plan:
         group = max(1, blocks.group // config.batch_size)
         return cls(config, order, decoder, _num_batches(split, config, part.count), group, held=held)
 
-    def read(self, position: Position) -> tf.data.Dataset:
-        """The batches of an epoch, and in the next pass of the next epoch, from where the position says."""
+    def read(self, position: Position, prefetch: bool = True) -> tf.data.Dataset:
+        """The batches of a pass from where the position says; see `Position`.
+
+        Args:
+            position: Where each pass begins.
+            prefetch: Whether batches are made before they are asked for.
+        """
         if self.held is None:
-            return ladder.read_records(self.reader, self.order, self.decoder, self.config, self.num_batches, position, self.group)
-        return ladder.read_arrays(self._gather, self.order, self.config, self.num_batches, position, self.group)
+            data = ladder.read_records(self.reader, self.order, self.decoder, self.config, self.num_batches, position, self.group)
+        else:
+            data = ladder.read_arrays(self._gather, self.order, self.config, self.num_batches, position, self.group)
+        return ladder.note_ends(data.prefetch(tf.data.AUTOTUNE) if prefetch else data, position, self.num_batches)
 
     def _gather(self, numbers: tf.Tensor, seed: tf.Tensor | None) -> Any:
         return self.decoder.outputs(memory.gather(self.held, numbers), seed)

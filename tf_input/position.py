@@ -3,23 +3,45 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import threading
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from tf_input.dataset_format import Manifest
 from tf_input.order import Order
 from tf_input.read_config import ReadConfig
 
+_logger = logging.getLogger("tf_input")
+
+
+class Pass(NamedTuple):
+    """What is read between two ends of a data set of batches.
+
+    Attributes:
+        epoch, step: With which batch it begins.
+        count: Its batches.
+    """
+
+    epoch: int
+    step: int
+    count: int
+
 
 class Position:
     """What the next pass over a data set of batches reads: an epoch, from one of its steps on.
 
-    `PreparedDataset.batches` has one, as the attribute `position` of what it returns. Each pass takes it, and leaves the next
-    epoch behind; `go_to` says otherwise, as the callback does when Keras begins an epoch.
+    `PreparedDataset.batches` has one, as the attribute `position` of what it returns. A pass leaves it where it is until its last
+    batch was delivered, and then at the batch that follows: who looks at some batches, and leaves it at that, changes nothing, and
+    two passes at a time are the same one. All passes have as many batches as the first, which ends with its epoch; if that is not a
+    whole one, each begins where the last one ended. `go_to` says otherwise, as the callback does when Keras begins an epoch.
 
-    Attributes:
+    Args:
+        epoch, step: Of the batch with which the first pass begins.
         num_batches: In a whole epoch; None if that is not known.
         identity: What the batches depend on, beside epoch and step; see `identify`. None: on nothing that could be repeated.
+
+    Attributes:
+        start_step: The step with which the first pass begins.
     """
 
     def __init__(
@@ -27,25 +49,51 @@ class Position:
     ) -> None:
         self.num_batches = num_batches
         self.identity = identity
+        self.start_step = step
         self._next = (epoch, step)
+        self._ends_with_epoch = True
+        self._has_warned = False
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there; ValueError if there is no such step."""
+        """The next pass is to begin there, and ends with its epoch, with fewer batches than the data set says unless step is 0.
+
+        Raises:
+            ValueError: There is no such step.
+        """
         if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
             raise ValueError(f"epoch={epoch}, step={step}: an epoch has {self.num_batches} batches; expected one of them")
         with self._lock:
-            self._next = (epoch, step)
+            self._next, self._ends_with_epoch = (epoch, step), True
 
-    def take(self) -> tuple[int, int]:
-        """(epoch, step) of a pass that begins."""
+    def take(self, num_batches: int) -> Pass:
+        """A pass that begins.
+
+        Args:
+            num_batches: In a whole epoch.
+        """
         with self._lock:
-            epoch, step = self._next
-            self._next = (epoch + 1, 0)
-        return epoch, step
+            (epoch, step), count = self._next, num_batches - self.start_step
+            if self._ends_with_epoch:
+                return Pass(epoch, step, min(count, num_batches - step))
+            if self.start_step and not self._has_warned:
+                self._has_warned = True
+                _logger.warning(
+                    "start_step=%d: passes have %d batches, as the rest of the first epoch had; this one begins at epoch %d, step %d; "
+                    "batches(start_epoch=%d) has whole epochs",
+                    *(self.start_step, count, epoch, step, epoch),
+                )
+            return Pass(epoch, step, count)
+
+    def end(self, ended: Pass, num_batches: int) -> None:
+        """All batches of a pass were delivered: the next one begins after it, unless another has come to this, or `go_to`."""
+        with self._lock:
+            if self._next == (ended.epoch, ended.step):
+                place = ended.epoch * num_batches + ended.step + ended.count
+                self._next, self._ends_with_epoch = divmod(place, num_batches), False
 
     @property
     def next(self) -> tuple[int, int]:
@@ -77,7 +125,10 @@ def identify(
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["image_size"], options["inputs"] = config.height_and_width, config.input_names
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
-    return json.loads(json.dumps({"manifest": digest, "split": split, **options}, default=_plain))
+    # What a change of the manifest can be told by; the digest alone says only that there was one.
+    dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
+    dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
+    return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_plain))
 
 
 def _plain(value: Any) -> Any:

@@ -142,8 +142,10 @@ class NumpyBatches:
         self.reading = data.reading  # see `dataset.Reading`
 
     def __len__(self) -> int:
-        return len(self._data)
+        """Batches of the next pass: of what is left of an epoch, or of a whole one."""
+        position = getattr(self._data, "position", None)  # through a service there is none
+        return len(self._data) - (0 if position is None else position.next[1])
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch: each pass takes the next one."""
+        """One epoch: once it has come to its end, the next pass is the next one."""
         yield from self._data.as_numpy_iterator()

@@ -4,7 +4,7 @@ import dataclasses
 from numbers import Integral, Real
 from typing import Any, Callable, Mapping
 
-from tf_input.dataset_format import IMAGE
+from tf_input.dataset_format import IMAGE, is_training_split
 
 FITS = ("crop", "stretch", "pad")
 ORDERS = ("buffer", "exact")
@@ -56,7 +56,8 @@ class ReadConfig:
         image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
-            for the split `train`, or with `augment`. "buffer", or True: blocks of records in random order, and the records of
+            with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
+            name that says neither this nor `validation`, `test` or the like is warned of. "buffer", or True: blocks of records in random order, and the records of
             some blocks mixed, which is enough as the data set was shuffled before it was written, and reads in long runs;
             "exact": a permutation of the whole split, for which records are read one by one, best from a local disk.
         seed: Of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
@@ -76,11 +77,13 @@ class ReadConfig:
             "balanced", all the same; or label -> weight, as Keras has it; or, of several targets, target -> one of these. Stored
             weights are multiplied.
         start_epoch: The epoch that the first pass is; each further pass is the next one.
-        start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted.
+        start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted. All passes are as long.
         on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
             its batch short, is logged, and counted in `PreparedDataset.skipped`.
-        hosts: (number of hosts, this one's index, from 0): each reads its own part of every epoch, all in as many batches; see
-            `distribute.find_hosts`.
+        hosts: (number of hosts, this one's index, from 0): each reads its own part of every epoch, all in as many batches. (1, 0):
+            all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
+            in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
+            `hosts.find_hosts`.
         service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050"; see
             `distribute.service_batches`.
         memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
@@ -178,7 +181,7 @@ class ReadConfig:
 
     def order(self, split: str) -> str | None:
         """"buffer" or "exact"; None where a split is read as its records lie in the shards."""
-        shuffle = split == "train" or bool(self.augment) if self.shuffle is None else self.shuffle
+        shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
         return ("buffer" if shuffle is True else shuffle) or None
 
     def num_batches(self, split: str, num_examples: int) -> int:

@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import warnings
 import zipfile
 from numbers import Integral
 from typing import Any, Mapping
@@ -14,7 +13,9 @@ import numpy as np
 
 _NAME = re.compile(r"backup-\d{8}-\d{8}\.npz")  # epoch and step, so that names sort by age
 _STATE = "state"
-_RAN_OUT = "Your input ran out of data"
+# What `stop_training` is where an epoch that was resumed has had the batches that were left. Keras knows one number of batches for
+# all epochs, and would begin a step for which there is none, which TensorFlow counts. Another value than True: others may set that.
+_EPOCH_IS_OVER = "the epoch is over"
 
 
 class BackupAndRestore(keras.callbacks.Callback):
@@ -65,11 +66,11 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._keep = keep
         self._deletes = delete_checkpoint
         self._num_batches = self._position.num_batches
+        self._has_whole_epochs = isinstance(train, keras.utils.PyDataset)
         self._epoch, self._first_step = 0, 0  # the current epoch, and its first step in this process
+        self._step = 0  # of the epoch, that comes next
         self._resumed: tuple[int, int] | None = None  # where to go on
         self._last_saved = 0  # step of the epoch
-        self._quiet: warnings.catch_warnings | None = None
-        self._at_end: list[np.ndarray] | None = None  # the variables after the last batch of an epoch that was resumed
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         steps = self.params.get("steps")
@@ -81,73 +82,54 @@ class BackupAndRestore(keras.callbacks.Callback):
         self._resumed = None
         if paths:
             state, arrays = _load(paths[-1])
-            self._check(paths[-1], state["identity"])
+            _check_identity(paths[-1], state["identity"], self._position.identity)
             _assign(paths[-1], _variables(self.model), arrays)
             self._resumed = state["epoch"], state["step"]
             self.model._initial_epoch = state["epoch"]  # as Keras' own callback does
+            # Counted from 1, as Keras shows them.
+            print(f"resumed at epoch {state['epoch'] + 1}, batch {state['step'] + 1}, from {paths[-1]}", flush=True)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._epoch, self._first_step = epoch, 0
+        self._first_step = 0
         if self._resumed is not None and self._resumed[0] == epoch:
             self._first_step = self._resumed[1]
         self._resumed = None
+        self._epoch, self._step = epoch, self._first_step
         self._position.go_to(epoch, self._first_step)
         self._last_saved = self._first_step
-        if self._first_step:
-            self._quiet = warnings.catch_warnings()
-            self._quiet.__enter__()
-            warnings.filterwarnings("ignore", message=_RAN_OUT)  # the epoch has fewer steps than Keras knows
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if getattr(self._position, "is_shuffled", False):
             raise ValueError("fit(shuffle=True): expected shuffle=False with a Sequence; Keras keeps no record of its order")
-        step = self._first_step + batch + 1
-        if step >= self._num_batches and self._first_step:
-            self._at_end = _values(self.model)
-        if step >= self._num_batches or self._save_freq == "epoch":
-            return
-        if step - self._last_saved >= self._save_freq:
-            self._save(self._epoch, step)
-            self._last_saved = step
-
-    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._undo_step()
+        self._step = min(self._first_step + batch + 1, self._num_batches)
+        if self._step == self._num_batches:
+            if self._first_step and not self.model.stop_training:
+                self.model.stop_training = _EPOCH_IS_OVER
+        elif self._save_freq != "epoch" and self._step - self._last_saved >= self._save_freq:
+            self._save(self._epoch, self._step)
+            self._last_saved = self._step
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        self._undo_step()
-        self._speak()
-        self._save(epoch + 1, 0)
+        if self.model.stop_training is _EPOCH_IS_OVER:  # not if another callback wants to stop
+            self.model.stop_training = False
+        if self._step == self._num_batches:
+            self._save(epoch + 1, 0)
+        elif not self.model.stop_training:
+            raise ValueError(
+                f"epoch {epoch + 1} ended after {self._step} of {self._num_batches} batches: expected what `train` gives, and no "
+                "steps_per_epoch, with which Keras does not begin anew after an epoch that was resumed in its middle"
+            )
+        elif not self._has_whole_epochs:
+            self._save(epoch, self._step)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._speak()
         for path in self._paths() if self._deletes else ():
             path.unlink()
-
-    def _undo_step(self) -> None:
-        """Where an epoch was shorter than Keras knew, TensorFlow began a step without a batch: random states have moved on."""
-        if self._at_end is not None:
-            for variable, value in zip(_variables(self.model), self._at_end):
-                variable.assign(value)
-            self._at_end = None
-
-    def _speak(self) -> None:
-        if self._quiet is not None:
-            self._quiet.__exit__(None, None, None)
-            self._quiet = None
 
     def _paths(self) -> list[pathlib.Path]:
         """The backups, the last one last."""
         found = self._directory.iterdir() if self._directory.is_dir() else ()
         return sorted(path for path in found if _NAME.fullmatch(path.name))
-
-    def _check(self, path: pathlib.Path, identity: Mapping[str, Any]) -> None:
-        differing = [
-            f"{name}={value!r} (there {identity.get(name)!r})"
-            for name, value in self._position.identity.items()
-            if identity.get(name) != value
-        ]
-        if differing:
-            raise ValueError(f"{path} is the backup of another training: here {', '.join(differing)}; expected another directory")
 
     def _save(self, epoch: int, step: int) -> None:
         """Under another name first: a run that is killed leaves the one before."""
@@ -171,7 +153,30 @@ def _position_of(train: Any) -> Any:
         raise ValueError(f"train={train!r}: expected what `batches` returns (without a service), or a Sequence")
     if position.identity is None:
         raise ValueError("seed=None: expected a seed; without one no epoch can be read again")
+    if start_step := getattr(position, "start_step", 0):
+        raise ValueError(f"start_step={start_step}: expected 0; the callback itself finds where to go on")
     return position
+
+
+def _check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises ValueError where a backup is of other batches than those of `train`."""
+    if there.get("manifest") != here["manifest"]:
+        before, now = there.get("dataset") or {}, here["dataset"]
+        changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
+        what = "; ".join(changes) or "as many examples of the same features, but others or in another order"
+        raise ValueError(
+            f"{path}: the data set has changed since this backup was made: {what}; expected the data set as it was, or another "
+            "directory for the backups of a new training"
+        )
+    if (there.get("transform") is None) == (here.get("transform") is None) and there.get("transform") != here.get("transform"):
+        raise ValueError(
+            f"{path}: the transform of the data set has changed since this backup was made, as `recordmill analyze` has run again; "
+            "expected the transform as it was, or another directory for the backups of a new training"
+        )
+    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+    differing = [f"{name}={here.get(name)!r} (there {there.get(name)!r})" for name in names]
+    if differing:
+        raise ValueError(f"{path} is the backup of another training: here {', '.join(differing)}; expected another directory")
 
 
 def _variables(model: keras.Model) -> list[Any]:

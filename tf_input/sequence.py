@@ -63,6 +63,7 @@ class Sequence(keras.utils.PyDataset):
         config = _checked(workers, max_queue_size, ReadConfig(**options))
         if not isinstance(dataset, PreparedDataset):
             dataset = opening.open(dataset)
+        config = dataset.settle(split, config)  # here, as worker processes would find no other hosts
         self._made_of = dataset, split, workers, use_multiprocessing, max_queue_size, config
         self.reading = Reading(dataset, split, config)
         seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed

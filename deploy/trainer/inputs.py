@@ -100,7 +100,7 @@ def evaluation_batches(
         data = tf.data.Dataset.from_tensors((tf.zeros(shape, tf.uint8), tf.zeros([1], tf.int64), tf.zeros([1]))).repeat()
         if index < num_left:  # one of those that all have no equal part of
             place = num_hosts * num_each + index
-            data = _weighted(dataset.batches(split, batch_size=1, start_step=place, **read).take(1)).concatenate(data)
+            data = _weighted(dataset.batches(split, batch_size=1, start_step=place, hosts=(1, 0), **read).take(1)).concatenate(data)
         if num_each:
             data = _weighted(dataset.batches(split, batch_size=batch_size, hosts=hosts, **read)).concatenate(data)
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)

@@ -46,7 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
     data("--data", required=True, metavar="DIR|URL", help="the data set")
     data("--output", required=True, metavar="DIR", help="of checkpoints/, logs/, model.keras and results.json")
     data("--cache_directory", metavar="DIR", help="where shards behind a URL are copied to before they are read")
-    data("--train_split", default="train", metavar="NAME", help="(default: train)")
+    data("--train_split", metavar="NAME", help="(default: the one whose name says that it is for training)")
     data("--eval_split", default="validation", metavar="NAME", help="evaluated after each epoch; or none (default: validation)")
     data("--data_service", metavar="grpc://HOST:PORT", help="a tf.data service whose workers read the training split")
 
@@ -101,7 +101,7 @@ class Options:
     data: str
     output: str
     cache_directory: str | None
-    train_split: str
+    train_split: str | None
     eval_split: str
     data_service: str | None
     model: str

@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 
 import options
 
+_OF_THE_DATA = ("name", "examples")  # of what a run shares with the one that it goes on with
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
@@ -64,6 +66,7 @@ class Training:
         import loop
         import models
         import tf_input
+        from tf_input import dataset_format
 
         self.settings = settings
         self.folder = pathlib.Path(settings.output)
@@ -72,6 +75,9 @@ class Training:
         if settings.mixed_precision != "none":
             keras.mixed_precision.set_global_policy(f"mixed_{settings.mixed_precision}")
         self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory)
+        if settings.train_split is None:
+            found = dataset_format.training_split(self.dataset.splits)
+            self.settings = settings = dataclasses.replace(settings, train_split=found)
         self.is_chief = cluster.is_chief(self.strategy)
         self.image_size = settings.image_size or models.NETWORKS[settings.model].image_size
         num_replicas = self.strategy.num_replicas_in_sync
@@ -205,16 +211,23 @@ class Training:
         """From the checkpoint, if there is one, and it is of a run like this."""
         if self.position is None:
             return
-        for name, value in self._identity().items():
+        here, there = self._identity(), self.position.settings
+        if there.get("manifest") != here["manifest"]:
+            changes = [f"{name} was {there.get(name)!r} and is {here[name]!r}" for name in _OF_THE_DATA if there.get(name) != here[name]]
+            what = "; ".join(changes) or "as many examples, but others or in another order"
+            raise ValueError(f"--resume: the data set has changed since the checkpoint was made: {what}; expected it as it was")
+        for name, value in here.items():
             if (found := self.position.settings.get(name)) != value:
                 raise ValueError(f"--resume: the checkpoint was made with {name} {found!r}; expected {value!r}")
         self._checkpoints.restore(self.folder / "checkpoints", self.model, self.position)
-        print(f"going on after epoch {self.position.epoch}, step {self.position.step}", flush=True)
+        batch = self.position.step - self.position.epoch * self.train_batches.num_steps
+        print(f"resumed at epoch {self.position.epoch + 1}, batch {batch + 1}", flush=True)
 
     def _identity(self) -> dict[str, Any]:
         names = ("model", "batch_size", "optimizer", "mixed_precision", "train_split", "seed")
         manifest = hashlib.sha256(self.dataset.manifest.to_json().encode()).hexdigest()
-        own = {"image_size": self.image_size, "steps_per_epoch": self.train_batches.num_steps, "manifest": manifest}
+        own = {"name": self.dataset.manifest.name, "examples": self.dataset.num_examples(self.settings.train_split)}
+        own |= {"image_size": self.image_size, "steps_per_epoch": self.train_batches.num_steps, "manifest": manifest}
         return {**{name: getattr(self.settings, name) for name in names}, **own}
 
     def _write_results(self, history: list[dict[str, Any]]) -> None:

@@ -1,0 +1,121 @@
+"""Which hosts there are, and which of them this process is."""
+
+import json
+import logging
+import os
+import sys
+from typing import Sequence
+
+import tensorflow as tf
+
+_logger = logging.getLogger("tf_input")
+
+
+def find_hosts(strategy: tf.distribute.Strategy | tf.distribute.InputContext | None = None) -> tuple[int, int]:
+    """(number of hosts, this one's index): what `batches` takes as `hosts`.
+
+        train = flowers.batches("train", batch_size=128, hosts=tf_input.find_hosts(strategy))
+
+    All devices of one process are one host: it reads for all of them. `batches` finds them by itself where none is given.
+
+    Args:
+        strategy: A strategy of `tf.distribute`, or the context that its `distribute_datasets_from_function` passes on. None: the
+            processes of `jax.distributed` or of `torch.distributed` or, without them, of the variable TF_CONFIG; if there is none of
+            these, this one is alone.
+
+    Raises:
+        ValueError: The strategy's hosts are not known from here, or TF_CONFIG is wrong or is that of a process that does not
+            train.
+    """
+    if isinstance(strategy, tf.distribute.InputContext):
+        return strategy.num_input_pipelines, strategy.input_pipeline_id
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        resolver = strategy.cluster_resolver
+        return _find_task(resolver.cluster_spec().as_dict(), resolver.task_type, resolver.task_id)
+    if isinstance(strategy, (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)):
+        return 1, 0
+    is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
+    if strategy is not None and not is_default:
+        raise ValueError(f"strategy={strategy!r}: expected the InputContext of its distribute_datasets_from_function")
+    if is_default:
+        return 1, 0
+    return _find_processes()[0]
+
+
+def hosts_of(split: str) -> tuple[int, int]:
+    """The hosts where nobody has said which there are; one line of the log says what was found, if anything was.
+
+    Args:
+        split: What is to be read, for messages.
+
+    Raises:
+        ValueError: They can't be found.
+    """
+    if tf.distribute.has_strategy():
+        strategy = tf.distribute.get_strategy()
+        try:
+            hosts, where = find_hosts(strategy), f"the {type(strategy).__name__} in whose scope it is read"
+        except ValueError as error:
+            raise ValueError(f"hosts=None: {error}, and hosts=tf_input.find_hosts(context); hosts=(1, 0) reads all of it") from error
+    else:
+        hosts, where = _find_processes(is_asked=False)
+    if hosts[0] > 1:
+        # A warning, as nothing less is shown to who has set up no logging, and the first sign of a wrong guess would be the accuracy.
+        message = "%s: found %d hosts by %s; this is number %d, and reads its own part. hosts=(1, 0) reads all of it here"
+        _logger.warning(message, split, hosts[0], where, hosts[1])
+    return hosts
+
+
+def _find_processes(is_asked: bool = True) -> tuple[tuple[int, int], str]:
+    """The hosts, and by what they were found.
+
+    Args:
+        is_asked: Whether somebody wants to know of this very process, who is told so where it is none that trains.
+    """
+    if (hosts := _find_jax_process()) is not None:
+        return hosts, "jax.distributed"
+    if (hosts := _find_torch_process()) is not None:
+        return hosts, "torch.distributed"
+    if (hosts := _find_tf_config(is_asked)) is not None:
+        return hosts, "TF_CONFIG"
+    return (1, 0), "nothing"
+
+
+def _find_jax_process() -> tuple[int, int] | None:
+    jax = sys.modules.get("jax")  # Keras imports it for itself: to ask for its processes would start it, on the GPU too
+    if jax is None or not jax.distributed.is_initialized():
+        return None
+    return jax.process_count(), jax.process_index()
+
+
+def _find_torch_process() -> tuple[int, int] | None:
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_world_size(), distributed.get_rank()
+
+
+def _find_tf_config(is_asked: bool) -> tuple[int, int] | None:
+    text = os.environ.get("TF_CONFIG")
+    if not text:
+        return None
+    try:
+        config = json.loads(text)
+        task, cluster = config.get("task") or {}, config.get("cluster") or {}
+        if not is_asked and task.get("type") == "evaluator":
+            return 1, 0  # it is no part of the training, and evaluates alone
+        if not is_asked and cluster.get("ps"):
+            raise ValueError("who reads what beside parameter servers is not known from here; expected hosts=(number of hosts, index)")
+        return _find_task(cluster, task.get("type"), task.get("index"))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"TF_CONFIG={text}: {error}") from error
+
+
+def _find_task(cluster: dict[str, Sequence[str]], kind: str | None, index: int | str | None) -> tuple[int, int]:
+    """Of a cluster, in which a chief comes before the workers."""
+    if not cluster:
+        return 1, 0
+    jobs = [(job, place) for job in ("chief", "worker") for place in range(len(cluster.get(job, ())))]
+    if (task := (kind, int(index or 0))) not in jobs:
+        raise ValueError(f"task {task}: expected one of the cluster's chief and workers, {jobs}")
+    return len(jobs), jobs.index(task)
