@@ -12,7 +12,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
                        class_cells, label_lists; buckets)
     check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader, input_errors; images, image_headers,
-                       image_codecs, resize; extras, annotations, class_masks; splits, spool)
+                       image_codecs, resize; extras, annotations, array_values, class_masks; splits, spool)
     shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
     write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)

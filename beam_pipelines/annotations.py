@@ -1,4 +1,4 @@
-"""Boxes and arrays, and how they follow an image through orientation and resizing; for masks see `class_masks`. Plain.
+"""Boxes, and how they follow an image through orientation and resizing; for masks see `class_masks`, for arrays `array_values`. Plain.
 
 Boxes were drawn on the image as it is found, or on the upright one; the size that a source states tells which:
 
@@ -12,23 +12,12 @@ Resizing changes nothing, since boxes are stored relative to the image. A side u
 without a word: some tools count pixels from 1, or to the last one inclusive. What is worse is refused, or clipped, as asked.
 """
 
-import math
-import re
 from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
 from beam_pipelines.errors import printable
 from beam_pipelines.resize import Geometry
-
-_NPY_MAGIC = b"\x93NUMPY"
-_MAX_HEADER_BYTES = 65_000
-_MAX_ARRAY_VALUES = 2**28  # a GiB of float32: a serialized example must be smaller than two
-_NPY_FIELDS = {
-    "descr": re.compile(r"'descr'\s*:\s*'([<>|=]?(?:b1|[iu][1248]|f[248]))'"),
-    "fortran_order": re.compile(r"'fortran_order'\s*:\s*(True|False)"),
-    "shape": re.compile(r"'shape'\s*:\s*\(((?:\d{1,12}L?, ?){0,31}(?:\d{1,12}L?)?)\)"),
-}
 
 
 class Objects(NamedTuple):
@@ -161,62 +150,3 @@ def _describe_box(objects: Objects, index: int, height: int, width: int) -> str:
 
 def _size(size: tuple[int, int]) -> str:
     return f"{size[1]} x {size[0]}"
-
-
-def array_shape(data: bytes) -> tuple[int, ...]:
-    """The shape of the array in a `.npy` file, by the file's first bytes alone: 64 KiB are always enough.
-
-    Raises:
-        BadAnnotationError: `bad_array`: it is none, or not one of numbers.
-    """
-    return _read_npy_header(data)[1]
-
-
-def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
-    """float32 of that shape, in C order: the numbers in a `.npy` file. Nothing is unpickled.
-
-    The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
-
-    Raises:
-        BadAnnotationError: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
-            `size_mismatch`: it lies on an image that is turned upright, and nothing says whether to turn it too.
-    """
-    dtype, found, is_fortran, start = _read_npy_header(data)
-    if found != tuple(shape):
-        raise BadAnnotationError("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
-    if len(data) - start != math.prod(found) * dtype.itemsize:
-        sizes = f"{len(data) - start} bytes of {dtype.name} {found}; expected {math.prod(found) * dtype.itemsize}"
-        raise BadAnnotationError("bad_array", sizes)
-    if len(found) >= 2 and geometry.orientation != 1:
-        turned = f"an array of shape {found} on an image that its EXIF orientation, {geometry.orientation}, turns"
-        raise BadAnnotationError("size_mismatch", f"{turned}; expected an image that is upright as it is")
-    values = np.frombuffer(data, dtype, offset=start).reshape(found, order="F" if is_fortran else "C")
-    with np.errstate(over="ignore"):  # it becomes infinite, and is refused for that
-        values = values.astype(np.float32, order="C")
-    if not np.isfinite(values).all():
-        raise BadAnnotationError("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
-    return values
-
-
-def _read_npy_header(data: bytes) -> tuple[np.dtype, tuple[int, ...], bool, int]:
-    """(dtype, shape, whether in Fortran order, where the numbers begin).
-
-    By pattern: NumPy's own reader evaluates the header as Python, with warnings and errors of many kinds on bad ones.
-    """
-    if not data.startswith(_NPY_MAGIC) or len(data) < 12 or data[6] not in (1, 2, 3):
-        raise BadAnnotationError("bad_array", f"starts with {data[:8]!r}; expected a .npy file")
-    start = 10 if data[6] == 1 else 12
-    end = start + int.from_bytes(data[8:start], "little")
-    limit = min(len(data), _MAX_HEADER_BYTES)
-    if end > limit:
-        raise BadAnnotationError("bad_array", f"a .npy header that ends at byte {end}; expected at most {limit}")
-    header = data[start:end].decode("latin-1")
-    fields = {name: pattern.search(header) for name, pattern in _NPY_FIELDS.items()}
-    if not all(fields.values()):
-        message = f"a .npy header {header[:80].strip()!r}; expected one of an array of numbers"
-        raise BadAnnotationError("bad_array", message)
-    dtype, order, sides = (match[1] for match in fields.values())
-    shape = tuple(int(side) for side in re.findall(r"\d+", sides))
-    if not 0 < math.prod(shape) <= _MAX_ARRAY_VALUES:
-        raise BadAnnotationError("bad_array", f"an array of shape {shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
-    return np.dtype(dtype), shape, order == "True", end

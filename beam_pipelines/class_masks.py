@@ -79,6 +79,17 @@ def _read_png(data: bytes) -> np.ndarray:
     return ids.astype(np.uint16 if num_bits == 16 else np.uint8)
 
 
+def check_ids(ids: np.ndarray) -> np.ndarray:
+    """uint8 or uint16 [height, width]: class ids that are an array of integers, [height, width] or with one channel.
+
+    Raises:
+        BadAnnotationError: `bad_mask`: one of them is negative, or does not fit into 16 bits.
+    """
+    if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
+        raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; expected 0 to {(1 << 16) - 1}")
+    return ids.reshape(ids.shape[:2]).astype(np.uint8 if ids.dtype.itemsize == 1 else np.uint16)
+
+
 def place_mask(mask: np.ndarray, geometry: Geometry) -> np.ndarray:
     """The mask of an image as that is stored: turned and resized with it.
 

@@ -13,7 +13,7 @@ A column is named on the command line as `NAMES[:KIND]`, such as `weather`, `age
     integer       an integer                                                  integer
     text          anything                                                    text
     mask          the path of a mask                                          mask
-    array         the path of a `.npy` file                                   float, of the first file's shape
+    array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
     array[H,W,C]  likewise                                                    float, of that shape
 """
 
@@ -22,7 +22,10 @@ import math
 import re
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-from beam_pipelines.annotations import BadAnnotationError, array_shape
+import numpy as np
+
+from beam_pipelines.annotations import BadAnnotationError
+from beam_pipelines.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.cells import BadCellError, in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
 from beam_pipelines.class_cells import class_name, known, read_class, read_classes, read_multi_hot
 from beam_pipelines.errors import UserError, printable
@@ -211,7 +214,26 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
             return read_integer
         case "text":
             return read_text
+        case "array":
+            return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
     return lambda cell: FilePart(read_path(cell, root))
+
+
+def holds_array(cell: Any) -> bool:
+    """Whether a cell has an array itself, not the name of a file: JSON and Parquet have lists of lists."""
+    return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
+
+
+def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of that shape.
+
+    Raises:
+        BadCellError: The cell has another array, or none.
+    """
+    try:
+        return read_nested(cell, shape)
+    except BadAnnotationError as error:
+        raise BadCellError(error.reason, f"has {error}") from None
 
 
 # As much as the header of a `.npy` file ever takes.
@@ -233,15 +255,19 @@ def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], r
 
 
 def _probe_shape(column: Column, row: Mapping[str, Any], root: Root) -> tuple[int, ...]:
+    cell = row.get(column.names[0])
     try:
-        path = f"{root.path}/{read_path(row.get(column.names[0]), root)}"
+        if holds_array(cell):
+            return nested_shape(cell)
+        path = f"{root.path}/{read_path(cell, root)}"
         return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
     except BadCellError as error:
         problem = str(error)
     except (OSError, BadAnnotationError) as error:
         if isinstance(error, OSError):
             describe_fact(error, path)  # RunError where it says nothing about the array
-        problem = f"names {printable(path)}: {getattr(error, 'strerror', None) or error}"
+        found = "has" if holds_array(cell) else f"names {printable(path)}:"
+        problem = f"{found} {getattr(error, 'strerror', None) or error}"
     name = printable(column.names[0])
     raise UserError(
         f"column {name!r} of the first row {problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]"

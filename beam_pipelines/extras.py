@@ -7,12 +7,14 @@ from typing import Any, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.annotations import BadAnnotationError, Objects, Regions, place_objects, read_array
+from beam_pipelines.annotations import BadAnnotationError, Objects, Regions, place_objects
+from beam_pipelines.array_values import check_upright, read_array, to_float32
 from beam_pipelines.examples import encode_extras, extra_features
 from beam_pipelines.files import Files
-from beam_pipelines.class_masks import draw_regions, encode_mask, place_mask, read_mask
-from beam_pipelines.references import WHOLE_FILE, FilePart
+from beam_pipelines.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.references import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.resize import Geometry
+from beam_pipelines.spool import SpoolReader
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 
@@ -60,13 +62,14 @@ class ExtrasEncoder:
             if feature.kind == "class_label"
         }
 
-    def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files) -> Extras:
+    def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:
         """Encodes one example's values.
 
         Args:
             values: As `sources` describes them.
             geometry: Of the image, for what follows it; None where it was not looked into.
             files: Where masks and arrays lie.
+            spool: Where those of them lie whose file is compressed.
 
         Raises:
             BadAnnotationError: One of them does not fit.
@@ -78,17 +81,17 @@ class ExtrasEncoder:
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
             elif self._by_name[name].kind == "mask":
-                mask = self._make_mask(value, geometry, files)
+                mask = self._make_mask(value, geometry, files, spool)
                 encoded[name] = encode_mask(mask)
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
             else:
-                encoded[name] = self._convert(self._by_name[name], value, geometry, files)
+                encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
         return Extras(encode_extras(self.features, encoded), labels, **facts)
 
-    def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files) -> Any:
+    def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader) -> Any:
         if feature.kind == "class_label":
             positions = self._positions[feature.name]
             return sorted(positions[name] for name in value) if feature.shape else positions[value]
@@ -96,7 +99,9 @@ class ExtrasEncoder:
             return value.encode()
         if isinstance(value, FilePart):
             return read_array(self._read(value, files), feature.shape, geometry or _NOT_LOOKED_INTO)
-        return value
+        if feature.kind == "float":
+            check_upright(feature.shape, geometry or _NOT_LOOKED_INTO)
+        return to_float32(self._read_numbers(value, files, spool)) if isinstance(value, ArrayPart) else value
 
     def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
         placed = place_objects(value, geometry, self._bad_boxes)
@@ -107,12 +112,23 @@ class ExtrasEncoder:
             encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
         facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
 
-    def _make_mask(self, value: FilePart | Regions, geometry: Geometry, files: Files) -> np.ndarray:
+    def _make_mask(
+        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
+    ) -> np.ndarray:
         if isinstance(value, Regions):
             mask = draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+        elif isinstance(value, ArrayPart):
+            mask = check_ids(self._read_numbers(value, files, spool))
         else:
             mask = read_mask(self._read(value, files))
         return place_mask(mask, geometry)
+
+    def _read_numbers(self, part: ArrayPart, files: Files, spool: SpoolReader) -> np.ndarray:
+        if part.spool:
+            data = spool.read(part.spool, part.offset, part.num_bytes)
+        else:
+            data = self._read(FilePart(part.path, part.offset, part.num_bytes), files)
+        return np.frombuffer(data, part.dtype).reshape(part.shape)
 
     def _read(self, part: FilePart, files: Files) -> bytes:
         path = f"{self._root}/{part.path}"

@@ -196,7 +196,7 @@ class InputReader:
     def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None) -> Extras | None:
         if not self._context.extras.features:
             return None
-        return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files)
+        return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool)
 
 
 class _CutOffError(ValueError):

@@ -45,6 +45,26 @@ class FilePart(NamedTuple):
     num_bytes: int = 0
 
 
+class ArrayPart(NamedTuple):
+    """Where an array's numbers lie, one after the other and without a header.
+
+    Attributes:
+        path: The file, relative to the source's root.
+        offset: Of the first byte.
+        num_bytes: How many.
+        dtype: Of a number, as NumPy writes it: `<f4`.
+        shape: Of the array.
+        spool: The spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
+    """
+
+    path: str
+    offset: int
+    num_bytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    spool: int = 0
+
+
 class LabeledImage(NamedTuple):
     """One input, as a source lists it.
 

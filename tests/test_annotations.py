@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from beam_pipelines.annotations import _NPY_FIELDS, BadAnnotationError, Objects, array_shape, place_objects, read_array
+from beam_pipelines.annotations import BadAnnotationError, Objects, place_objects
+from beam_pipelines.array_values import _NPY_FIELDS, array_shape, read_array
 from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.images import check_image
 from beam_pipelines.resize import Geometry

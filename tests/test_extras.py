@@ -14,6 +14,7 @@ from beam_pipelines.extras import Extras, ExtrasEncoder
 from beam_pipelines.files import files_at
 from beam_pipelines.references import FilePart
 from beam_pipelines.resize import Geometry
+from beam_pipelines.spool import SpoolReader
 from tf_input.dataset_format import Feature
 
 AS_IT_IS = Geometry((40, 60), 1, (40, 60))
@@ -22,7 +23,8 @@ NAMES = ("ant", "bee", "cow")
 
 
 def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geometry: Geometry | None = AS_IT_IS) -> Extras:
-    return ExtrasEncoder(schema, str(root), "refuse").encode(values, geometry, files_at(str(root)))
+    spool = SpoolReader(str(root / "spool"))
+    return ExtrasEncoder(schema, str(root), "refuse").encode(values, geometry, files_at(str(root)), spool)
 
 
 def parsed(extras: Extras) -> dict[str, Any]:
@@ -109,7 +111,8 @@ def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_ha
         Feature("objects/label", "class_label", (None,), NAMES),
     ]
     objects = Objects(((-20, 0, 20, 30), (50, 70, 60, 80), (0, 0, 4, 6)), NAMES, {"is_crowd": (1, 2, 3)})
-    extras = ExtrasEncoder(schema, str(tmp_path), "clip").encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)))
+    encoder, spool = ExtrasEncoder(schema, str(tmp_path), "clip"), SpoolReader(str(tmp_path / "spool"))
+    extras = encoder.encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)), spool)
     found = parsed(extras)
     assert (found["objects/label"], found["objects/is_crowd"], len(found["objects/bbox"])) == ([0, 2], [1, 3], 8)
     assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)

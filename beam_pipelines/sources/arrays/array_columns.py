@@ -5,9 +5,13 @@ A field's type says what it can be, never a value that was met:
     kind          a field of
     class         integers, or text; with class names known from elsewhere, an integer is a position in them
     multi_label   k values of 0 or 1: the classes are `--label_names`, or 0 to k-1
-    float         numbers; of N values: float[N]
+    float         numbers; of N values: float[N]; of more dimensions, as array
+    array         numbers of the field's shape
+    mask          integers [H,W] or [H,W,1]: class ids
     integer       integers
     text          text
+
+Arrays and masks are not read here: they are pointed at where they lie.
 """
 
 import dataclasses
@@ -27,8 +31,12 @@ from tf_input.dataset_format import LABEL, WEIGHT
 # What one row may have of one column, beside its image.
 _MAX_VALUE_BYTES = 1 << 20
 
-_FITTING = {"class": "iubUS", "multi_label": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"}
+_FITTING = {
+    **{"class": "iubUS", "multi_label": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
+    **{"array": "iufb", "mask": "iub"},
+}
 _SINGLE = ("class", "integer", "text")
+_PARTS = ("array", "mask")
 
 
 class ArrayColumns:
@@ -45,7 +53,8 @@ class ArrayColumns:
     Attributes:
         features: What the columns become.
         targets: Those that a model is to predict.
-        names: Of all columns that are needed.
+        names: Of all columns whose values are needed.
+        part_names: Of those that are pointed at.
         label_names: Feature -> the class names that are known.
     """
 
@@ -74,11 +83,12 @@ class ArrayColumns:
             if column.kind == "multi_label" and len(column.names) == 1:
                 self._note_classes(column.names[0], config.names_of(column.name) if column in labels else (), class_names)
         self._reader = RowReader(
-            _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _refuse_array
+            _with_key(config, columns), labels, features, root, columns, "what there is", {**class_names, **self._flags}, _no_file
         )
         self.features = self._reader.features
         self.targets = self._reader.targets
         self.names = self._reader.value_names
+        self.part_names = self._reader.part_names
         self.label_names = self._reader.label_names
         taken = {name for column in (*labels, *features) for name in column.names}
         for name in set(self.names) - taken:
@@ -102,7 +112,7 @@ class ArrayColumns:
             UserError: It is not.
         """
         first = self.open(name)
-        if (_family(field), _num_values(field)) != (_family(first), _num_values(first)):
+        if (_family(field), _sides(field)) != (_family(first), _sides(first)):
             raise UserError(
                 f"{field.records.stream.name}: {printable(name)!r} is of {_describe(field)}; "
                 f"expected {_describe(first)} as in {first.records.stream.name}"
@@ -121,14 +131,11 @@ class ArrayColumns:
 
     def _typed(self, column: Column) -> Column:
         """With the shape of its field; UserError where the kind does not go with the type."""
-        if column.kind in ("mask", "array"):
-            raise UserError(
-                f"--label={column.names[0]}:{column.kind}: that is a file for each image, which arrays and records have none of; "
-                "expected a table of such files (--source table)"
-            )
         fields = [self.open(name) for name in column.names]
         for name, field in zip(column.names, fields):
             _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
+        if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
+            return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
         if column.kind == "multi_hot" and column.shape in ((), (num_values,)):
             return dataclasses.replace(column, kind="multi_label", shape=())  # which is the same here
@@ -161,24 +168,64 @@ def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
     return dataclasses.replace(config, key_column="key") if config.key_column is None and "key" in columns else config
 
 
-def _refuse_array(name: str) -> bytes:
-    raise AssertionError(f"{name}: columns that are files are refused before")
+def _no_file(name: str) -> bytes:
+    raise AssertionError(f"{name}: the shape of each array is known from its field")
+
+
+def _as_array(column: Column, field: Field) -> Column:
+    if column.shape not in ((), field.shape):
+        name = printable(column.names[0])
+        raise UserError(
+            f"{name!r} is of {_describe(field)}; expected {name}:array[{','.join(map(str, field.shape))}], "
+            f"not {column.kind}[{','.join(map(str, column.shape))}]"
+        )
+    return dataclasses.replace(column, kind="array", shape=field.shape)
 
 
 def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = False) -> None:
     num_values = _num_values(field)
-    if num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
+    is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_one_of_several)
+    if not is_part and num_values * field.dtype.itemsize > _MAX_VALUE_BYTES:
         raise UserError(
             f"{printable(name)!r} is of {_describe(field)}; expected at most {_MAX_VALUE_BYTES} bytes for each image"
         )
-    if field.dtype.kind not in _FITTING[kind] or (num_values != 1 and (kind in _SINGLE or is_one_of_several)):
-        other = {"f": "float", "U": "text", "S": "text"}.get(
-            field.dtype.kind, "multi_label" if num_values > 1 else "class"
-        )
+    if field.dtype.kind not in _FITTING[kind] or not _fits_shape(field, kind) or (num_values != 1 and is_one_of_several):
+        other = _fitting_kind(field)
         raise UserError(
             f"{printable(name)!r} is of {_describe(field)}, which can't be of kind {kind}; "
             f"expected another kind, such as {printable(name)}:{other}"
         )
+
+
+def _fits_shape(field: Field, kind: str) -> bool:
+    if kind == "mask":
+        return _is_mask(field)
+    if kind == "array":
+        return bool(field.shape)
+    return _num_values(field) == 1 or (kind not in _SINGLE and (kind != "multi_label" or not _is_array(field)))
+
+
+def _fitting_kind(field: Field) -> str:
+    """A kind that a field can be of."""
+    if field.dtype.kind in "US":
+        return "text"
+    if _is_array(field):
+        return "mask" if _is_mask(field) else "array"
+    return "float" if field.dtype.kind == "f" else "multi_label" if _num_values(field) > 1 else "class"
+
+
+def _is_array(field: Field) -> bool:
+    """Whether its values have two dimensions or more, which they keep."""
+    return len(field.shape) > 1 and _num_values(field) > 1
+
+
+def _is_mask(field: Field) -> bool:
+    return field.dtype.kind in "iub" and _is_array(field) and (len(field.shape) == 2 or field.shape[2:] == (1,))
+
+
+def _sides(field: Field) -> tuple[int, ...]:
+    """Its shape, as far as it is kept: one label of an array [N,1] is as good as one of [N]."""
+    return field.shape if _is_array(field) else (_num_values(field),)
 
 
 def _family(field: Field) -> str:

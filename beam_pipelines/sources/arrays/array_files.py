@@ -11,6 +11,7 @@
 | uncompressed images | pointed at where they lie |
 | compressed ones | unpacked once, to spool files, without ever being in memory as a whole |
 | labels | read side by side with the images, some at a time |
+| arrays beside the images: `maps:array`, `masks:mask` | pointed at like them; of two dimensions or more they keep their shape |
 | an array of Python objects: a pickle, which could run any program | the run is refused; it is never loaded |
 | a file whose size is not what its header states | the run is refused |
 | any other file, an array that nobody asked for | ignored; files are counted |
@@ -25,7 +26,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
-from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, ranges, spool_images
+from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, pointed_at, ranges, spool_packed
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
 from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, no_images
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
@@ -75,7 +76,7 @@ class Arrays:
         for container, paths in enumerate(self._containers):
             for position, images in enumerate(self._find_sets(paths)):
                 records = images.images.records
-                is_packed = bool(records.stream.packing)
+                is_packed = any(field.records.stream.packing for field in pointed_at(images, self._columns))
                 bounds = [(0, records.num)] if is_packed else ranges(records.num, records.dtype.itemsize)
                 parts += [f"{container}:{position}:{start}:{stop}" for start, stop in bounds]
         return parts
@@ -91,8 +92,8 @@ class Arrays:
         if container == position == start == 0:
             self.num_ignored = 0 if self._only else self._files.num_ignored + self._count_unused()
             yield from self._files.dead_letters
-        spool = spool_images(self._root, images, self._spool_directory)
-        yield from list_images(self._root, images, self._columns, range(start, stop), spool)
+        spools = spool_packed(self._root, pointed_at(images, self._columns), self._spool_directory)
+        yield from list_images(self._root, images, self._columns, range(start, stop), spools)
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """Those that CIFAR's files name, or the positions in a multi_label."""
@@ -135,7 +136,8 @@ class Arrays:
         unused = set(self._files.paths)
         for paths in self._containers:
             for images in self._find_sets(paths):
-                columns = [images.columns[name]() for name in self._columns.names if name in images.columns]
+                names = (*self._columns.names, *self._columns.part_names)
+                columns = [images.columns[name]() for name in names if name in images.columns]
                 unused -= {field.records.stream.path for field in (images.images, *columns)}
                 if cifar.is_cifar(images.name):
                     unused -= set(cifar.name_files(images).values())

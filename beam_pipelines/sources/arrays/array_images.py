@@ -1,17 +1,18 @@
 """Images that are a field of records, and their listing. Plain."""
 
+import math
 import os
 import re
-from typing import Callable, Iterator, Mapping, NamedTuple
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.cells import BadCellError
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at, is_remote
 from beam_pipelines.image_headers import MAX_IMAGE_PIXELS, MAX_IMAGE_SIDE
-from beam_pipelines.references import LabeledImage, RawImage
+from beam_pipelines.references import ArrayPart, LabeledImage, RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
-from beam_pipelines.sources.arrays.array_streams import Field, read_rows, unpack
+from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
 from beam_pipelines.sources.file_listing import FileListing, is_utf8
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.roots import OutsideError, Root
@@ -67,30 +68,42 @@ def raw_layout(field: Field) -> RawImage:
 
 
 def list_images(
-    root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spool: int
+    root: Root, images: ImageSet, columns: ArrayColumns, bounds: range, spools: Mapping[Stream, int]
 ) -> Iterator[LabeledImage | DeadLetter]:
     """The images at some positions, as they are read: memory does not depend on their number.
 
     Args:
-        spool: Where the whole stream of the images was unpacked to; 0: the file is not packed.
+        spools: Where the whole streams of the images and of arrays beside them were unpacked to; without those that are not packed.
 
     Raises:
         UserError: A column has another length than the images have, or another type than in the first set.
     """
     fields = {name: _open_column(images, columns, name) for name in columns.names}
+    parts = {name: _open_column(images, columns, name) for name in columns.part_names}
     records, raw = images.images.records, images.raw
-    image = LabeledImage(
-        "", records.stream.path, "", images.split, raw.height * raw.width * raw.num_channels, raw=raw, spool=spool
-    )
-    first = records.offset + images.images.offset
+    num_bytes, spool = raw.height * raw.width * raw.num_channels, spools.get(records.stream, 0)
+    image = LabeledImage("", records.stream.path, "", images.split, num_bytes, raw=raw, spool=spool)
     for row, index in zip(
         read_rows(root.path, fields, bounds.start, bounds.stop), bounds
     ):  # the rows first: they end with a check
         name = f"{images.name}#{index:06d}"
+        row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
-            yield columns.read(row, image._replace(key=nfc(name), offset=first + index * records.dtype.itemsize))
+            yield columns.read(row, image._replace(key=nfc(name), offset=_offset(images.images, index)))
         except BadCellError as error:
             yield DeadLetter(printable(name), "list", error.reason, str(error))
+
+
+def _offset(field: Field, index: int) -> int:
+    """Where the value of one record begins."""
+    records = field.records
+    return records.offset + field.offset + index * records.dtype.itemsize
+
+
+def _point(field: Field, index: int, spools: Mapping[Stream, int]) -> ArrayPart:
+    stream, dtype = field.records.stream, field.dtype
+    num_bytes = math.prod(field.shape) * dtype.itemsize
+    return ArrayPart(stream.path, _offset(field, index), num_bytes, dtype.str, field.shape, spools.get(stream, 0))
 
 
 def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
@@ -106,12 +119,17 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     return field
 
 
-def spool_images(root: Root, images: ImageSet, spool_directory: str | None) -> int:
-    """The spool to which compressed images were unpacked; 0: they are not, or nobody will read them."""
-    records = images.images.records
-    if not records.stream.packing or spool_directory is None:
-        return 0
-    return unpack(root.path, records.stream, spool_directory, records.num_bytes)[0]
+def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
+    """The images, and the arrays beside them."""
+    return [images.images, *(_open_column(images, columns, name) for name in columns.part_names)]
+
+
+def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:
+    """The spools to which streams that are compressed were unpacked; none where nobody will read them."""
+    packed = {field.records.stream: field.records.num_bytes for field in fields if field.records.stream.packing}
+    if spool_directory is None:
+        return {}
+    return {stream: unpack(root.path, stream, spool_directory, num_bytes)[0] for stream, num_bytes in packed.items()}
 
 
 def ranges(num: int, record_bytes: int) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@
 | --- | --- |
 | `age:float32` | a number: int, uint of 8, 16, 32, 64 bits; float of 16, 32, 64 bits; little-endian |
 | `label:>uint16` | the same, big-endian |
-| `flags:uint8[5]` | several numbers |
+| `flags:uint8[5]`, `maps:float32[46,46,5]` | several numbers; of two dimensions or more they keep their shape: `--label maps:array` |
 | `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]`, C being 1 or 3; named so, or by `--image_column` |
 | `key:char[16]` | text in UTF-8, filled up with zeros |
 | `skip[3]` | bytes without a meaning |
@@ -122,7 +122,7 @@ class FixedLength:
         records = self._records(stream, num_bytes)
         columns = {name: (lambda name=name: Field(records, name)) for name in self._dtype.names}
         images = ImageSet(path, self._split(path), Field(records, self._image), self._raw, columns)
-        yield from list_images(self._root, images, self._columns, range(start, stop), spool)
+        yield from list_images(self._root, images, self._columns, range(start, stop), {stream: spool} if spool else {})
 
     def label_names(self) -> dict[str, tuple[str, ...]]:
         """The positions in a multi_label."""

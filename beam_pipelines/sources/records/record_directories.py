@@ -20,6 +20,7 @@ from beam_pipelines.files import files_at
 from beam_pipelines.input_errors import listing_error
 from beam_pipelines.references import RawImage
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
+from beam_pipelines.sources.records.tfds_layouts import flatten, layout_of_tfds
 from beam_pipelines.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import (
     DATASET_INFO,
@@ -35,7 +36,6 @@ from tf_input.dataset_format import (
     shard_place,
 )
 
-_MAX_DEPTH = 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _BOXES, _OBJECT_LABEL = f"{OBJECTS}/bbox", f"{OBJECTS}/{LABEL}"
 
@@ -95,8 +95,9 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     targets = tuple(Column(OBJECTS, (OBJECTS,)) if name == OBJECTS else columns.pop(name) for name in manifest.targets)
     names = {feature.name: feature.label_names for feature in manifest.schema if feature.label_names}
     kept = tuple(columns.values())
+    shapes = {feature.name: feature.shape for feature in manifest.schema if feature.kind == "float" and not feature.is_ragged}
     return Layout(
-        "recordmill", "image", key="key", raw=raw, objects=objects, labels=targets, features=kept, class_names=names
+        "recordmill", "image", key="key", raw=raw, objects=objects, labels=targets, features=kept, class_names=names, shapes=shapes
     )
 
 
@@ -118,14 +119,14 @@ def _column_of(feature: Feature, folder: str) -> Column:
         raise UserError(
             f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again"
         )
-    return Column(name, (name,), kind, feature.shape)
+    return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 
 
 def _read_tfds(folder: str) -> RecordDirectory:
     info = _read_json(folder, DATASET_INFO)
     fields = _read_json(folder, FEATURES)
     try:
-        found = dict(_flatten(fields, "", 0))
+        found = dict(flatten(fields))
         shards = {name: split for split in info["splits"] for name, split in _name_shards(info, split)}
     except UserError:
         raise
@@ -133,7 +134,7 @@ def _read_tfds(folder: str) -> RecordDirectory:
         raise UserError(
             f"{folder}: {DATASET_INFO} and {FEATURES} are not those of TensorFlow Datasets ({error!r:.80})"
         ) from error
-    return RecordDirectory(_layout_of_tfds(folder, info, found), _check_files(folder, shards))
+    return RecordDirectory(layout_of_tfds(folder, info, found), _check_files(folder, shards))
 
 
 def _read_json(folder: str, name: str) -> dict[str, Any]:
@@ -149,21 +150,6 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
     return value
 
 
-def _flatten(feature: dict[str, Any], name: str, depth: int) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
-    """Name -> (kind, description) of each feature; the kind of a sequence has a "*" at its end."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"more than {_MAX_DEPTH} features in one another")
-    kind = feature["pythonClassName"].rpartition(".")[2]
-    if kind == "FeaturesDict":
-        for part, child in feature["featuresDict"]["features"].items():
-            yield from _flatten(child, f"{name}/{part}" if name else part, depth + 1)
-    elif kind in ("Sequence", "Dataset"):
-        for child, (child_kind, described) in _flatten(feature["sequence"]["feature"], name, depth + 1):
-            yield child, (f"{child_kind}*", described)
-    else:
-        yield name, (kind, feature)
-
-
 def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
     file_format = info.get("fileFormat") or "tfrecord"
     if file_format != "tfrecord":
@@ -177,78 +163,6 @@ def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[
         }
         template = split.get("filepathTemplate") or _TEMPLATE
         yield re.sub(r"\{([A-Z_]+)\}", lambda match: known[match[1]], template), split["name"]
-
-
-def _layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
-    image = _only(found, "Image", supervised)
-    if image is None:
-        raise UserError(
-            f"{folder}: {FEATURES} has no image, or several and none in supervisedKeys; say which: --layout=image=NAME"
-        )
-    objects = _objects_of(found)
-    columns = ()
-    if objects:
-        columns = (Column(OBJECTS, (OBJECTS,)),)
-    elif name := _only(found, "ClassLabel", supervised):
-        columns = (Column(LABEL, (name,)),)
-    elif name := _only(found, "ClassLabel*", supervised):
-        columns = (Column(LABEL, (name,), "multi_label"),)
-    names = {
-        name: names
-        for name, (kind, _) in found.items()
-        if kind.startswith("ClassLabel") and (names := _read_names(folder, name))
-    }
-    return Layout("tfds", image, objects=objects, labels=columns or None, class_names=names)
-
-
-def _supervised_items(info: dict[str, Any]) -> list[dict[str, Any]]:
-    items = info.get("supervisedKeys") or {}
-    items = items.get("tuple", {}).get("items", []) if isinstance(items, dict) else []
-    return [item for item in items if isinstance(item, dict)]
-
-
-def _only(found: Mapping[str, tuple[str, dict[str, Any]]], wanted: str, supervised: set[str]) -> str | None:
-    names = [name for name, (kind, _) in found.items() if kind == wanted]
-    preferred = (
-        [name for name in names if name in supervised] or [name for name in names if name in ("image", LABEL)] or names
-    )
-    return preferred[0] if len(preferred) == 1 else None
-
-
-def _objects_of(found: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayout | None:
-    """The first sequence of boxes that have classes."""
-    for boxes, (kind, described) in found.items():
-        parent = boxes.rpartition("/")[0]
-        if kind != "BBoxFeature*" or (described.get("boundingBox") or {}).get("bboxFormat", "REL_YXYX") != "REL_YXYX":
-            continue
-        siblings = {name: kind for name, (kind, _) in found.items() if name.startswith(f"{parent}/")}
-        labels = [name for name, kind in siblings.items() if kind == "ClassLabel*"]
-        if labels:
-            label = f"{parent}/{LABEL}" if f"{parent}/{LABEL}" in labels else labels[0]
-            flags = {name.removeprefix(f"{parent}/"): name for name in siblings if _is_flag(name, found)}
-            return ObjectsLayout((boxes,), (label,), flags)
-    return None
-
-
-def _is_flag(name: str, found: Mapping[str, tuple[str, dict[str, Any]]]) -> bool:
-    kind, described = found[name]
-    dtype = (described.get("tensor") or {}).get("dtype")
-    return kind in ("Tensor*", "Scalar*") and dtype == "bool" and bool(NAME_PATTERN.fullmatch(name.rpartition("/")[2]))
-
-
-def _read_names(folder: str, feature: str) -> tuple[str, ...]:
-    path = f"{folder}/{label_file_name(feature.replace('/', '-'))}"
-    if not files_at(folder).exists(path):
-        return ()
-    try:
-        lines = files_at(folder).read(path).decode().split("\n")
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: expected class names in UTF-8, one a line") from None
-    names = tuple(line.strip() for line in lines if line.strip())
-    if len(set(names)) < len(names):
-        raise UserError(f"{path}: expected each class name once")
-    return names
 
 
 def _check_files(folder: str, files: Mapping[str, str]) -> dict[str, str]:

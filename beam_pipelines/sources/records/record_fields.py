@@ -1,16 +1,18 @@
 """What is read of a record by its layout: where its image lies, the objects in it, its cells. Plain."""
 
+import dataclasses
 import math
 import struct
-from typing import Any, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.annotations import Objects
 from beam_pipelines.cells import BadCellError
 from beam_pipelines.class_cells import known, read_class
+from beam_pipelines.columns import Column
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.errors import CONTROL
+from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.files import MAX_FILE_BYTES
-from beam_pipelines.references import RawImage
+from beam_pipelines.references import FilePart, RawImage
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
@@ -186,13 +188,62 @@ def read_key(example: ExampleReader, name: str) -> str:
     return key
 
 
-def read_bytes(example: ExampleReader, name: str) -> bytes:
-    """What a feature of bytes has.
+def read_array_start(example: ExampleReader, name: str) -> bytes:
+    """The `.npy` file that a feature of bytes has.
 
     Raises:
-        BadCellError: It has not one value, or of another kind.
+        BadCellError: It has not one, or numbers.
     """
     values = example.values(name)
-    if len(values) != 1 or not isinstance(values[0], bytes):
-        raise BadCellError("bad_array", f"{len(values)} values that are not bytes")
+    if has_numbers(example, name):
+        raise BadCellError("bad_array", f"it has {len(values)} numbers, and nothing says in what shape")
+    if len(values) != 1:
+        raise BadCellError("bad_array", f"{len(values)} values; expected one, a .npy file")
     return values[0]
+
+
+def read_part(path: str, start: int, example: ExampleReader, name: str) -> FilePart | list | None:
+    """A mask or an array: where in the file it lies, or its numbers where these are a list; None: there is none.
+
+    Args:
+        path: Of the file.
+        start: Of the record's data in it.
+    """
+    if has_numbers(example, name):
+        return example.values(name) or None
+    spans = example.spans(name)
+    return FilePart(path, start + spans[0][0], spans[0][1]) if len(spans) == 1 else None
+
+
+def has_numbers(example: ExampleReader, name: str) -> bool:
+    """Whether a feature is a list of numbers."""
+    return name in example.features and example.features[name].kind in ("float", "int64")
+
+
+def settle_shapes(
+    columns: tuple[Column, ...], example: ExampleReader, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Column, ...]:
+    """The columns, with the shapes that the data set knows.
+
+    Raises:
+        UserError: One number is expected of a feature that has several in the first record.
+    """
+    return tuple(_settle_shape(column, example, shapes.get(column.names[0], ())) for column in columns)
+
+
+def _settle_shape(column: Column, example: ExampleReader, known: tuple[int, ...]) -> Column:
+    name = column.names[0]
+    if column.shape or len(column.names) > 1 or column.kind not in ("float", "array") or not has_numbers(example, name):
+        return column
+    if len(known) > 1 or (known and column.kind == "array"):
+        return dataclasses.replace(column, kind="array", shape=known)
+    num_values = len(example.values(name))
+    if column.kind == "float" and num_values > 1:
+        if known == (num_values,):
+            return dataclasses.replace(column, shape=known)
+        shown = printable(name)
+        raise UserError(
+            f"{shown!r} has {num_values} numbers in the first record; say so: {shown}:float[{num_values}], "
+            f"or, if they are an array, {shown}:array[HEIGHT,WIDTH,…]"
+        )
+    return column

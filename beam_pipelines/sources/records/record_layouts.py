@@ -52,6 +52,7 @@ class Layout(NamedTuple):
         labels: What a model is to predict; None: `label`, or the objects.
         features: What else is kept in any case.
         class_names: Feature -> names of its integers.
+        shapes: Feature -> the shape of its numbers.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Layout(NamedTuple):
     labels: tuple[Column, ...] | None = None
     features: tuple[Column, ...] = ()
     class_names: Mapping[str, tuple[str, ...]] = {}
+    shapes: Mapping[str, tuple[int, ...]] = {}
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -151,7 +153,11 @@ def parse_layout(text: str) -> Layout:
 
 
 def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Labels and features: those that were named, and else those that belong to the layout."""
+    """Labels and features: those that were named, and else those that belong to the layout.
+
+    Raises:
+        UserError: None was named, and the data set has no label, or several.
+    """
     labels = source.labels
     if labels is None:
         labels = layout.default_labels()

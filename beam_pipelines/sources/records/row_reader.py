@@ -4,13 +4,14 @@ import dataclasses
 import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
-from beam_pipelines.annotations import BadAnnotationError, array_shape
-from beam_pipelines.cells import BadCellError, read_text, read_weight
-from beam_pipelines.columns import Column, ColumnReader
+from beam_pipelines.annotations import BadAnnotationError
+from beam_pipelines.array_values import array_shape, nested_shape
+from beam_pipelines.cells import BadCellError, in_column, read_text, read_weight, shown
+from beam_pipelines.columns import Column, ColumnReader, holds_array, read_array_cell
 from beam_pipelines.config import NAME_PATTERN, SourceConfig
 from beam_pipelines.dead_letters import NO_SPLIT
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
-from beam_pipelines.references import LabeledImage
+from beam_pipelines.references import ArrayPart, FilePart, LabeledImage
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.roots import Root
 from beam_pipelines.splits import SPLIT_FOLDERS
@@ -30,7 +31,7 @@ class RowReader:
         found: Names of the fields that there are, in the place that was looked at.
         place: How a message calls that: `the first 1,000 records`, say.
         class_names: Field -> names of its integers, where the data set knows them.
-        open_array: From a field's name to the beginning of the first array.
+        open_array: From a field's name to the beginning of the first array's file, or to that array as lists of lists.
 
     Attributes:
         features: What the fields become.
@@ -51,7 +52,7 @@ class RowReader:
         found: Collection[str],
         place: str,
         class_names: Mapping[str, tuple[str, ...]],
-        open_array: Callable[[str], bytes],
+        open_array: Callable[[str], bytes | list],
     ) -> None:
         self._found = found
         self._place = place
@@ -62,7 +63,7 @@ class RowReader:
             tuple(_with_shape(column, open_array) for column in columns) for columns in (labels, features)
         )
         columns = (*labels, *features)
-        self._parts = [(column.name, column.names[0], column.kind) for column in columns if column.kind in _PARTS]
+        self._parts = [column for column in columns if column.kind in _PARTS]
         self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.names_of, config.separator)
         taken = {name for column in columns for name in column.names}
         self._roles = {
@@ -74,7 +75,7 @@ class RowReader:
         self.features = tuple(column.feature() for column in columns) + weight
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.values())))
-        self.part_names = tuple(dict.fromkeys(name for _, name, _ in self._parts))
+        self.part_names = tuple(dict.fromkeys(column.names[0] for column in self._parts))
         is_given = {name for column in labels for name in column.names if config.names_of(column.name)}
         self._class_names = {
             name: class_names[name]
@@ -98,7 +99,7 @@ class RowReader:
             row = {**row, name: _name_integers(name, row.get(name), names)}
         label, values = self._columns.read(row)
         if self._parts or WEIGHT in self._roles:
-            values = {**(values or {}), **{feature: _read_part(row, name, kind) for feature, name, kind in self._parts}}
+            values = {**(values or {}), **{column.name: _read_part(row, column) for column in self._parts}}
         if not self._roles:
             return image._replace(label=label, values=values)
         roles = self._roles
@@ -159,11 +160,12 @@ def describe_names(names: Collection[str]) -> str:
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
 
 
-def _with_shape(column: Column, open_array: Callable[[str], bytes]) -> Column:
+def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Column:
     if column.kind != "array" or column.shape:
         return column
     try:
-        return dataclasses.replace(column, shape=array_shape(open_array(column.names[0])))
+        first = open_array(column.names[0])
+        return dataclasses.replace(column, shape=nested_shape(first) if holds_array(first) else array_shape(first))
     except (BadAnnotationError, BadCellError) as error:
         name = printable(column.names[0])
         hint = f"say what shape they have: {name}:array[HEIGHT,WIDTH,…]"
@@ -174,10 +176,16 @@ def _without_parts(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return tuple(column for column in columns if column.kind not in _PARTS)
 
 
-def _read_part(row: Mapping[str, Any], name: str, kind: str) -> Any:
-    if row.get(name) is None:
+def _read_part(row: Mapping[str, Any], column: Column) -> Any:
+    name, kind = column.names[0], column.kind
+    cell = row.get(name)
+    if cell is None:
         raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
-    return row[name]
+    if kind == "array" and holds_array(cell):
+        return in_column(name, read_array_cell, cell, column.shape)
+    if not isinstance(cell, (FilePart, ArrayPart)):
+        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
+    return cell
 
 
 def _name_integers(field: str, cell: Any, names: tuple[str, ...]) -> Any:

@@ -30,12 +30,22 @@ from beam_pipelines.sources.records.example_reader import BadExampleError, Examp
 from beam_pipelines.files import open_file
 from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.records.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
-from beam_pipelines.references import FilePart, LabeledImage
+from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.records.containers import Containers
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.records.record_directories import read_directory
-from beam_pipelines.sources.records.record_fields import ImageSpan, ObjectsReader, find_image, read_bytes, read_cell, read_key
+from beam_pipelines.sources.records.record_fields import (
+    ImageSpan,
+    ObjectsReader,
+    find_image,
+    has_numbers,
+    read_array_start,
+    read_cell,
+    read_key,
+    read_part,
+    settle_shapes,
+)
 from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, choose_columns, find_layout, parse_layout
 from beam_pipelines.sources.roots import OutsideError, Root
 from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
@@ -79,6 +89,7 @@ class TfRecord:
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = self._open_objects(config.source, example) if objects else None
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
+        columns = [settle_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
         found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
         self._rows = RowReader(
@@ -88,8 +99,10 @@ class TfRecord:
             found,
             f"the first {num_searched:,} records",
             layout.class_names,
-            lambda name: read_bytes(example, name),
+            lambda name: read_array_start(example, name),
         )
+        masks = {name for column in (*labels, *features) for name in column.names if column.kind == "mask"}
+        self._files = [name for name in self._rows.part_names if name in masks or not has_numbers(example, name)]
         self._key = layout.key if config.source.key_column is None else ""
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
@@ -193,8 +206,8 @@ class TfRecord:
                 yield self._list_record(part, index, record, spool)
 
     def _check_parts(self, part: str, compressed: bool) -> None:
-        if compressed and self._rows.part_names:
-            name = printable(self._rows.part_names[0])
+        if compressed and self._files:
+            name = printable(self._files[0])
             raise UserError(
                 f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
             )
@@ -223,9 +236,7 @@ class TfRecord:
     ) -> LabeledImage:
         start = record.offset + HEADER_BYTES
         row = {name: read_cell(name, example.values(name)) for name in self._rows.value_names}
-        for name in self._rows.part_names:
-            spans = example.spans(name)
-            row[name] = FilePart(part, start + spans[0][0], spans[0][1]) if len(spans) == 1 else None
+        row |= {name: read_part(part, start, example, name) for name in self._rows.part_names}
         image = LabeledImage(
             key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
             path=part,

@@ -23,7 +23,7 @@ import functools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
-from beam_pipelines.columns import Column
+from beam_pipelines.columns import Column, holds_array
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
@@ -90,7 +90,8 @@ class WebDataset:
         self._rows = RowReader(config.source, labels, features, self._root, found, place, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features
         self.targets = self._rows.targets
-        self._uses_json = not {*self._rows.value_names} <= members
+        self._part_members = [name for name in self._rows.part_names if name in members]
+        self._uses_json = not {*self._rows.value_names, *self._rows.part_names} <= members
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
@@ -106,9 +107,11 @@ class WebDataset:
                     if isinstance(sample, Sample) and sample.is_readable():
                         yield name, sample
 
-    def _read_start(self, name: str, sample: Sample, extension: str) -> bytes:
+    def _read_start(self, name: str, sample: Sample, extension: str) -> bytes | list:
         member = sample.members.get(extension)
         if member is None:
+            if holds_array(field := sample.fields().get(extension)):
+                return field
             raise BadCellError("bad_array", "there is none")
         path = f"{self.root}/{self._root.relative(name)}"
         return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
@@ -131,8 +134,8 @@ class WebDataset:
             return
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(part))
-            if is_compressed and self._rows.part_names:
-                name = self._rows.part_names[0]
+            if is_compressed and self._part_members:
+                name = self._part_members[0]
                 raise UserError(
                     f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
                 )
@@ -199,7 +202,8 @@ class WebDataset:
                 row[extension] = sample.text(extension)
         for extension in self._rows.part_names:
             member = sample.members.get(extension)
-            row[extension] = FilePart(part, member.offset, member.num_bytes) if member else None
+            if member or extension not in row:
+                row[extension] = FilePart(part, member.offset, member.num_bytes) if member else None
         return row
 
 
