@@ -14,8 +14,11 @@ from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.object_stores.retries import split_path
 from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.file_listing import FileListing
+from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.image_folder import ImageFolder
 from beam_pipelines.sources.image_objects import ImageObjects
+from beam_pipelines.sources.roots import Root
 from made_images import write_files
 from object_stores import StoreServer, store_server
 
@@ -110,3 +113,22 @@ def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
         next(images)
     assert len(pages) <= 4, "the folders at the top, and as many pages as were needed"
     assert len(list(images)) == 83
+
+
+ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]
+
+
+def test_odd_names_are_dead_letters_and_all_others_are_read(server):
+    """Names that an object may have: each comes back as itself, or is told; none ends the listing."""
+    fine = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
+    root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
+    source = ImageObjects(config(root))
+    found = [*source.list("")]
+    assert sorted(one.path for one in found if isinstance(one, LabeledImage)) == sorted([*fine, "tulip/1.jpg"])
+    letters = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
+    assert letters == dict.fromkeys(ODD_NAMES, "odd_name")
+    assert guess_source(root) == "image_folder"
+    listing = FileListing(Root(root), ())
+    assert listing.top_level() == (["empty", "rose", "tulip"], [])
+    walked = [*listing.walk()]
+    assert {one.path for one in walked if isinstance(one, DeadLetter)} == set(ODD_NAMES)

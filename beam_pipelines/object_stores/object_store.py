@@ -83,12 +83,15 @@ class ObjectStore(abc.ABC):
             raise
 
     def top_level(self, folder: str) -> tuple[Names, Names]:
-        """Names of the folders and of the objects directly in a folder, each sorted."""
+        """Names of the folders and of the objects directly in a folder, each sorted.
+
+        A name with two "/" behind one another lies in no folder that has a name: `list` has it.
+        """
         start = len(split_path(_as_folder(folder))[1])
         folders: Names = []
         objects: Names = []
         for page in self._pages(folder, "/"):
-            folders += [prefix[start:-1] for prefix in page.folders]
+            folders += [name for prefix in page.folders if (name := prefix[start:-1])]
             objects += [key[start:] for key, _ in page.objects if not _is_marker(key)]
         return sorted(folders), sorted(objects)
 
