@@ -6,7 +6,7 @@ Two looks: the first compares hashes, 16 bytes an input; the second finds the na
 import dataclasses
 import unicodedata
 from collections import defaultdict
-from typing import Iterable, Iterator, NamedTuple, Sequence
+from typing import Iterable, Iterator, NamedTuple
 
 import numpy as np
 

@@ -12,7 +12,7 @@ import os
 import pathlib
 import subprocess
 import time
-from typing import Any, Callable
+from typing import Callable
 
 from beam_pipelines import progress
 

@@ -3,14 +3,13 @@
 import contextlib
 import errno
 import os
-import pathlib
 import pickle
 import resource
 from typing import Iterator
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
-from made_images import jpeg, write_class_folders, write_files
+from made_images import jpeg, write_files
 from object_stores import Faults, StoreServer, faulty, store_server
 
 from beam_pipelines.__main__ import main

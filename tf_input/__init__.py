@@ -34,6 +34,7 @@ The modules, in the order in which data meet them:
     targets, class_weights  what a model is to predict, and how much it counts
     user_functions    map_example, map_batch
     random_access     flowers["train"][17], as_generator
+    forks             processes in which nothing can be read
     steps, sequence   single batches; a Keras PyDataset of them
     resume            BackupAndRestore, a Keras callback
     layers            normalisation and augmentation in the model

@@ -15,6 +15,7 @@ from tf_input.dataset_format import IMAGE, Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
 from tf_input.example_decoder import ExampleDecoder
+from tf_input.forks import check_fork, guard
 from tf_input.plan import Blocks, Plan
 from tf_input.position import Position, identify
 from tf_input.random_access import Examples, NumpyBatches, record_decoder
@@ -163,9 +164,11 @@ class PreparedDataset(Description):
         Raises:
             FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
             OSError: A shard can't be read, or copied to the cache.
+            RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged. Raised when it is read; the message names shard, record and offset.
         """
+        check_fork()
         config = self.settle(split, ReadConfig(**options))
         if config.service is not None:
             data = distribute.service_batches(self, split, config)
@@ -177,7 +180,7 @@ class PreparedDataset(Description):
         # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        data = plan.read(position).with_options(options)
+        data = guard(plan.read(position).with_options(options))
         data.position, data.reading = position, Reading(self, split, config)
         return data
 

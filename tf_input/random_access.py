@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_input import decode, targets
 from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.forks import check_fork
 from tf_input.records import RecordReader
 from tf_input.schema import parse_examples
 
@@ -60,6 +61,7 @@ class Examples:
 
         Raises:
             IndexError: There are fewer.
+            RuntimeError: This process was forked after TensorFlow had run.
             ValueError: The record is damaged, or can't be read, or its image can't be decoded; the message names the place.
         """
         if isinstance(index, slice):
@@ -68,6 +70,7 @@ class Examples:
             number = self._numbers[operator.index(index)]
         except IndexError:
             raise IndexError(f"example {index}: there are {len(self)}") from None
+        check_fork()
         (record,) = self._reader.read(np.array([number], np.int64))
         try:
             return self._decode_record(record)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_input import class_weights, crops, ladder, locations, tfds_directory
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.example_decoder import ExampleDecoder
+from tf_input.forks import check_fork, guard
 from tf_input.read_config import ReadConfig
 from tf_input.record_columns import Stored
 from tf_input.record_layouts import RecordLayout, find_layout
@@ -55,6 +56,7 @@ def open_tfrecords(
         FileNotFoundError: There are no such files.
         ValueError: They hold no records, or not what the layout says, or were prepared.
     """
+    check_fork()
     if compression not in (None, *_COMPRESSIONS):
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
     if not isinstance(pattern, (list, tuple)) and tfds_directory.is_tfds_directory(os.fspath(pattern)):
@@ -144,15 +146,17 @@ class RecordFiles:
                 `memory_budget`.
 
         Raises:
+            RuntimeError: This process was forked after TensorFlow had run.
             ValueError: There is no such split, or an option has a wrong value.
         """
+        check_fork()
         config, decode_batch = self._make_decoder(split, options)
         self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
         if (num_examples := self.num_examples(split)) is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
-        return data.prefetch(tf.data.AUTOTUNE)
+        return guard(data.prefetch(tf.data.AUTOTUNE))
 
     def example_spec(self, split: str = SPLIT, **options: Any) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""

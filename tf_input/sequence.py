@@ -14,6 +14,7 @@ import numpy as np
 
 from tf_input import opening
 from tf_input.dataset import PreparedDataset, Reading
+from tf_input.forks import check_fork
 from tf_input.read_config import ReadConfig
 from tf_input.steps import Ahead, ProcessWorkers, StepReader, ThreadWorkers
 
@@ -60,6 +61,7 @@ class Sequence(keras.utils.PyDataset):
         # Keras is told of one worker. More of its own would be forked processes, which TensorFlow does not survive, or threads whose
         # first batches come twice on JAX and torch.
         super().__init__()
+        check_fork()
         config = _checked(workers, max_queue_size, ReadConfig(**options))
         if not isinstance(dataset, PreparedDataset):
             dataset = opening.open(dataset)
@@ -90,8 +92,10 @@ class Sequence(keras.utils.PyDataset):
 
         Raises:
             IndexError: There are fewer.
+            RuntimeError: This process was forked after TensorFlow had run.
             ValueError: A record is damaged; the message names shard, record and offset.
         """
+        check_fork()
         index = operator.index(index)
         step = index + self._length if index < 0 else index
         if not 0 <= step < self._length:

@@ -5,7 +5,7 @@ import hashlib
 import os
 import pathlib
 import tempfile
-from typing import Any, Collection, Iterable, Mapping
+from typing import Any, Collection, Iterable
 
 import tensorflow as tf
 

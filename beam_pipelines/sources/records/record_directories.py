@@ -32,7 +32,6 @@ from tf_input.dataset_format import (
     Feature,
     Manifest,
     decode_manifest,
-    label_file_name,
     shard_place,
 )
 

@@ -21,7 +21,7 @@ import itertools
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
-from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
+from beam_pipelines.columns import ColumnReader, find_array_shapes
 from beam_pipelines.config import NAME_PATTERN, OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter
 from beam_pipelines.errors import UserError, printable
