@@ -408,8 +408,11 @@ def test_a_missing_option_is_said_before_any_work(without, expected, capsys, mon
 )
 def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, capsys):
     command = ["prepare", "--runner=DataflowRunner", "--no_auth", "--project=made", "--region=made"]
-    paths = ["--input=gs://made/in", "--output=gs://made/out", "--temp_location=gs://made/tmp"]
-    assert main([*command, *paths, f"--sdk_container_image={IMAGE}", *options]) == 2
+    paths = {"--input": "gs://made/in", "--output": "gs://made/out", "--temp_location": "gs://made/tmp"}
+    paths |= {name: value for name, _, value in (option.partition("=") for option in options) if name in paths}
+    given = [f"{name}={value}" for name, value in paths.items()]
+    others = [option for option in options if option not in given]
+    assert main([*command, *given, f"--sdk_container_image={IMAGE}", *others]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"recordmill: {expected}") and error.count("\n") == 1
 

@@ -12,7 +12,7 @@ from beam_pipelines.errors import UserError
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths.
 NO_PARAMETERS = ("estimate", "shared_filesystem", "wait")
 SWITCHES = ("masks", "overwrite")
-LISTS = {"feature": ";", "ignore": ",", "label": ";"}  # and what stands between their values
+LISTS = {"feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:
