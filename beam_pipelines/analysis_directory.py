@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import sys
 from typing import Any, Iterator
 
 from beam_pipelines import interrupts
@@ -84,8 +85,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
             raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; it has {has}")
     if not sum(map(manifest.num_examples, config.splits)):
         raise UserError(f"--splits={','.join(config.splits)}: there is no example in them")
-    if os.path.lexists(f"{config.directory}/{TRANSFORM_FN}") and not config.overwrite:
-        raise UserError(f"{printable(config.directory)}/{TRANSFORM_FN} exists; expected --overwrite to replace it")
+    _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):
         found = "is a folder" if os.path.isdir(module) else "does not exist"
@@ -95,16 +95,23 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 
 @contextlib.contextmanager
-def analysis_directory(directory: str) -> Iterator[str]:
+def analysis_directory(directory: str, overwrite: bool) -> Iterator[str]:
     """Makes an empty directory within the data set, this run's alone, and removes it after the block: see `own_directory`.
 
+    An earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back first.
+
+    Args:
+        directory: The data set.
+        overwrite: Whether an earlier analysis may be replaced, one that was brought back too.
+
     Raises:
-        UserError: Another run has it, or it is not ours, or it can't be made.
-        RunError: It was full.
+        UserError: Another run has it, or it is not ours, or it can't be made, or there is an analysis that must not be replaced.
+        RunError: It was full, or the earlier analysis could not be brought back.
     """
     working = _working_directory(directory)
-    with own_directory(working, printable(directory), "another run is analysing it"):
+    with own_directory(working, printable(directory), "another run is analysing it", lambda: _bring_back(working, directory)):
         try:
+            _check_may_replace(directory, overwrite)
             yield working
         except (UserError, RunError):
             raise
@@ -114,32 +121,61 @@ def analysis_directory(directory: str) -> Iterator[str]:
             raise
 
 
+def _check_may_replace(directory: str, overwrite: bool) -> None:
+    if os.path.lexists(f"{directory}/{TRANSFORM_FN}") and not overwrite:
+        raise UserError(f"{printable(directory)}/{TRANSFORM_FN} exists; expected --overwrite to replace it")
+
+
 def _working_directory(directory: str) -> str:
     return f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
 
 
-def publish_analysis(source: str, working: str, directory: str) -> None:
-    """Moves a whole analysis to its place.
+def _moves(working: str, directory: str) -> list[tuple[str, str]]:
+    """(path, new path) of each step of a publication, in order: an earlier analysis goes first, and `transform_fn` comes last."""
+    names = (TRANSFORM_FN, TRANSFORMED_METADATA)
+    aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
+    return aside + [(f"{working}/whole/{name}", f"{directory}/{name}") for name in reversed(names)]
 
-    An earlier one goes first, and `transform_fn` comes last: who is killed meanwhile leaves the old one, the new one or none, and
-    who is interrupted, or fails, the old one.
+
+def _move_back(moves: list[tuple[str, str]]) -> None:
+    """Undoes those that were made, the last one first; who is killed meanwhile can be followed by another who does."""
+    for path, new_path in reversed(moves):
+        if os.path.lexists(new_path) and not os.path.lexists(path):
+            os.rename(new_path, path)
+
+
+def _bring_back(working: str, directory: str) -> None:
+    """Undoes a publication whose run was killed between its first move and its last."""
+    is_aside = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
+    if not is_aside or os.path.lexists(f"{directory}/{TRANSFORM_FN}"):
+        return
+    try:
+        _move_back(_moves(working, directory))
+    except OSError as error:
+        raise RunError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
+    told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
+    print(f"recordmill: {printable(directory)}: {told}", file=sys.stderr)
+
+
+def publish_analysis(working: str, directory: str) -> None:
+    """Moves a whole analysis, `working/whole`, to its place.
+
+    Who is killed meanwhile leaves the old one, the new one, or the old one aside in `working`, from where the next run brings it
+    back; and who is interrupted, or fails, leaves the old one.
 
     Args:
-        source: Where the two directories of an analysis lie.
-        working: Where the old ones go, to be removed.
+        working: The working directory, where the old one goes, to be removed.
         directory: The data set.
     """
-    names = (TRANSFORM_FN, TRANSFORMED_METADATA)
-    moves = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names if os.path.lexists(f"{directory}/{name}")]
-    moves += [(f"{source}/{name}", f"{directory}/{name}") for name in reversed(names)]
-    new, shown = os.stat(f"{source}/{TRANSFORM_FN}"), printable(f"{directory}/{TRANSFORM_FN}")
-    in_place = lambda: os.path.exists(moves[-1][1]) and os.path.samestat(new, os.stat(moves[-1][1]))
+    moves = _moves(working, directory)
+    source, target = moves[-1]
+    new, shown = os.stat(source), printable(target)
+    in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
     interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
     try:
         for path, new_path in moves:
-            os.rename(path, new_path)
+            if os.path.lexists(path) or path.startswith(f"{working}/"):  # what is new is there, or that is an error
+                os.rename(path, new_path)
     except BaseException:  # Ctrl-C too
-        for path, new_path in reversed(moves):
-            if os.path.lexists(new_path) and not os.path.lexists(path):
-                os.rename(new_path, path)
+        _move_back(moves)
         raise

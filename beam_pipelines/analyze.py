@@ -60,7 +60,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
         flink.name_job(manifest.name, options)
         flink.keep_workers(options)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
-    with analysis_directory(config.directory) as working:
+    with analysis_directory(config.directory, config.overwrite) as working:
         # Shared by all workers, as the data set is.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
@@ -208,7 +208,7 @@ class Analysis:
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
             raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
         interrupts.check()
-        publish_analysis(f"{working}/whole", working, self.config.directory)
+        publish_analysis(working, self.config.directory)
 
 
 def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from typing import Iterator
+from typing import Callable, Iterator
 
 from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
 from tf_input.dataset_format import MANIFEST
@@ -52,7 +52,7 @@ def make_marked(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def own_directory(directory: str, whose: str, busy: str) -> Iterator[int]:
+def own_directory(directory: str, whose: str, busy: str, rescue: Callable[[], None] = lambda: None) -> Iterator[int]:
     """Makes a directory, or takes the one that a killed run left: this run's alone, empty but for the mark. Removes it after the block.
 
     The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left is known to
@@ -62,6 +62,7 @@ def own_directory(directory: str, whose: str, busy: str) -> Iterator[int]:
         directory: Its path.
         whose: How the user names what the directory is for.
         busy: What to say of another run that has it.
+        rescue: Called before it is emptied, when it is this run's alone: takes out what a killed run left that must not be lost.
 
     Yields:
         The directory's descriptor.
@@ -83,6 +84,7 @@ def own_directory(directory: str, whose: str, busy: str) -> Iterator[int]:
         except BlockingIOError:
             raise UserError(f"{whose}: {busy}") from None
         check_is_ours(directory, whose)
+        rescue()
         is_left = False
         try:
             _mark(directory)

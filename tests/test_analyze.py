@@ -20,8 +20,9 @@ from prepared import picture, prepare_images
 import tf_input
 from beam_pipelines import interrupts
 from beam_pipelines.__main__ import main
-from beam_pipelines.analysis_directory import publish_analysis
+from beam_pipelines.analysis_directory import analysis_directory, publish_analysis
 from beam_pipelines.analysis_summary import describe_analysis
+from beam_pipelines.errors import UserError
 from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
 from beam_pipelines.user_preprocessing import UserPreprocessing
 from tf_input.dataset_format import Feature, read_manifest
@@ -420,9 +421,58 @@ def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
         write_files(tmp_path / name, {"file": name.encode()})
     old = {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")}
     with pytest.raises(FileNotFoundError):  # the last of what is to be moved
-        publish_analysis(str(tmp_path / "work/whole"), str(tmp_path / "work"), str(tmp_path / "set"))
+        publish_analysis(str(tmp_path / "work"), str(tmp_path / "set"))
     assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")} == old
     assert (tmp_path / "work/whole/transformed_metadata/file").exists()
+
+
+# Killed after its rename number sys.argv[2].
+KILLED = """
+import os, signal, sys
+from beam_pipelines.analysis_directory import analysis_directory, publish_analysis
+
+rename, count = os.rename, int(sys.argv[2])
+
+def killed(source, target):
+    global count
+    rename(source, target)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.rename = killed
+with analysis_directory(sys.argv[1], overwrite=True) as working:
+    for name in ("transform_fn", "transformed_metadata"):
+        os.makedirs(f"{working}/whole/{name}")
+        with open(f"{working}/whole/{name}/file", "w") as file:
+            file.write("new")
+    publish_analysis(working, sys.argv[1])
+"""
+
+
+def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(directory), str(num_renames)]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
+def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, killed_after):
+    """After each of its four renames; the runs that follow are killed, too, as they bring the earlier analysis back."""
+    names = ("transform_fn", "transformed_metadata")
+    for name in names:
+        write_files(tmp_path / name, {"file": b"old"})
+    for num_renames in killed_after:
+        kill_publishing(tmp_path, num_renames)
+    is_there = (tmp_path / "transform_fn").exists()
+    assert is_there == (killed_after in ((4,), (3, 3))), "all of it is in its place, or none of it is read"
+    exists = pytest.raises(UserError, match="transform_fn exists; expected --overwrite")
+    with exists, analysis_directory(str(tmp_path), overwrite=False):
+        pass
+    expected = b"new" if killed_after == (4,) else b"old"
+    assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2
+    assert sorted(os.listdir(tmp_path)) == [*names]
+    told = capsys.readouterr().err
+    assert told == "" if is_there else "the earlier one is back in its place" in told and told.count("\n") == 1
 
 
 @pytest.fixture
