@@ -1,5 +1,6 @@
 """The benchmarks run to their end, on next to nothing: what they measure here says nothing."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -27,7 +28,8 @@ SHORT = {
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "transform_benchmark": ("--copies=5 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
 }
-# Those of which a test below, or of test_flink.py, runs `main` with other arguments.
+# Those that run in no test by the README's command: of two of them a test below runs `main` with other arguments; that of the engines
+# wants a Flink cluster for minutes, and is run by hand.
 OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
 
 AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
@@ -74,6 +76,18 @@ def test_reading_races_every_rival(tmp_path, capsys):
     for case, row in rows.items():
         assert row.split()[0] == case
         assert row.count("/s") == 2 and ("reached" in row or "MISSED" in row), row
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_engines_benchmark_does_not_wait_for_a_run_that_has_ended(tmp_path, code):
+    pytest.importorskip("psutil")
+    from tests.benchmarks import engines_benchmark
+
+    with subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) as process:
+        early = pytest.raises(RuntimeError, match="had ended before anything was killed")
+        with contextlib.nullcontext() if code else early:
+            engines_benchmark.kill_task_manager(None, tmp_path / "out")(process)
+    assert process.returncode == code
 
 
 def test_a_rival_that_is_not_installed_is_said_so(monkeypatch, capsys, tmp_path):

@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import psutil
 
+from beam_pipelines.progress import read_counts
 from tests.benchmarks.measure import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -101,7 +102,7 @@ def prepare(
     *,
     environment: dict[str, str] | None = None,
     others: Callable[[], list[int]] = list,
-    disturb: Callable[[], None] = lambda: None,
+    disturb: Callable[[subprocess.Popen], None] = lambda process: None,
 ) -> tuple[float, Peaks]:
     """Runs the command, beside something that disturbs it."""
     command = ["prepare", f"--input={source}", f"--output={output}", "--name=made", "--max_bad_fraction=0.1", *options]
@@ -114,7 +115,7 @@ def prepare(
     )
     peaks = Peaks(lambda: [process.pid, *others()])
     peaks.start()
-    disturb()
+    disturb(process)
     _, errors = process.communicate()
     seconds = time.perf_counter() - start
     peaks.stop()
@@ -132,12 +133,15 @@ def run_on_disk(source: pathlib.Path, options: list[str], **how: Callable) -> Ra
         return Ran(seconds, peaks.worker, peaks.other, digest(read_folder(output)))
 
 
-def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[], None]:
-    """Once images are being checked, which is in mid-run."""
+def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subprocess.Popen], None]:
+    """Once images have been checked, which is in mid-run."""
 
-    def kill() -> None:
-        spool = pathlib.Path(f"{output}.incomplete", "spool")
-        while not (spool.exists() and any(spool.iterdir())):
+    def kill(process: subprocess.Popen) -> None:
+        while not read_counts(f"{output}.incomplete/progress").checked:
+            if process.poll() is not None:
+                if process.returncode:
+                    return  # `prepare` says why it failed
+                raise RuntimeError("the run had ended before anything was killed; expected more images, or more --copies of them")
             time.sleep(0.05)
         cluster.kill("task-manager-1")
         cluster.start_task_manager("task-manager-3")
