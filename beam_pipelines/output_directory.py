@@ -34,6 +34,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
     output, folder = _resolve(path), _resolve(source)
     if _is_within(output, folder) or _is_within(folder, output):
         raise UserError(f"{option}={path}: expected a path outside the input {source}, and not around it")
+    _check_above(output, f"{option}={path}")
     _check_beside(output, f"{option}={path}")
     if not _exists(output):
         return
@@ -44,6 +45,13 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
         raise UserError(f"{option}={path} exists; expected a new path, or --overwrite")
     if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
         raise UserError(f"{option}={path} is not a data set, and --overwrite replaces nothing else")
+
+
+def _check_above(output: str, whose: str) -> None:
+    """Fails where it would lie in a file."""
+    above = next((parent for parent in pathlib.Path(output).parents if os.path.lexists(parent)), None)
+    if not is_remote(output) and above is not None and not above.is_dir():
+        raise UserError(f"{whose}: {printable(str(above))} is not a folder; expected a path in one")
 
 
 def _check_beside(output: str, whose: str) -> None:

@@ -121,7 +121,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "wrong seed": ([*given, "--seed", "-1"], "--seed=-1: expected"),
         "wrong name": ([*given, "--name", "a/b"], "--name=a/b: expected"),
         "no such class, in a new folder": (["--input", "gap", "--output", "new/er/out"], "no image of class 'tulip' in 'tulip/'"),
-        "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt: Not a directory"),
+        "output below a file": ([*given[:3], "flowers.txt/out"], "flowers.txt is not a folder; expected a path in one"),
         "unknown option": ([*given, "--shards", "2"], "unknown option --shards"),
         "unknown word": ([*given, "more"], "unknown option more"),
         "wrong Beam option": ([*given, "--direct_num_workers", "two"], "--direct_num_workers: invalid int value: 'two'"),
