@@ -86,8 +86,8 @@ class Faults:
     """What a proxy does to requests.
 
     Attributes:
-        choose: (method, path, number of the request) -> None, an HTTP status, "truncate", to break off in mid-body, or "lose", to
-            close the connection once the server has done what was asked.
+        choose: (method, path, number of the request) -> None, an HTTP status, "truncate", to break off in mid-body, "lose", to close
+            the connection once the server has done what was asked, or "silence", to say nothing until the client has given up.
         seen: Method, path and fault of every request so far.
         num_connections: To the proxy.
     """
@@ -148,6 +148,10 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         fault = self.injected.take(self.command, self.path)
         if isinstance(fault, int):
             self._answer(fault, {}, b"")
+            return
+        if fault == "silence":
+            self.close_connection = True
+            self.rfile.read(1)
             return
         connection = http.client.HTTPConnection(self.upstream, timeout=60)
         with contextlib.closing(connection):

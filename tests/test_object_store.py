@@ -471,6 +471,29 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     assert sum(waited) <= retries.CHECK_SECONDS and faults.count(503) == len(waited) + 1
 
 
+@pytest.mark.parametrize("fault", ["silence", 503])
+def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_store, bucket, faults, monkeypatch, fault):
+    """As where this machine, or that of the store, is busy."""
+    if fault != "silence":
+        monkeypatch.setattr(retries, "time", BusyClock())
+    faults.choose = lambda method, path, number: None if number else fault
+    faulty_store.check_access(bucket)
+    assert [seen[2] for seen in faults.seen] == [fault, None]
+
+
+class BusyClock:
+    """Of a process that gets a turn every minute."""
+
+    def __init__(self) -> None:
+        self._minutes = itertools.count()
+
+    def monotonic(self) -> float:
+        return 60.0 * next(self._minutes)
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
 @pytest.fixture
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -502,10 +525,12 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
-def test_a_store_that_is_silent_is_asked_once_and_not_waited_for(scheme, silent_listener, monkeypatch):
+def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
+    for module in (gcs, s3, object_store):
+        monkeypatch.setattr(module, "CHECK_SECONDS", 0.5)
     lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
     assert check(f"{scheme}://bucket/a").startswith(f"{scheme}://bucket/a: ")
-    assert num_callers(silent_listener) == 1
+    assert num_callers(silent_listener) == 2
 
 
 def lead_to(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.object_stores.retries import CHECK_SECONDS, persist, split_path
+from beam_pipelines.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, persist, split_path
 from beam_pipelines.object_stores.upload import Upload
 
 NUM_THREADS = 32
@@ -129,21 +129,21 @@ class ObjectStore(abc.ABC):
         copy((last, last_size))
 
     def check_access(self, path: str) -> None:
-        """Asks the store once whether objects below a path can be listed.
+        """Asks the store whether objects below a path can be listed: one that is silent twice, and one that is busy for a moment.
 
         Raises:
             UserError: They cannot: no such bucket, no credentials, no permission, nobody there.
         """
         split_path(path)
         try:
-            self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS)
+            self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS, min_attempts=CHECK_ATTEMPTS)
         except OSError as error:
             raise UserError(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}") from None
 
-    def call(self, path: str, request: Callable, *arguments: Any, patience: float | None = None) -> Any:
-        """Makes a request for the bucket and the key of a path: see `persist`."""
+    def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
+        """Makes a request for the bucket and the key of a path; how often, see `persist`."""
         bucket, key = split_path(path)
-        return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), patience)
+        return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), **how_often)
 
     def _pages(self, folder: str, delimiter: str = "") -> Iterator[Page]:
         token = None

@@ -10,7 +10,9 @@ from typing import Any, Callable
 from beam_pipelines.errors import UserError, printable
 
 RETRY_SECONDS = 120.0
-CHECK_SECONDS = 6.0
+# Before a run, and for each request of it: longer than a lost first packet takes to be sent a third time (after 1, 3 and 7 seconds).
+CHECK_SECONDS = 8.0
+CHECK_ATTEMPTS = 2
 CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
 
@@ -34,6 +36,7 @@ def persist(
     library_errors: tuple[type[Exception], ...],
     make_os_error: Callable[[Exception], OSError],
     patience: float | None = None,
+    min_attempts: int = 1,
 ) -> Any:
     """Makes a request, again and again while its failure is `Transient`.
 
@@ -45,6 +48,7 @@ def persist(
         library_errors: What may come of it.
         make_os_error: Says what such an error means.
         patience: Seconds after which there is no other attempt; None: `RETRY_SECONDS`.
+        min_attempts: There are so many in any case: on a busy machine the first one can take all of the time.
 
     Raises:
         OSError: What the last error meant.
@@ -56,7 +60,8 @@ def persist(
         except library_errors as error:
             failure = make_os_error(error)
             delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2**attempt))
-            if not isinstance(failure, Transient) or time.monotonic() + delay > deadline:
+            is_over = attempt + 1 >= min_attempts and time.monotonic() + delay > deadline
+            if is_over or not isinstance(failure, Transient):
                 raise failure from error
         time.sleep(delay)
 
