@@ -66,17 +66,28 @@ def set_defaults(config: PrepareConfig, options: PipelineOptions) -> None:
         cloud.job_name = f"recordmill-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
 
 
-def describe_job(result: PipelineResult, config: PrepareConfig, options: PipelineOptions) -> str:
-    """What to tell of a job that was submitted."""
-    if not result.has_job:
-        return f"template: {options.view_as(GoogleCloudOptions).template_location}"
-    return "\n".join(
-        [
+def describe_job(result: PipelineResult, config: PrepareConfig, options: PipelineOptions, *, replaces_classes: bool) -> str:
+    """What to tell of a job that was submitted.
+
+    Args:
+        result: Of the submission.
+        config: What the job does.
+        options: How Beam is to do it.
+        replaces_classes: The data set that it replaces has class tables.
+    """
+    if result.has_job:
+        lines = [
             f"job:      {result.job_id()}",
             f"page:     {_page(result, options)}",
             f"data set: {config.output}, once it has a manifest.json (--wait waits for it)",
         ]
-    )
+    else:
+        lines = [f"template: {options.view_as(GoogleCloudOptions).template_location}"]
+    if replaces_classes and not config.source.first_label_names:
+        told = "nobody will look whether a class has another number than in the data set that is replaced"
+        how = "--wait does, where a job is submitted" if not result.has_job else "--wait does"
+        lines.append(f"classes:  {told} ({how}; --label_names_from keeps the numbers)")
+    return "\n".join(lines)
 
 
 def _page(result: PipelineResult, options: PipelineOptions) -> str:

@@ -75,7 +75,7 @@ def run_prepare(
             pipeline = beam.Pipeline(runner=make_runner(options), options=options)
             prepare(pipeline, config, make_run_info(config, options))
             if is_submitted:
-                return dataflow.describe_job(pipeline.run(), config, options)
+                return dataflow.describe_job(pipeline.run(), config, options, replaces_classes=any(replaced.values()))
             stop = how_to_stop(options)
             with ProgressDisplay(progress_directory):
                 wait_for(pipeline.run(), stop)

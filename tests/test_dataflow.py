@@ -256,9 +256,11 @@ def test_the_staged_graph_gives_the_bytes_of_the_local_runner(cloud, staged, wor
 
 
 @pytest.mark.slow
-def test_so_it_does_with_pointers_and_over_an_old_data_set(in_process, worker, prepared):
+def test_so_it_does_with_pointers_and_over_an_old_data_set(in_process, worker, prepared, capsys):
     for payload in ("pointer", "auto"):
         assert main(no_auth(in_process, "payloads", f"--shuffle_payload={payload}", "--overwrite")) == 0
+        unchecked = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
+        assert (unchecked in capsys.readouterr().out) == (payload == "auto"), "which replaces the other"
         job = in_process.dataflow.jobs[-1].request
         assert execute(in_process, worker, job) == "JOB_STATE_DONE"
         assert in_process.digest("payloads") == prepared, payload
