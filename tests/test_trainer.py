@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -250,7 +251,7 @@ def test_mixed_precision_with_xla(data, precision):
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
 
 
-def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch):
+def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = checkpoints.save
 
@@ -267,13 +268,38 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
     monkeypatch.setattr(checkpoints, "save", save_and_stop)
     assert run("parts", "--save_steps", "4") == 130
     monkeypatch.setattr(checkpoints, "save", save)
+    assert "resumed" not in capsys.readouterr().out
     assert run("parts", "--save_steps", "4", "--resume") == 0
+    assert "resumed at epoch 2, batch 5\n" in capsys.readouterr().out
     whole, parts = results_of(tmp_path / "whole"), results_of(tmp_path / "parts")
     assert whole["step"] == parts["step"] == 3 * STEPS
     assert [epoch["steps"] for epoch in parts["history"]] == [STEPS, STEPS - 4, STEPS]
     made = [keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "parts")]
     for weight, same in zip(*made, strict=True):
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
+
+
+def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
+    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the checkpoint is of."""
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
+    shutil.copytree(data.parent / "in", images)
+    prepare = ["prepare", "--input", str(images), "--output", str(out), "--splits", splits, "--num_shards", "training=2,holdout=1"]
+    flags = ["--data", str(out), "--output", str(tmp_path / "run"), "--eval_split", "none", "--limit_steps", "2", *FLAGS]
+    assert recordmill(prepare) == 0
+    before = tf_input.open(out).num_examples("training")
+    assert train.main([*flags, "--epochs", "1"]) == 0
+    assert results_of(tmp_path / "run")["settings"]["train_split"] == "training"
+
+    for index in range(NUM_EACH // 2):
+        (images / f"red/{index}.png").unlink()
+    assert recordmill([*prepare, "--overwrite"]) == 0
+    after = tf_input.open(out).num_examples("training")
+    capsys.readouterr()
+    assert train.main([*flags, "--epochs", "2", "--resume"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train: ")]
+    changed = f"the data set has changed since the checkpoint was made: examples was {before} and is {after}; expected it as it was"
+    assert line == f"train: --resume: {changed}"
 
 
 def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:

@@ -1,9 +1,10 @@
-"""The networks of keras.applications that the trainer knows, each with its own normalisation inside: uint8 in, logits out."""
+"""What is trained and by what: networks of keras.applications, their normalisation inside (uint8 in, logits out), and optimizers."""
 
 import dataclasses
 from typing import Callable
 
 import keras
+import options
 from keras import applications
 
 
@@ -55,3 +56,14 @@ def make_model(name: str, image_size: int, num_classes: int, weights: str | None
     features = keras.layers.Dropout(dropout)(base(pixels))
     logits = keras.layers.Dense(num_classes, dtype="float32", name="logits")(features)
     return keras.Model(images, logits, name=name)
+
+
+def make_optimizer(settings: options.Options, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    """The optimizer that was asked for; its learning rate warms up, then falls to 0 with the last step, along a cosine."""
+    peak = settings.learning_rate * settings.batch_size / 256
+    warmup = max(1, round(settings.warmup_epochs * steps_per_epoch))
+    rest = max(1, settings.epochs * steps_per_epoch - warmup)
+    schedule = keras.optimizers.schedules.CosineDecay(0.0, rest, warmup_target=peak, warmup_steps=warmup)
+    if settings.optimizer == "adamw":
+        return keras.optimizers.AdamW(schedule, weight_decay=settings.weight_decay)
+    return keras.optimizers.SGD(schedule, momentum=0.9, nesterov=True, weight_decay=settings.weight_decay)

@@ -3,7 +3,7 @@
 The modules:
 
     options       the command line
-    models        the networks, uint8 images in
+    models        the networks, uint8 images in; the optimizers
     inputs        what each worker reads
     cluster       the strategy: on which devices and machines
     loop          training and evaluation steps on any strategy
@@ -13,6 +13,7 @@ The modules:
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -116,7 +117,7 @@ class Training:
                 settings.dropout,
             )
             self.model.compile(
-                self._make_optimizer(keras),
+                models.make_optimizer(settings, self.train_batches.num_steps),
                 keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                 metrics=["accuracy"],
                 jit_compile=False,
@@ -164,7 +165,7 @@ class Training:
                 self.loop.results()  # waits for the step
                 timed_from, warm = time.perf_counter(), done
         results = self.loop.results()
-        if not all(map(_is_finite, results.values())):
+        if not all(map(math.isfinite, results.values())):
             raise ArithmeticError(f"epoch {epoch + 1}: loss {results['loss']}; try a smaller --learning_rate")
         ended = time.perf_counter()
         images = (steps - warm) * self.settings.batch_size
@@ -188,16 +189,6 @@ class Training:
         writer.flush()
         shown = [f"{name} {value:,.4g}" for name, value in results.items() if name not in ("epoch", "steps")]
         print(f"epoch {results['epoch']}/{self.settings.epochs}: {', '.join(shown)}", flush=True)
-
-    def _make_optimizer(self, keras: Any) -> Any:
-        settings, steps = self.settings, self.train_batches.num_steps
-        peak = settings.learning_rate * settings.batch_size / 256
-        warmup = max(1, round(settings.warmup_epochs * steps))
-        rest = max(1, settings.epochs * steps - warmup)
-        schedule = keras.optimizers.schedules.CosineDecay(0.0, rest, warmup_target=peak, warmup_steps=warmup)
-        if settings.optimizer == "adamw":
-            return keras.optimizers.AdamW(schedule, weight_decay=settings.weight_decay)
-        return keras.optimizers.SGD(schedule, momentum=0.9, nesterov=True, weight_decay=settings.weight_decay)
 
     def _find_position(self) -> Any:
         position = self._checkpoints.latest(self.folder / "checkpoints")
@@ -247,10 +238,6 @@ class Training:
         path = self.folder / "results.json"
         path.write_text(json.dumps(results, indent=2) + "\n")
         print(f"{self.folder / 'model.keras'}, {path}")
-
-
-def _is_finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
 
 
 def _interrupt(*unused: object) -> NoReturn:
