@@ -181,6 +181,20 @@ def test_a_batch_of_which_nothing_is_left(copy):
         list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
 
 
+@pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
+def test_a_disk_that_breaks_amid_a_training_costs_no_record(copy, order):
+    """It is named. From /proc/self/mem, which opens, nothing can be read at these places."""
+    flowers = tf_input.open(copy)
+    data = batches(flowers, **ORDERS[order])
+    shard = shards_of(copy)[2]
+    shard.unlink()
+    shard.symlink_to("/proc/self/mem")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(data)
+    assert f"{shard}: record " in error.value.message and "could not be read: [Errno 5] Input/output error" in error.value.message
+    assert "on_error" not in error.value.message and not len(flowers.skipped)
+
+
 def index_of(directory: pathlib.Path) -> pathlib.Path:
     return directory / read_manifest(directory).splits["train"][1].index
 

@@ -3,9 +3,10 @@
 import gc
 import logging
 import pathlib
+import resource
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -205,6 +206,49 @@ def test_a_shard_that_is_not_there(own):
         assert len(damaged) == 12
 
 
+def out_of_descriptors(_: pathlib.Path) -> Callable[[], None]:
+    """As if the process had as many files open as it may."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def broken_disk(path: pathlib.Path) -> Callable[[], None]:
+    """In the shard's place a file that opens and can't be read: the first page of a process' memory is never there."""
+    kept = path.rename(path.with_name("kept"))
+    path.symlink_to("/proc/self/mem")
+    return lambda: kept.replace(path)
+
+
+BUSY = {"no more descriptors": (out_of_descriptors, "Too many open files"), "a broken disk": (broken_disk, "Input/output error")}
+
+
+@pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
+@pytest.mark.parametrize("case", BUSY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_busy_or_broken_disk_costs_no_record(own, kind, case, skips):
+    """An error that names shard and record, and offers to leave out nothing; once the disk is well again, all are there."""
+    folder, _ = own
+    (begin, expected), damaged = BUSY[case], DamagedRecords()
+    reader = make_reader(*own, **KINDS[kind], damaged=damaged if skips else None)
+    numbers = tf.range(8, len(RECORDS), dtype=tf.int64)
+    reader.read_batch(numbers[:0])  # TensorFlow has opened what it wants,
+    reader.place(8)  # and the index is open
+    end = begin(folder / "shard-2")
+    try:
+        with pytest.raises(OSError) as error:
+            reader.read(numbers.numpy())
+        with pytest.raises(tf.errors.InvalidArgumentError) as of_graph:
+            reader.read_batch(numbers)
+    finally:
+        end()
+    for message in (str(error.value), of_graph.value.message):
+        assert f"{folder / 'shard-2'}: record 0, at byte 0: could not be read: " in message and expected in message
+        assert "on_error" not in message
+    assert not len(damaged)
+    assert make_reader(*own, **KINDS[kind], damaged=damaged).read(np.arange(len(RECORDS))).tolist() == RECORDS
+
+
 def test_what_could_not_be_read_once_is_tried_again(own, monkeypatch):
     reader, failures = make_reader(*own, block=5, num_blocks=3), [OSError("gone"), OSError("gone")]
     read = reader._read_range
@@ -215,7 +259,7 @@ def test_what_could_not_be_read_once_is_tried_again(own, monkeypatch):
         return read(*place)
 
     monkeypatch.setattr(reader, "_read_range", fail_first)
-    with pytest.raises(ValueError, match="record 0, at byte 0: gone"):
+    with pytest.raises(OSError, match="record 0, at byte 0: could not be read: gone"):
         reader.read(np.arange(3))
     assert reader.read(np.arange(len(RECORDS))).tolist() == RECORDS
 

@@ -166,7 +166,7 @@ class PreparedDataset(Description):
             OSError: A shard can't be read, or copied to the cache.
             RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
-            tf.errors.InvalidArgumentError: A record is damaged. Raised when it is read; the message names shard, record and offset.
+            tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
         """
         check_fork()
         config = self.settle(split, ReadConfig(**options))

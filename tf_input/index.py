@@ -7,6 +7,7 @@ from typing import Callable
 import numpy as np
 
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, IndexRow, ShardInfo, check_index_header
+from tf_input.file_errors import NOT_THERE
 from tf_input.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
 
 _ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
@@ -89,6 +90,7 @@ class ShardIndex:
 
         Raises:
             DamagedIndexError: It is.
+            OSError: What the shard says can't be read.
         """
         for one in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
             begin, end = self.offset(one), self.offset(one + 1) if one + 1 < len(self.rows) else self._num_bytes
@@ -96,7 +98,7 @@ class ShardIndex:
                 raise self._damaged(f"record {one} lies from byte {begin} to byte {end} of {self._num_bytes}")
             try:
                 num_bytes = frame_bytes(read(begin, HEADER_BYTES))
-            except OSError:  # which says nothing of the index
+            except NOT_THERE:  # which says nothing of the index
                 return
             if num_bytes is not None:
                 if begin + num_bytes != end:

@@ -19,6 +19,7 @@ import google_crc32c
 import tensorflow as tf
 
 from tf_input.dataset_format import MANIFEST, ShardInfo
+from tf_input.file_errors import named_errors, os_errors
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _NUM_QUESTIONS = 32  # at a time: an object store takes a moment to answer each
@@ -40,17 +41,17 @@ class TensorFlowSource:
     """Files that TensorFlow reads: local ones, `gs://`, and what plug-ins add."""
 
     def read(self, path: str) -> bytes:
-        with _named_errors(path), tf.io.gfile.GFile(path, "rb") as file:
+        with named_errors(path), tf.io.gfile.GFile(path, "rb") as file:
             return file.read()
 
     def copy(self, path: str, local_path: str) -> None:
-        with _named_errors(path), tf.io.gfile.GFile(path, "rb") as source, open(local_path, "wb") as file:
+        with named_errors(path), tf.io.gfile.GFile(path, "rb") as source, open(local_path, "wb") as file:
             while chunk := source.read(_CHUNK_BYTES):
                 file.write(chunk)
 
     def size(self, path: str) -> int:
         """In bytes."""
-        with _named_errors(path):
+        with named_errors(path):
             return tf.io.gfile.stat(path).length
 
 
@@ -61,16 +62,16 @@ class FsspecSource:
         self._filesystem, _ = _import("fsspec").url_to_fs(url)  # it says itself which package a scheme needs
 
     def read(self, path: str) -> bytes:
-        with _os_errors(path):
+        with os_errors(path):
             return self._filesystem.cat_file(path)
 
     def copy(self, path: str, local_path: str) -> None:
-        with _os_errors(path):
+        with os_errors(path):
             self._filesystem.get_file(path, local_path)
 
     def copy_directory(self, path: str, local_path: str) -> None:
         """Copies all that lies in a directory to a local one, which is made."""
-        with _os_errors(path):
+        with os_errors(path):
             self._filesystem.get(f"{path}/", f"{local_path}/", recursive=True)
 
 
@@ -114,7 +115,7 @@ def read_range(path: str, begin: int, num_bytes: int) -> bytes:
     Raises:
         OSError: It can't be read.
     """
-    with _named_errors(path), tf.io.gfile.GFile(path, "rb") as file:
+    with named_errors(path), tf.io.gfile.GFile(path, "rb") as file:
         file.seek(begin)
         return file.read(num_bytes)
 
@@ -235,25 +236,3 @@ def _locked(path: pathlib.Path) -> Iterator[None]:
     with open(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@contextlib.contextmanager
-def _named_errors(path: str) -> Iterator[None]:
-    """TensorFlow's errors as built-in ones."""
-    try:
-        yield
-    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError):  # the latter: its folder is a file, or it is a folder
-        raise FileNotFoundError(f"{path} does not exist") from None
-    except tf.errors.OpError as error:
-        raise OSError(f"{path}: {error.message}") from error
-
-
-@contextlib.contextmanager
-def _os_errors(path: str) -> Iterator[None]:
-    """The errors of fsspec's file systems as OSErrors: each has kinds of its own for a refused key or a silent server."""
-    try:
-        yield
-    except OSError:
-        raise
-    except Exception as error:
-        raise OSError(f"{path}: {type(error).__name__}: {error}") from error

@@ -62,7 +62,8 @@ class Examples:
         Raises:
             IndexError: There are fewer.
             RuntimeError: This process was forked after TensorFlow had run.
-            ValueError: The record is damaged, or can't be read, or its image can't be decoded; the message names the place.
+            OSError: The record can't be read.
+            ValueError: The record is damaged, or its image can't be decoded; the message names the place.
         """
         if isinstance(index, slice):
             return Examples(self._reader, self._decode_record, self._numbers[index])

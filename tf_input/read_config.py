@@ -79,7 +79,8 @@ class ReadConfig:
         start_epoch: The epoch that the first pass is; each further pass is the next one.
         start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted. All passes are as long.
         on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
-            its batch short, is logged, and counted in `PreparedDataset.skipped`.
+            its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
+            be read is an error with both: a disk or a store that is busy costs no record.
         hosts: (number of hosts, this one's index, from 0): each reads its own part of every epoch, all in as many batches. (1, 0):
             all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
             in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see

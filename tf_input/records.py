@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_input import locations
 from tf_input.damaged import DamagedRecord, DamagedRecords
+from tf_input.file_errors import NOT_THERE
 from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.index import ShardIndex
 
@@ -21,7 +22,7 @@ __all__ = ["DamagedRecord", "DamagedRecords", "RecordReader"]
 _NUM_OPEN_FILES = 128
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 
-_Block = list[bytes | None]  # records; None for what seems to be damaged
+_Block = list[bytes | None]  # records; None for what seems to be damaged, or could not be read
 
 
 class RecordReader:
@@ -76,6 +77,7 @@ class RecordReader:
             bytes as objects, [n]; or fewer, where damaged ones are left out.
 
         Raises:
+            OSError: A record could not be read, which is never left out: whether it is damaged nobody knows.
             ValueError: A record is damaged, or all are; the message names shard, record and offset. Or an index is, which it names.
         """
         found = self._read_each(numbers) if self._block == 1 else self._read_blocks(numbers)
@@ -98,7 +100,8 @@ class RecordReader:
             numbers, may_be_empty: As in `read`.
 
         Raises:
-            tf.errors.InvalidArgumentError: A record is damaged, or all are. Raised when the tensor is computed.
+            tf.errors.InvalidArgumentError: A record is damaged, or all are, or one could not be read. Raised when the tensor is
+                computed.
         """
         find_reader = self._found_weakly()
 
@@ -140,14 +143,14 @@ class RecordReader:
         ends = np.array([num_bytes for _, num_bytes, _ in found], np.int64)
         return unframe([frame for frame, _, _ in found], np.zeros_like(ends), ends)
 
-    def _read_frame(self, place: tuple[int, int]) -> tuple[bytes, int, str]:
+    def _read_frame(self, place: tuple[int, int]) -> tuple[bytes, int, OSError | None]:
         """A record as it lies in its shard, how many bytes it should have, and why it could not be read."""
         shard, row = place
         begin, end = self._indexes(shard).extent(row)
         try:
-            return self._read_range(self._paths[shard], begin, max(0, end - begin)), end - begin, ""
+            return self._read_range(self._paths[shard], begin, max(0, end - begin)), end - begin, None
         except OSError as error:
-            return b"", end - begin, str(error)
+            return b"", end - begin, error
 
     def _read_blocks(self, numbers: np.ndarray) -> _Block:
         """Records out of the blocks that they lie in."""
@@ -179,7 +182,9 @@ class RecordReader:
         Its block may be damaged elsewhere, and what could not be read may be readable now.
         """
         frame, num_bytes, error = self._read_frame(self._find(number))
-        reason = error or find_damage(frame, num_bytes)
+        if error is not None and not isinstance(error, NOT_THERE):
+            raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
+        reason = str(error or find_damage(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         shard, row = self._find(number)
@@ -208,9 +213,12 @@ class _LocalFiles:
             self._open[path] = file
             if len(self._open) > _NUM_OPEN_FILES:
                 self._open.popitem(last=False)
-        data = os.pread(file.descriptor, num_bytes, begin)
-        while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
-            data += more  # one call may give less: in FUSE, or after a signal
+        try:
+            data = os.pread(file.descriptor, num_bytes, begin)
+            while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
+                data += more  # one call may give less: in FUSE, or after a signal
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None  # with its name
         return data
 
 

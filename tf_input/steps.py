@@ -43,6 +43,7 @@ class StepReader:
 
     def __call__(self, epoch: int, step: int) -> Any:
         """Raises:
+        OSError: A record can't be read.
         ValueError: A record is damaged, or all that may be left out; the message names shard, record and offset.
         tf.errors.InvalidArgumentError: What it holds is.
         """
