@@ -107,6 +107,42 @@ def test_objects_of_others(tmp_path):
     assert objects["is_crowd"].shape == (COUNT, 2)
 
 
+def text_boxes(index: int) -> dict:
+    """As PixelLink has them: one class, a shape that is no shape of pixels."""
+    of_others = {name: value for name, value in detection(index).items() if "class" not in name}
+    return {**of_others, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
+
+
+def test_boxes_with_a_class_of_their_own(tmp_path):
+    path = write(tmp_path / "a.tfrecord", text_boxes)
+    files = tf_input.open_tfrecords(path)
+    assert (files.layout.name, files.targets) == ("text_boxes", ("objects",))
+    assert read_all(files, batch_size=COUNT)[0][1]["label"].tolist() == [[-1, -1], [1, -1], [1, 1], [-1, -1], [1, -1]]
+
+
+@pytest.mark.parametrize(
+    "case, of_image, stored, expected",
+    [
+        ("an image with a format", {}, {"shape": [6, 8, 3], "height": 1.5, "depth": b"deep"}, {"shape", "height", "depth"}),
+        ("a shape that is text", {}, {"shape": b"round"}, {"shape"}),
+        ("pixels with sides", {"height": "h", "width": "w", "depth": "d"}, {"shape": b"round"}, {"shape"}),
+        ("pixels with a shape", {"shape": "s"}, {"height": 1.5}, {"height"}),
+    ],
+)
+def test_what_says_nothing_of_pixels_is_a_feature_of_any_name(tmp_path, case, of_image, stored, expected):
+    sizes = {"s": [*SIZE, 3], "h": SIZE[0], "w": SIZE[1], "d": 3}
+
+    def make(index: int) -> dict:
+        return {"image": IMAGES[index].tobytes() if of_image else encoded(index), **sizes, **stored}
+
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", make), {"image": "image", **of_image, **{name: name for name in stored}})
+    assert set(files.features) == {"image"} | expected, case
+    (x, *_), *_ = [batch if isinstance(batch, tuple) else (batch,) for batch in read_all(files, inputs=("image", *expected))]
+    np.testing.assert_array_equal(x["image"], IMAGES[:2])
+    for name in expected:
+        assert np.asarray(x[name]).tolist()[0] == stored[name], (case, name)
+
+
 def test_sides_of_boxes_must_agree(tmp_path):
     sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
@@ -269,7 +305,7 @@ def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
         ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2), which is no known layout (detection: "),
         ({}, None, "first record has no features, which is no known layout"),
         (slim(0), "raw", "raw needs image_raw, height, width, depth, label; its first record has image/class/label (int64"),
-        (slim(0), "voc", "layout='voc': expected one of detection, slim, raw, name_shape_data, feature_shape_label"),
+        (slim(0), "voc", "layout='voc': expected one of detection, slim, text_boxes, raw, name_shape_data, feature_shape_label"),
         (slim(0), {"image": "photo"}, "layout mapping needs photo; its first record has image/class/label"),
         (slim(0), {"label": "image/class/label"}, "layout: expected an image in it"),
         (raw(0) | {"image_raw": floats}, None, "image: expected uint8 of shape (6, 8, 3); its first record has 576 bytes"),

@@ -118,6 +118,61 @@ def test_objects_of_the_detection_layout(tmp_path):
     assert objects.flags == {"is_crowd": (0, 0)} and objects.image_size is None
 
 
+_SIDES = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
+
+
+def boxed(num_objects: int, **more: Any) -> bytes:
+    """Boxes without a class; a record without objects lacks their features altogether."""
+    sides = {f"image__object__bbox__{side}": [value] * num_objects for side, value in _SIDES.items() if num_objects}
+    return example(image__encoded=JPEG, **sides, **more)
+
+
+@pytest.mark.parametrize(
+    "name, records, labels",
+    [
+        ("text_boxes", [boxed(n, image__object__bbox__label=[1] * n) for n in (0, 2, 1)], [(), ("1", "1"), ("1",)]),
+        ("detection", [boxed(0), detected(2), detected(0)], [(), ("cat", "cat"), ()]),  # none in the first record
+        ("slim", [boxed(n, image__class__label=3) for n in (2, 0)], None),
+        ("slim", [boxed(n, image__class__label=3, image__object__bbox__label=[3] * n) for n in (2, 0)], None),  # ImageNet
+    ],
+)
+def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records, labels):
+    write(tmp_path / "x.tfrecord", *records)
+    for layout in (None, name):
+        source = open_source(tmp_path, layout=layout)
+        assert source.targets == (("label",) if labels is None else ("objects",))
+        listed = list_all(source)
+        assert not [one for one in listed if isinstance(one, DeadLetter)]
+        assert labels is None or [one.values["objects"].labels for one in listed] == labels
+
+
+def test_boxes_without_classes_are_refused_at_once(tmp_path):
+    write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
+    with pytest.raises(UserError, match="boxes without classes are not kept; --layout=image=image/encoded is for the images alone"):
+        open_source(tmp_path)
+    with pytest.raises(UserError, match="layout detection: .* have boxes, and no class of one in .*; --label none keeps the images"):
+        open_source(tmp_path, layout="detection")
+    for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
+        assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [LabeledImage] * 6, options
+
+
+def test_what_records_without_a_known_layout_are_told(tmp_path):
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["label"].int64_list.value.append(1)
+    sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
+    cases = [
+        ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded is for the images alone"),
+        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes, so none is an image"),
+        ("pixels without a size", example(image_raw=PIXELS, label=1), "--layout=image=image_raw,label=NAME; of pixels without a format"),
+        ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
+    ]
+    for index, (case, record, message) in enumerate(cases):
+        write(tmp_path / f"{index}/x.tfrecord", record)
+        with pytest.raises(UserError) as caught:
+            open_source(tmp_path / str(index))
+        assert message in str(caught.value) and str(caught.value).isprintable(), case
+
+
 @pytest.mark.parametrize(
     "case, changes, reason",
     [
@@ -384,12 +439,12 @@ def test_what_is_refused_as_a_whole(tmp_path):
     write(tmp_path / "b/x.tfrecord", example(picture=JPEG, category=1))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
-        ("b", {}, "x.tfrecord: the first record has the features category, picture.*--layout"),
+        ("b", {}, "x.tfrecord: the first 1 records have the features category, picture.*--layout"),
         ("c", {}, "no TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "no file; expected"),
         ("none", {}, "no such file or folder"),
-        ("a", {"layout": "slim"}, "no 'image/encoded'; it has image, label"),
+        ("a", {"layout": "slim"}, "--layout=slim: no 'image/encoded' in the first 2 records; there is image, label, picture"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
         ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; there is image, label"),
         ("a", {"key_column": "id"}, "no 'id'"),

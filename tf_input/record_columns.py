@@ -1,6 +1,7 @@
 """What first records say of the features of records that others wrote, and how these become features of ours."""
 
 import dataclasses
+import functools
 import math
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
@@ -9,7 +10,8 @@ import tensorflow as tf
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT, Feature
 
 Stored = str | Sequence[str]  # a name that records have; or a list of one, of any number of values; or the names of four sides
-SHAPES = ("height", "width", "depth", "shape")  # they say how to read pixels, and are no features of their own
+_SIDES = ("height", "width", "depth")  # they say how to read pixels
+_SHAPE = "shape"  # so does this, where height and width do not
 BBOX = f"{OBJECTS}/bbox"
 _ENCODED = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"RIFF")
 
@@ -98,6 +100,26 @@ class FirstRecords:
     seen: Mapping[str, Seen]
     label_names: tuple[str, ...]
 
+    @functools.cached_property
+    def sides(self) -> tuple[str, ...]:
+        """Our names of what says the shape of pixels, and is no feature of its own; none, where the image has a format."""
+        if IMAGE not in self.mapping:
+            return ()
+        if {"height", "width"} <= self.mapping.keys():
+            sides = tuple(name for name in _SIDES if name in self.mapping)
+        else:
+            sides = (_SHAPE,) if _SHAPE in self.mapping else ()
+        (data, *_) = (*self.seen[self._name(IMAGE)].values, b"")
+        is_encoded = isinstance(data, bytes) and data.startswith(_ENCODED)
+        return () if is_encoded and not self._are_of(sides, data) else sides
+
+    def _are_of(self, sides: Sequence[str], data: bytes) -> bool:
+        """Whether the image has as many bytes as these say: pixels may begin like a BMP."""
+        try:
+            return math.prod(self._pixel_shape(sides) or (0,)) == len(data)
+        except ValueError:
+            return False
+
     def column(self, name: str) -> Column:
         """A feature by our name; ValueError if it can't be made of what there is."""
         if mixed := [one for one in flat([self.mapping[name]]) if len(self.seen[one].storages) > 1]:
@@ -162,11 +184,11 @@ class FirstRecords:
         if (seen.storage, seen.counts) != ("bytes", {1}):
             raise self._error(IMAGE, "one string of bytes", f"{seen} in {stored}")
         (data,) = seen.values
-        sides = [name for name in SHAPES if name in self.mapping]
+        sides = self.sides
+        if not sides and data.startswith(_ENCODED):
+            return _same(Feature(IMAGE, "image"), stored)
         shape = self._pixel_shape(sides)
         num_bytes = math.prod(shape) if shape else None
-        if len(data) != num_bytes and data.startswith(_ENCODED):
-            return _same(Feature(IMAGE, "image"), stored)
         if shape is None or len(data) != num_bytes:
             expected = f"uint8 of shape {shape}" if shape else "a JPEG, PNG, GIF, BMP or WebP, or its shape beside it"
             raise self._error(IMAGE, expected, f"{len(data)} bytes in {stored} that begin with {data[:4]!r}")

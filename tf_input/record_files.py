@@ -45,7 +45,7 @@ def open_tfrecords(
         layout: What stored features mean: the name of a layout (see `record_layouts`), or a mapping of our names to those in the
             records: `image`, `label`, `weight`, `mask`, `objects/bbox` (one name, or the four of ymin, xmin, ymax, xmax),
             `objects/label`, or any other. Of pixels without a format, `shape` or `height`, `width` and `depth` name what says
-            their shape, which must be the same for all. None: found by looking at the first 64 records. Those also tell how many
+            their shape, which must be the same for all; of an image with a format these are features as any other. None: found by looking at the first 64 records. Those also tell how many
             values a feature has, any number if they differ; a list of one name, {"label": ["tags"]}, says any number itself.
         label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts. To
             read a label that has none is an error.

@@ -3,6 +3,7 @@
     layout               stored features
     detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/label (TF Object Detection)
     slim                 image/encoded, image/class/label (TF-slim)
+    text_boxes           image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/bbox/label (PixelLink)
     raw                  image_raw, height, width, depth, label
     name_shape_data      name, shape, data
     feature_shape_label  feature, shape, label
@@ -16,14 +17,15 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError  # which TensorFlow brings
 
 from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, Feature
-from tf_input.record_columns import BBOX, SHAPES, Column, FirstRecords, Seen, Stored, flat, look_at
+from tf_input.record_columns import BBOX, Column, FirstRecords, Seen, Stored, flat, look_at
 from tf_input.schema import parse_examples
 
+_BOXES = tuple(f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
 # Ours -> theirs; `?` where records may lack it. In the order in which they are tried: what asks for more comes first.
 LAYOUTS: Mapping[str, Mapping[str, Stored]] = {
     "detection": {
         "image": "image/encoded",
-        "objects/bbox": tuple(f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax")),
+        "objects/bbox": _BOXES,
         "objects/label": "image/object/class/label",
         "objects/difficult": "image/object/difficult?",
         "objects/is_crowd": "image/object/is_crowd?",
@@ -31,6 +33,12 @@ LAYOUTS: Mapping[str, Mapping[str, Stored]] = {
         "key": "image/source_id?",
     },
     "slim": {"image": "image/encoded", "label": "image/class/label", "key": "image/filename?"},
+    "text_boxes": {
+        "image": "image/encoded",
+        "objects/bbox": _BOXES,
+        "objects/label": "image/object/bbox/label",
+        "key": "image/filename?",
+    },
     "raw": {"image": "image_raw", "height": "height", "width": "width", "depth": "depth", "label": "label"},
     "name_shape_data": {"image": "data", "shape": "shape", "key": "name"},
     "feature_shape_label": {"image": "feature", "shape": "shape", "label": "label"},
@@ -105,7 +113,7 @@ def find_layout(
         wanted = f"layout {name} needs {', '.join(missing)}" if IMAGE in mapping else "layout: expected an image in it"
         raise ValueError(f"{path}: {wanted}; {found}")
     first = FirstRecords(path, they_have, mapping, seen, tuple(label_names))
-    columns = {ours: first.column(ours) for ours in mapping if ours not in SHAPES}
+    columns = {ours: first.column(ours) for ours in mapping if ours not in first.sides}
     return RecordLayout(name, columns, default_targets(columns))
 
 
@@ -119,10 +127,17 @@ def _guess(seen: Mapping[str, Seen], path: str, found: str) -> str:
             return name
     needed = {name: flat(one for one in mapping.values() if not _is_optional(one)) for name, mapping in LAYOUTS.items()}
     known = "; ".join(f"{name}: {', '.join(names)}" for name, names in needed.items())
-    raise ValueError(
-        f"{path}: {found}, which is no known layout ({known}); "
-        'layout={"image": "theirs", "label": "theirs"} says what is what'
-    )
+    raise ValueError(f"{path}: {found}, which is no known layout ({known}); {_advise(seen)}")
+
+
+def _advise(seen: Mapping[str, Seen]) -> str:
+    """What a user may say of records whose layout is none that is known."""
+    if not any("bytes" in one.storages for one in seen.values()):
+        return "none of it is of bytes, so none is an image, and only records with an image are read"
+    known = sorted({mapping["image"] for mapping in LAYOUTS.values()}.intersection(seen), key=len, reverse=True)
+    image = known[0] if known else "theirs"
+    boxes = f', "{BBOX}": {list(_BOXES)}' if seen.keys() >= set(_BOXES) else ', "label": "theirs"'
+    return f'layout={{"image": "{image}"{boxes}}} says what is what; without {"boxes" if "bbox" in boxes else "a label"}, {{"image": "{image}"}}'
 
 
 def _missing(mapping: Mapping[str, Stored], seen: Mapping[str, Seen]) -> list[str]:

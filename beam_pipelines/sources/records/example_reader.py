@@ -50,15 +50,19 @@ class ExampleReader:
 
     Attributes:
         features: By name.
+        num_bytes: Of the example.
 
     Raises:
-        BadExampleError: It is none.
+        BadExampleError: It is none, or a `tf.train.SequenceExample`, which begins like one.
     """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self.num_bytes = len(data)
         self.features: dict[str, FeatureLists] = {}
         for number, wire_type, start, end in _fields(data, 0, len(data)):
+            if number == 2:
+                raise BadExampleError("it is a tf.train.SequenceExample (it has feature lists); expected a tf.train.Example")
             if number == 1:
                 self._read_features(*_message(wire_type, start, end))
 

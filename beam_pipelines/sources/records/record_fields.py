@@ -111,7 +111,8 @@ class ObjectsReader:
         label_names: tuple[str, ...],
     ) -> None:
         self._boxes = layout.boxes
-        self._label = next((name for name in layout.labels if example.values(name)), layout.labels[-1])
+        is_there = (example.values, example.features.get)  # a feature without a value is better than none
+        self._label = next((name for has in is_there for name in layout.labels if has(name)), layout.labels[-1])
         self._flags = {ours: theirs for ours, theirs in layout.flags.items() if theirs in example.features}
         self.class_names = () if label_names else names.get(self._label, ())
         self._label_names = label_names

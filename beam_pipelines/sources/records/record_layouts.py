@@ -1,8 +1,9 @@
 """Which feature of a foreign record means what: the layouts that are known, and how one is recognised. Plain.
 
 layout               features
-detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/{text,label}, …
+detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/{text or label}, …
 slim                 image/encoded, image/class/label
+text_boxes           image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/bbox/label
 raw                  image_raw (uint8, row by row), height, width, depth, label
 name_shape_data      name, shape, data (likewise); no label
 feature_shape_label  feature (likewise), shape, label
@@ -96,12 +97,15 @@ _BOXES = ObjectsLayout(
     labels=("image/object/class/text", "image/object/class/label"),
     flags={name: f"image/object/{name}" for name in ("difficult", "is_crowd", "truncated")},
 )
+_TEXT_BOXES = _BOXES._replace(labels=("image/object/bbox/label",))
+_ENCODED = "image/encoded"
 # In the order in which they are tried: what asks for more comes first.
 LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout
     for layout in (
-        Layout("detection", "image/encoded", objects=_BOXES),
-        Layout("slim", "image/encoded", "image/class/label"),
+        Layout("detection", _ENCODED, objects=_BOXES),
+        Layout("slim", _ENCODED, "image/class/label"),  # ImageNet's have image/object/bbox/label too, the image's class
+        Layout("text_boxes", _ENCODED, objects=_TEXT_BOXES),
         Layout("raw", "image_raw", "label", height="height", width="width", depth="depth"),
         Layout("name_shape_data", "data", shape="shape"),
         Layout("feature_shape_label", "feature", "label", shape="shape"),
@@ -114,18 +118,39 @@ MAPPING = "mapping"  # the name of one that the user gives
 _MAPPED = ("image", "label", "key", "height", "width", "depth", "shape")
 
 
-def find_layout(names: Collection[str], path: str) -> Layout:
-    """The layout of a record that has features of these names.
+def find_layout(kinds: Mapping[str, str], path: str, place: str) -> Layout:
+    """The layout of records that have features of these names.
+
+    Args:
+        kinds: Name -> `bytes`, `float` or `int64`, or empty where no record has a value.
+        path: Of the first file.
+        place: How a message calls the records that were looked at: `the first 64 records`.
 
     Raises:
         UserError: None is known.
     """
     for layout in LAYOUTS.values():
-        if set(layout.required) <= set(names):
+        has_classes = not layout.objects or not kinds.keys().isdisjoint(layout.objects.labels)
+        if kinds.keys() >= set(layout.required) and has_classes:
             return layout
     raise UserError(
-        f"{path}: the first record has the features {describe_names(names)}, which is no known layout "
-        f"({', '.join(LAYOUTS)}); say what they mean: --layout=image=NAME,label=NAME"
+        f"{path}: {place} have the features {describe_names(kinds)}, which is no known layout ({', '.join(LAYOUTS)}); "
+        f"{_advise(kinds)}"
+    )
+
+
+def _advise(kinds: Mapping[str, str]) -> str:
+    """What a user may say of records whose layout is none that is known."""
+    known = sorted({layout.image for layout in LAYOUTS.values()}.intersection(kinds), key=len, reverse=True)
+    if known and known[0] == _ENCODED:
+        problem = "boxes without classes are not kept; " if kinds.keys() >= set(_BOXES.boxes) else ""
+        return f"{problem}--layout=image={_ENCODED} is for the images alone, and --layout=image={_ENCODED},label=NAME for a label beside them"
+    if not known and "bytes" not in kinds.values():
+        return "none of them is of bytes, so none is an image, and only records with an image can be prepared"
+    image = known[0] if known else "NAME"
+    return (
+        f"say what they mean: --layout=image={image},label=NAME; of pixels without a format also height=NAME,width=NAME "
+        "or shape=NAME, which records must have; without a label drop label=NAME"
     )
 
 

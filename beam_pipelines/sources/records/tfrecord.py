@@ -5,7 +5,7 @@
 | a file, a pattern (`train-*.tfrecord`), a folder | see `containers` |
 | in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*-00000-of-00010` | ignored, and counted |
 | a data set of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
-| another layout | found by the first record, or `--layout`: see `record_layouts` |
+| another layout | found by the first 64 records, or `--layout`: see `record_layouts` |
 | an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
 | a file that is compressed, as GZIP or ZLIB | its images are spooled |
 | no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
@@ -25,7 +25,7 @@ from typing import BinaryIO, Collection, Iterator, Mapping
 from beam_pipelines.cells import BadCellError
 from beam_pipelines.config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.files import open_file
 from beam_pipelines.input_errors import listing_error
@@ -48,7 +48,7 @@ from beam_pipelines.sources.records.record_fields import (
 )
 from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, choose_columns, find_layout, parse_layout
 from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.records.row_reader import RowReader, search_names, unknown_name, wanted_names
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS, Feature
 
@@ -58,6 +58,8 @@ _NAME = re.compile(
 _OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator bad_boxes layout".split()
 # How far records are read for one that has an object.
 _MAX_FIRST_RECORDS = 100
+# That are looked at for a layout: either is enough, as in tf_input.
+_FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20
 
 
 class TfRecord:
@@ -82,9 +84,10 @@ class TfRecord:
         refuse_options(config.source, tuple(_OPTIONS))
         self.num_ignored = 0
         self._spool_directory = spool_directory
+        self._first_problem = ""
         self._open_input(config)
         example = self._first_example()
-        layout = self._layout = self._settle_layout(config.source, example)
+        layout = self._layout = self._settle_layout(config.source)
         labels, features = choose_columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = self._open_objects(config.source, example) if objects else None
@@ -128,34 +131,56 @@ class TfRecord:
             raise UserError(f"--input={config.input}: a data set without a shard")
         self.root = self._root.path
 
-    def _settle_layout(self, source: SourceConfig, example: ExampleReader) -> Layout:
+    def _settle_layout(self, source: SourceConfig) -> Layout:
+        kinds, place = self._look_at_first()
         layout = self._known_layout
         if layout is None:
-            layout = parse_layout(source.layout) if source.layout else find_layout(example.features, self._names[0])
+            layout = parse_layout(source.layout) if source.layout else find_layout(kinds, self._names[0], place)
         if source.image_column:
             layout = layout._replace(image=source.image_column)
-            if layout.image not in example.features:
-                raise unknown_name("--image_column", layout.image, example.features, "the first record")
+            if layout.image not in kinds:
+                raise unknown_name("--image_column", layout.image, kinds, place)
         given = (layout.key, layout.depth) if layout.name == MAPPING else ()
         names = [name for name in (*layout.required, *given) if name and name != layout.label]
-        absent = [name for name in names if name not in example.features]
+        absent = [name for name in names if name not in kinds]
         if absent:
-            found = describe_names(example.features)
-            nearest = did_you_mean(absent[0], example.features)
-            raise UserError(f"--layout={layout.name}: the first record has no {absent[0]!r}; it has {found}{nearest}")
+            option = f"--layout={printable(source.layout or layout.name)}"
+            raise unknown_name(option, absent[0], kinds, place)
         return layout
+
+    def _look_at_first(self) -> tuple[dict[str, str], str]:
+        """The features of the first records, name -> kind, and how a message calls these: writers leave out what has no value."""
+        kinds: dict[str, str] = {}
+        num_records = num_bytes = 0
+        for example in self._first_examples():
+            for name, feature in example.features.items():
+                kinds[name] = kinds.get(name) or feature.kind
+            num_records, num_bytes = num_records + 1, num_bytes + example.num_bytes
+            if num_records == _FIRST_RECORDS or num_bytes >= _FIRST_BYTES:
+                break
+        return kinds, f"the first {num_records:,} records"
 
     def _open_objects(self, source: SourceConfig, first: ExampleReader) -> ObjectsReader:
         layout = self._layout.objects
-        examples = itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS)
-        with_objects = next((example for example in examples if example.values(layout.boxes[0])), first)
-        return ObjectsReader(layout, with_objects, self._layout.class_names, source.names_of(OBJECT_LABEL))
+        with_boxes = None
+        for example in itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS):
+            if example.values(layout.boxes[0]):
+                with_boxes = with_boxes or example
+                if any(map(example.values, layout.labels)):
+                    return ObjectsReader(layout, example, self._layout.class_names, source.names_of(OBJECT_LABEL))
+        if with_boxes:
+            raise UserError(
+                f"{self._names[0]}: layout {self._layout.name}: the first {_MAX_FIRST_RECORDS} records have boxes, and no class of one in "
+                f"{' or '.join(layout.labels)}; --label none keeps the images alone"
+            )
+        return ObjectsReader(layout, first, self._layout.class_names, source.names_of(OBJECT_LABEL))
 
     def _first_example(self) -> ExampleReader:
         example = next(self._first_examples(), None)
         if example is None:
+            reason = f": {self._first_problem}" if self._first_problem else ""
             raise UserError(
-                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first"
+                f"--input={self._root.path}: no readable record in {len(self._names)} files, {self._names[0]!r} the first{reason}"
             )
         return example
 
@@ -163,9 +188,11 @@ class TfRecord:
         for name in self._names:
             with contextlib.suppress(OutsideError), self._open(name) as file:
                 for record in _records(name, file):
-                    if isinstance(record, Record):
-                        with contextlib.suppress(BadExampleError):
+                    try:
+                        if isinstance(record, Record):
                             yield ExampleReader(record.data)
+                    except BadExampleError as error:
+                        self._first_problem = self._first_problem or printable(str(error))
 
     @contextlib.contextmanager
     def _open(self, name: str) -> Iterator[BinaryIO]:
