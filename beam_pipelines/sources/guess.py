@@ -26,6 +26,7 @@ _FOLDERS = {
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
+_IMAGE_FILES = tuple(f"*.{extension}" for extension in ("jpg", "jpeg", "png", "gif", "bmp", "webp", "tif", "tiff"))
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}
 _MASKS = {"masks", "mask", "segmentationclass", "labels"}
@@ -53,6 +54,8 @@ def guess_source(path: str) -> str:
         return "masks"
     if any(name.lower().endswith(".xml") for name in files):
         return "voc"
+    if not folders and _are_tables(files):
+        return "table"
     return _guess_split_folders(path, folders) or "image_folder"
 
 
@@ -71,10 +74,19 @@ def _guess_annotations(path: str, folder: str) -> str | None:
     return "coco" if _any_match(files, ("*.json",)) else None
 
 
+def _are_tables(files: list[str]) -> bool:
+    """Whether files are such as `part-0.csv`, and none is an image. (Notes beside class folders are no data set.)"""
+    return _any_match(files, _FILES["table"]) and not _any_match(files, _IMAGE_FILES)
+
+
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
     """Split folders may hold what tells more than class folders."""
+    num_tables = 0
     for folder in folders:
         below, files = _look_into(f"{path}/{folder}")
+        num_tables += not below and _are_tables(files)
+        if num_tables == len(folders):
+            return "table"
         for kind in ("table", "coco"):
             if _any_match(files, _FOLDERS[kind]):
                 return kind
