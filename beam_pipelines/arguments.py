@@ -146,8 +146,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "--feature",
         action="append",
         default=[],
-        metavar="COLUMN[:KIND]",
-        help="what else an example holds, likewise (default kind: text)",
+        metavar="[FEATURE=]COLUMN[:KIND]",
+        help="what else an example holds, likewise, by the column's name or by another (default kind: text)",
     )
     add(
         "--label_names",

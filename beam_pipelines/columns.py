@@ -1,6 +1,7 @@
 """Columns of a table, or fields of a record, and the features that they become. Plain.
 
-A column is named on the command line as `NAMES[:KIND]`, such as `weather`, `age:float` or `cat,dog,bird:multi_label`:
+A column is named on the command line as `[FEATURE=]NAMES[:KIND]`, such as `weather`, `age:float`, `cat,dog,bird:multi_label` or,
+where the feature is to have another name, `tree_height=height:float`:
 
     kind          a cell                                                      the feature
     class         a class name, or an integer                                 class_label
@@ -38,7 +39,7 @@ from tf_input.dataset_format import LABEL, MASK, Feature
 
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array")
 
-_COLUMN = re.compile(r"(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
+_COLUMN = re.compile(r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Column:
 
 
 def parse_column(option: str, text: str, default_kind: str) -> Column:
-    """`NAMES[:KIND]`; the feature has the column's name, without what a feature's can't hold.
+    """`[FEATURE=]NAMES[:KIND]`; without FEATURE the feature has the column's name, without what a feature's can't hold.
 
     Raises:
         UserError: It is not of that form.
@@ -95,14 +96,14 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
     kind = match and (match["kind"] or default_kind)
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
-        raise UserError(f"{option}={text}: expected COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
+        raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
     if len(names) > 1 and kind not in ("multi_label", "float"):
         raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns")
     shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
     is_flat = kind in ("float", "multi_hot")
     if shape and ((not is_flat and kind != "array") or 0 in shape or (is_flat and len(shape + names) > 2)):
         raise UserError(f"{option}={text}: expected a shape of one dimension for a float or a multi_hot, or of any for an array")
-    return Column(re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
+    return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:
@@ -114,6 +115,8 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     columns = tuple(parse_column("--label", text, "class") for text in texts)
     if len(columns) == 1:
         name = MASK if columns[0].kind == "mask" else LABEL
+        if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
+            raise UserError(f"--label={texts[0]}: a single label is called {name!r}; drop {columns[0].name}=")
         return (dataclasses.replace(columns[0], name=name),)
     return columns
 
@@ -202,7 +205,7 @@ def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mappin
 def _converter(column: Column, root: Root, label_names: Collection[str], separator: str) -> Callable[[Any], Any]:
     match column.kind:
         case "class":
-            return (lambda cell: known(read_class(cell), label_names)) if label_names else read_class
+            return lambda cell: _read_one_class(column.names[0], cell, label_names)
         case "multi_label":
             return lambda cell: read_classes(cell, label_names, separator)
         case "multi_hot":
@@ -217,6 +220,30 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
     return lambda cell: FilePart(read_path(cell, root))
+
+
+def _read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
+    try:
+        return known(read_class(cell), label_names)
+    except BadCellError as error:
+        kinds = fitting_kinds(column, cell)
+        raise BadCellError(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+
+
+def fitting_kinds(column: str, cell: Any) -> str:
+    """Which kinds would read what is no class: a float, several numbers, several texts; empty: none is known."""
+    column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
+    if isinstance(values, float) and math.isfinite(values):
+        return f"{column}:float reads a number"
+    if not isinstance(values, (list, tuple)) or len(values) < 2:
+        return ""
+    if all(isinstance(one, str) for one in values):
+        return f"{column}:multi_label reads several classes"
+    if not all(isinstance(one, (int, float)) for one in values):
+        return ""
+    flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
+    several = f", {column}:multi_label several classes" if not flags and all(isinstance(one, int) for one in values) else ""
+    return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
 
 
 def holds_array(cell: Any) -> bool:

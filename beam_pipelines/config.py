@@ -99,7 +99,7 @@ class SourceConfig:
         names = [column.name for column in columns if column.names != (OBJECTS,)]
         for name in names:
             require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
-            require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}")
+            require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}, such as my_{name}={name}")
             require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
         for given in (self.label_names, *self.label_names_of.values()):
             if len(set(given)) < len(given):

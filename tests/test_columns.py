@@ -162,6 +162,35 @@ def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
     assert message.isprintable()
 
 
+@pytest.mark.parametrize(
+    "cell, expected",
+    [
+        ([0.0, 1.0, 0.0], "c:float[3] reads 3 numbers, c:multi_hot[3] a 0 or 1 for each class"),
+        ([0, 1, 1, 0], "c:float[4] reads 4 numbers, c:multi_hot[4] a 0 or 1 for each class"),
+        ([0.25, 0.75], "c:float[2] reads 2 numbers"),
+        ([3, 17], "c:float[2] reads 2 numbers, c:multi_label several classes"),
+        (["cat", "dog"], "c:multi_label reads several classes"),
+        (0.5, "c:float reads a number"),
+    ],
+)
+def test_what_is_no_class_is_told_which_kinds_would_read_it(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
+    with pytest.raises(BadCellError) as caught:
+        ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
+    assert str(caught.value).endswith(expected)
+    for words in expected.split(", "):  # and they do read it
+        kind = words.split()[0]
+        _, values = ColumnReader(parse_labels([kind]), (), Root(str(tmp_path))).read({"c": cell})
+        assert values["label"] is not None
+
+
+def test_a_feature_may_have_another_name_than_its_column() -> None:
+    column = parse_column("--feature", "tree_height=height:float", "text")
+    assert column == Column("tree_height", ("height",), "float")
+    assert [one.name for one in parse_labels(["a=b", "c"])] == ["a", "c"]
+    with pytest.raises(UserError, match="--label=a=b: a single label is called 'label'; drop a="):
+        parse_labels(["a=b"])
+
+
 def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
     with pytest.raises(BadCellError, match="column 'x' is empty"):
         read(tmp_path, "x", {"y": "cat"})

@@ -83,7 +83,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "a file for a folder": ([*given[2:], "--source=image_folder", "--input=notes/rose/notes.txt"], "is not a folder; expected class"),
         "an option of another source": ([*given, "--masks"], "--masks: --source=image_folder has no use for it"),
         "columns of folders": ([*given, "--label=colour"], "--label: class folders have no columns"),
-        "unknown kind": ([*given, "--label=colour:color"], "--label=colour:color: expected COLUMN"),
+        "unknown kind": ([*given, "--label=colour:color"], "--label=colour:color: expected [FEATURE=]COLUMN"),
         "none and some": ([*given, "--label=none", "--label=a"], "--label=none goes with no other label"),
         "image size": ([*given, "--image_size=256"], "--image_size=256: expected short=PIXELS"),
         "no pixels": ([*given, "--image_size=exact=0x9"], "--image_size=exact=0x9: expected short=PIXELS"),

@@ -211,7 +211,9 @@ def _fitting_kind(field: Field) -> str:
         return "text"
     if _is_array(field):
         return "mask" if _is_mask(field) else "array"
-    return "float" if field.dtype.kind == "f" else "multi_label" if _num_values(field) > 1 else "class"
+    if field.dtype.kind != "f":
+        return "multi_label" if _num_values(field) > 1 else "class"
+    return "float" if _num_values(field) == 1 else f"float[{_num_values(field)}], or multi_hot[{_num_values(field)}] for a 0 or 1 for each class"
 
 
 def _is_array(field: Field) -> bool:
