@@ -59,7 +59,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
     job = _import("launch").run_prepare(
         config,
-        _import("jobs").parse_pipeline_options(beam_flags),
+        _import("jobs").parse_pipeline_options(beam_flags, "prepare"),
         overwrite=arguments.overwrite,
         shared_filesystem=arguments.shared_filesystem,
         wait=arguments.wait,
@@ -76,14 +76,14 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_analyze_config(arguments)
     check_analysis(config)
-    options = _import("jobs").parse_pipeline_options(beam_flags)
+    options = _import("jobs").parse_pipeline_options(beam_flags, "analyze")
     print(_import("analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_transform_config(arguments)
     make_job(config)  # what is wrong is answered before Beam is imported
-    print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags)))
+    print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
@@ -102,7 +102,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    return _import("launch").run_estimate(config, _import("jobs").parse_pipeline_options(beam_flags))
+    return _import("launch").run_estimate(config, _import("jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
 _COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "benchmark": benchmark}

@@ -5,6 +5,7 @@ import dataclasses
 import re
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.option_values import parse_directory
 
 FITS = ("crop", "stretch", "pad")
 
@@ -85,7 +86,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
     if splits and (not all(splits) or len(set(splits)) < len(splits)):
         raise UserError(f"--splits={arguments.splits}: expected names of splits, each once, such as train")
     return AnalyzeConfig(
-        directory=arguments.directory.rstrip("/") or "/",
+        directory=parse_directory("OUT", arguments.directory),
         splits=splits,
         preprocessing_module=arguments.preprocessing_module,
         image_size=None if arguments.image_size is None else _parse_size(arguments.image_size),

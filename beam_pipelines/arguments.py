@@ -21,8 +21,10 @@ from beam_pipelines.image_arguments import add_image_options, make_image_config
 from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.option_values import (
     default_name,
+    parse_directory,
     parse_label_names,
     parse_num_shards,
+    parse_patterns,
     parse_size,
     parse_splits,
     read_earlier_names,
@@ -198,7 +200,7 @@ def _version() -> str:
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
-    output = arguments.output.rstrip("/") or "/"
+    output = parse_directory("--output", arguments.output)
     return PrepareConfig(
         input=arguments.input,
         output=output,
@@ -212,7 +214,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         max_bad_fraction=arguments.max_bad_fraction,
         shuffle_payload=arguments.shuffle_payload,
         output_layout=arguments.output_layout,
-        ignore=tuple(arguments.ignore),
+        ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),
         images=make_image_config(arguments),
     )

@@ -16,6 +16,7 @@ from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 CHECKS = ("strict", "decode", "header", "none")
 PAYLOADS = ("auto", "pointer", "inline")
 
+MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems take 255 characters
 MAX_SPLITS = 256  # as many as a reference has room for
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
@@ -194,7 +195,7 @@ class PrepareConfig(OutputPaths):
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 
     def __post_init__(self) -> None:
-        require(NAME_PATTERN.fullmatch(self.name), "--name", self.name, "letters, digits and '_', a letter first")
+        check_name("--name", self.name, "letters, digits and '_', a letter first")
         require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
         require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
@@ -221,6 +222,13 @@ class PrepareConfig(OutputPaths):
         return self.shuffle_payload == "inline"
 
 
+def check_name(option: str, name: str, expected: str) -> None:
+    """Fails for what can't begin the name of a shard."""
+    require(NAME_PATTERN.fullmatch(name), option, name, expected)
+    if len(name) > MAX_NAME_LENGTH:
+        raise UserError(f"{option}={name[:20]}…: {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
+
+
 def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
     if num_shards is None:
         return []
@@ -231,7 +239,7 @@ def _check_splits(splits: Mapping[str, Fraction]) -> None:
     if len(splits) > MAX_SPLITS:
         raise UserError(f"--splits: {len(splits)} splits; expected at most {MAX_SPLITS}")
     for split, fraction in splits.items():
-        require(NAME_PATTERN.fullmatch(split), "--splits", split, "split names of letters, digits and '_', a letter first")
+        check_name("--splits", split, "split names of letters, digits and '_', a letter first")
         require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
     total = sum(splits.values())
     if total != 1:

@@ -7,7 +7,7 @@ import os
 from typing import Iterator
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
@@ -65,15 +65,15 @@ def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
     return fn_runner.FnApiRunner(provision_info=provision_info)
 
 
-def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
-    """Beam's options.
+def parse_pipeline_options(flags: list[str], command: str = "prepare") -> PipelineOptions:
+    """Beam's options, beside those of one of our commands.
 
     Raises:
         UserError: One of them is unknown, or has a wrong value; Beam itself would run without it.
     """
 
     def refuse(message: str) -> None:
-        raise UserError(f"{message} (see `recordmill prepare --help`; Beam's own options are allowed too)")
+        raise UserError(f"{message} (see `recordmill {command} --help`; Beam's own options are allowed too)")
 
     def check(parser: argparse.ArgumentParser) -> None:
         parser.error = refuse
@@ -88,6 +88,9 @@ def parse_pipeline_options(flags: list[str]) -> PipelineOptions:
         if not os.path.isfile(setup.setup_file):
             raise UserError(f"--setup_file={setup.setup_file} does not exist")
     options.get_all_options(add_extra_args_fn=check)
+    num_workers = options.view_as(DirectOptions).direct_num_workers
+    if num_workers < 0:
+        raise UserError(f"--direct_num_workers={num_workers}: expected 1 or more, or 0 for one for each core")
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
         worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels

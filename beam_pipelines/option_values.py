@@ -8,7 +8,7 @@ from typing import Sequence
 from beam_pipelines.image_config import ImageConfig
 from tf_input.dataset_format import OBJECTS
 from beam_pipelines.class_tables import read_class_tables
-from beam_pipelines.config import OBJECT_LABEL
+from beam_pipelines.config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import files_at
 
@@ -70,7 +70,21 @@ def parse_size(text: str) -> int:
 def default_name(output: str) -> str:
     """A name that TensorFlow Datasets takes: letters, digits and underscores."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
-    return name if name[:1].isalpha() else f"data_{name}".rstrip("_")
+    return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
+
+
+def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
+    """The values of `--ignore`."""
+    if "" in texts:
+        raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
+    return tuple(texts)
+
+
+def parse_directory(option: str, text: str) -> str:
+    """A path without "/" at its end; UserError where there is none."""
+    if not text:
+        raise UserError(f"{option}=: expected a path")
+    return text.rstrip("/") or "/"
 
 
 def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:

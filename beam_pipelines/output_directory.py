@@ -31,26 +31,29 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
     """
     if is_remote(path):
         _check_access(option, path)
+    shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
     if _is_within(output, folder) or _is_within(folder, output):
-        raise UserError(f"{option}={path}: expected a path outside the input {source}, and not around it")
-    _check_above(output, f"{option}={path}")
-    _check_beside(output, f"{option}={path}")
+        raise UserError(f"{shown}: expected a path outside the input {printable(source)}, and not around it")
+    _check_above(output, shown)
+    _check_beside(output, shown)
     if not _exists(output):
         return
     is_left = is_remote(output) and not _has(output, MANIFEST) and _has(output, MARKER)
     if not overwrite and is_left:
-        raise UserError(f"{option}={path} holds what a run left that failed or still goes on; expected a new path, or --overwrite")
+        raise UserError(f"{shown} holds what a run left that failed or still goes on; expected a new path, or --overwrite")
     if not overwrite:
-        raise UserError(f"{option}={path} exists; expected a new path, or --overwrite")
+        raise UserError(f"{shown} exists; expected a new path, or --overwrite")
     if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
-        raise UserError(f"{option}={path} is not a data set, and --overwrite replaces nothing else")
+        raise UserError(f"{shown} is not a data set, and --overwrite replaces nothing else")
 
 
 def _check_above(output: str, whose: str) -> None:
     """Fails where it would lie in a file."""
-    above = next((parent for parent in pathlib.Path(output).parents if os.path.lexists(parent)), None)
-    if not is_remote(output) and above is not None and not above.is_dir():
+    if is_remote(output):
+        return
+    above = next(parent for parent in pathlib.Path(output).parents if os.path.lexists(parent))
+    if not above.is_dir():
         raise UserError(f"{whose}: {printable(str(above))} is not a folder; expected a path in one")
 
 
@@ -94,17 +97,17 @@ def check_input(path: str) -> None:
         _check_access("--input", folder if is_pattern else path)
         store = files_at(path)
         if not (any(store.top_level(folder if is_pattern else path)) or store.exists(path)):
-            raise UserError(f"--input={path}: nothing lies there; expected a folder of images, or another source's file")
+            raise UserError(f"--input={printable(path)}: nothing lies there; expected a folder of images, or another source's file")
         return
     if os.path.isdir(path):
         if not os.listdir(path):
-            raise UserError(f"--input={path}: the folder is empty; expected class folders with images, or another source's files")
+            raise UserError(f"--input={printable(path)}: the folder is empty; expected class folders with images, or another source's files")
     elif is_pattern:
         if not os.path.isdir(folder or "."):
-            raise UserError(f"--input={path}: its folder does not exist")
+            raise UserError(f"--input={printable(path)}: its folder does not exist")
     elif not os.path.isfile(path):
         found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
-        raise UserError(f"--input={path}: {found}; expected a folder of images, or another source's file")
+        raise UserError(f"--input={printable(path)}: {found}; expected a folder of images, or another source's file")
 
 
 def _resolve(path: str) -> str:

@@ -3,9 +3,8 @@
 import argparse
 import dataclasses
 
-from beam_pipelines.config import NAME_PATTERN
-from beam_pipelines.errors import UserError
-from beam_pipelines.option_values import default_name
+from beam_pipelines.config import check_name
+from beam_pipelines.option_values import default_name, parse_directory
 
 _EXAMPLE = """\
 example:
@@ -52,12 +51,11 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
 
 
 def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:
-    output = arguments.output.rstrip("/") or "/"
+    output = parse_directory("OUT2", arguments.output)
     name = default_name(output) if arguments.name is None else arguments.name
-    if not NAME_PATTERN.fullmatch(name):
-        raise UserError(f"--name={name}: expected letters, digits and '_', a letter first")
+    check_name("--name", name, "letters, digits and '_', a letter first")
     return TransformConfig(
-        directory=arguments.directory.rstrip("/") or "/",
+        directory=parse_directory("OUT", arguments.directory),
         output=output,
         name=name,
         overwrite=arguments.overwrite,
