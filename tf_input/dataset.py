@@ -5,13 +5,13 @@ import functools
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple
 
 import tensorflow as tf
 
 from tf_input import crops, distribute, ladder, locations, memory
 from tf_input.damaged import DamagedRecords
-from tf_input.dataset_format import IMAGE, Manifest
+from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
 from tf_input.example_decoder import ExampleDecoder
@@ -23,9 +23,6 @@ from tf_input.read_config import ReadConfig
 from tf_input.store import Store
 from tf_input.transform_format import TransformInfo
 from tf_input.transforms import Transform
-
-if TYPE_CHECKING:
-    import keras
 
 _logger = logging.getLogger("tf_input")
 
@@ -48,11 +45,7 @@ class PreparedDataset(Description):
     """
 
     def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        manifest: Manifest,
-        source: locations.Source,
-        cache: pathlib.Path | None = None,
+        self, directory: str | os.PathLike[str], manifest: Manifest, source: locations.Source, cache: pathlib.Path | None = None
     ) -> None:
         super().__init__(directory, manifest, source)
         self.cache = cache
@@ -103,24 +96,6 @@ class PreparedDataset(Description):
     def loaded_transform(self) -> Transform:
         """The transform with its graph; errors as in `transform`."""
         return Transform(self.directory, self._source, self.cache, self.manifest)
-
-    def normalization_layer(self, split: str | None = None) -> "keras.layers.Normalization":
-        """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
-
-            model = keras.Sequential([flowers.normalization_layer(), ...])
-
-        Args:
-            split: None: the training split.
-
-        Raises:
-            ValueError: There is no such split, or nothing is known of its pixels.
-        """
-        from tf_input import layers  # Keras is for those who train with it
-
-        split = self._find_split(split)
-        if IMAGE not in self.features:
-            raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
-        return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
 
     def batches(self, split: str, **options: Any) -> tf.data.Dataset:
         """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
@@ -226,9 +201,8 @@ class PreparedDataset(Description):
             return Plan.of_arrays(split, config, kind, decoder, held)
         part = distribute.divide(split, self._store.counts(shards, config.on_error), config.hosts, kind)
         blocks = Blocks.of(kind, shards)
-        reader = self._store.open_records(
-            [shards[index] for index in part.shards], config.on_error, blocks.block, blocks.num_kept
-        )
+        read = [shards[index] for index in part.shards]
+        reader = self._store.open_records(read, config.on_error, blocks.block, blocks.num_kept)
         return Plan.of_records(split, config, kind, decoder, reader, part, blocks)
 
     def read_files(self, split: str, config: ReadConfig) -> tf.data.Dataset:
@@ -255,13 +229,8 @@ class PreparedDataset(Description):
             blocks = Blocks.of(None, shards := self.manifest.splits[split])
             reader = self._store.open_records(shards, config.on_error, blocks.block, blocks.num_kept)
             self._held[key] = memory.load(reader, decoder, num_bytes)
-            _logger.info(
-                "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact",
-                split,
-                self.num_examples(split),
-                num_bytes / 1e6,
-                config.memory_budget / 1e6,
-            )
+            message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
+            _logger.info(message, split, self.num_examples(split), num_bytes / 1e6, config.memory_budget / 1e6)
         return self._held[key]
 
     def _tell_of_crop(self, split: str, decoder: ExampleDecoder, config: ReadConfig) -> None:

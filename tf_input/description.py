@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import pathlib
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,9 @@ from tf_input import class_weights, hosts, locations
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.feature_kinds import SIDES, is_map
 from tf_input.read_config import ReadConfig
+
+if TYPE_CHECKING:
+    import keras
 
 _logger = logging.getLogger("tf_input")
 
@@ -106,6 +109,24 @@ class Description:
             found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]
             raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
+
+    def normalization_layer(self, split: str | None = None) -> "keras.layers.Normalization":
+        """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
+
+            model = keras.Sequential([flowers.normalization_layer(), ...])
+
+        Args:
+            split: None: the training split.
+
+        Raises:
+            ValueError: There is no such split, or nothing is known of its pixels.
+        """
+        from tf_input import layers  # Keras is for those who train with it
+
+        split = self._find_split(split)
+        if IMAGE not in self.features:
+            raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
+        return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
 
     def _is_multi_label(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
