@@ -44,6 +44,30 @@ def make_model(flowers: tf_input.PreparedDataset) -> keras.Model:
     return model
 
 
+class Batches(keras.callbacks.Callback):
+    """Counts what `fit` trains with, in all epochs."""
+
+    count = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+
+
+def steps_of(model: keras.Model) -> int:
+    """What its optimizer has made."""
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+
+def check_steps_of_a_rest(flowers: tf_input.PreparedDataset) -> None:
+    """Begun amid an epoch, without a callback of ours: as many steps as batches, in passes of one length."""
+    for start_step in (0, 5):
+        model, batches = make_model(flowers), Batches()
+        train = flowers.batches("train", augment=True, start_step=start_step, **OPTIONS)
+        model.fit(train, epochs=2, callbacks=[batches], verbose=0)
+        expected = 2 * (NUM_BATCHES - start_step)
+        assert (len(train), batches.count, steps_of(model)) == (expected // 2, expected, expected), start_step
+
+
 def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: keras.callbacks.Callback) -> keras.Model:
     model, train = make_model(flowers), flowers.batches("train", augment=True, **OPTIONS)
     backup = tf_input.BackupAndRestore(folder, train, save_freq=4)
@@ -59,15 +83,18 @@ def main(directory: str, folder: pathlib.Path) -> None:
     assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
     valid = flowers.batches("validation", **OPTIONS)
     whole = fit(flowers, folder / "whole")
+    assert steps_of(whole) == 2 * NUM_BATCHES
     loss, accuracy = whole.evaluate(valid, verbose=0)
     predicted = whole.predict(valid, verbose=0)
     labels = np.concatenate([y for _, y in flowers.as_generator("validation", **OPTIONS)])
     assert predicted.shape == (NUM_VALID, 3) and np.isfinite(loss)
     assert abs((predicted.argmax(axis=1) == labels).mean() - accuracy) < 1e-6
 
+    check_steps_of_a_rest(flowers)
     fit(flowers, folder / "parts", Interrupt())
     assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"]
     resumed = fit(flowers, folder / "parts")
+    assert steps_of(resumed) == 2 * NUM_BATCHES
     for one, other in zip(resumed.get_weights(), whole.get_weights()):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -75,7 +102,7 @@ def main(directory: str, folder: pathlib.Path) -> None:
         train = tf_input.Sequence(flowers, "train", augment=True, workers=workers, **OPTIONS)
         model = make_model(flowers)
         history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
-        assert len(history["val_loss"]) == 2 and train.epoch == 2
+        assert len(history["val_loss"]) == 2 and train.epoch == 2 and steps_of(model) == 2 * NUM_BATCHES
         # The same batches as whole's, in the same epochs.
         for one, other in zip(model.get_weights(), whole.get_weights()):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
