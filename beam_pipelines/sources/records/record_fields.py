@@ -51,9 +51,11 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan:
             f"an image of {num_bytes} bytes in feature {layout.image!r}; expected 1 to {MAX_FILE_BYTES}"
         )
     raw = layout.raw or _read_raw(example, layout, num_bytes)
-    if raw and raw.height * raw.width * raw.num_channels != num_bytes:
+    if raw and (num_values := raw.height * raw.width * raw.num_channels) != num_bytes:
+        kinds = {4 * num_values: "; these may be of float32, and only uint8 is read", 8 * num_values: "; these may be of float64, and only uint8 is read"}
         raise BadExampleError(
             f"{num_bytes} bytes in feature {layout.image!r}; expected {raw.height}x{raw.width}x{raw.num_channels}, of uint8"
+            f"{kinds.get(num_bytes, '')}"
         )
     return ImageSpan(offset, num_bytes, raw)
 

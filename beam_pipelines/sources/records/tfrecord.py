@@ -170,7 +170,7 @@ class TfRecord:
                     return ObjectsReader(layout, example, self._layout.class_names, source.names_of(OBJECT_LABEL))
         if with_boxes:
             raise UserError(
-                f"{self._names[0]}: layout {self._layout.name}: the first {_MAX_FIRST_RECORDS} records have boxes, and no class of one in "
+                f"{self._names[0]}: layout {self._layout.name}: the first records have boxes, and no class of one in "
                 f"{' or '.join(layout.labels)}; --label none keeps the images alone"
             )
         return ObjectsReader(layout, first, self._layout.class_names, source.names_of(OBJECT_LABEL))
