@@ -1,12 +1,15 @@
 """The class names in one cell: one, several, or a 0 or 1 for each class. Plain."""
 
 import functools
+import math
 import re
 import unicodedata
 from typing import Any, Collection, Sequence
 
+import numpy as np
+
 from beam_pipelines.cells import BadCellError, bad_cell, is_utf8, plain, read_flag, shown
-from beam_pipelines.errors import CONTROL
+from beam_pipelines.errors import CONTROL, printable
 from beam_pipelines.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
 
 _MAX_CLASS_CHARACTERS = 256
@@ -53,6 +56,35 @@ def known(name: str, label_names: Collection[str]) -> str:
         if len(name) < 20 and int(name) < len(label_names):
             return label_names[int(name)]
     raise BadCellError("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
+
+
+def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
+    """The class name in a cell of a column, one of those that are given, if any are.
+
+    Raises:
+        BadCellError: It has none; the message says which kinds would read it.
+    """
+    try:
+        return known(read_class(cell), label_names)
+    except BadCellError as error:
+        kinds = _fitting_kinds(column, cell)
+        raise BadCellError(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+
+
+def _fitting_kinds(column: str, cell: Any) -> str:
+    """Which kinds would read what is no class: a float, several numbers, several texts; empty: none is known."""
+    column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
+    if isinstance(values, float) and math.isfinite(values):
+        return f"{column}:float reads a number"
+    if not isinstance(values, (list, tuple)) or len(values) < 2:
+        return ""
+    if all(isinstance(one, str) for one in values):
+        return f"{column}:multi_label reads several classes"
+    if not all(isinstance(one, (int, float)) for one in values):
+        return ""
+    flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
+    several = f", {column}:multi_label several classes" if not flags and all(isinstance(one, int) for one in values) else ""
+    return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
 
 
 def read_classes(cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ import numpy as np
 from beam_pipelines.annotations import BadAnnotationError
 from beam_pipelines.array_values import array_shape, nested_shape, read_nested
 from beam_pipelines.cells import BadCellError, in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
-from beam_pipelines.class_cells import class_name, known, read_class, read_classes, read_multi_hot
+from beam_pipelines.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.input_errors import describe_fact
@@ -205,7 +205,7 @@ def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mappin
 def _converter(column: Column, root: Root, label_names: Collection[str], separator: str) -> Callable[[Any], Any]:
     match column.kind:
         case "class":
-            return lambda cell: _read_one_class(column.names[0], cell, label_names)
+            return lambda cell: read_one_class(column.names[0], cell, label_names)
         case "multi_label":
             return lambda cell: read_classes(cell, label_names, separator)
         case "multi_hot":
@@ -220,30 +220,6 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
     return lambda cell: FilePart(read_path(cell, root))
-
-
-def _read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
-    try:
-        return known(read_class(cell), label_names)
-    except BadCellError as error:
-        kinds = fitting_kinds(column, cell)
-        raise BadCellError(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
-
-
-def fitting_kinds(column: str, cell: Any) -> str:
-    """Which kinds would read what is no class: a float, several numbers, several texts; empty: none is known."""
-    column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
-    if isinstance(values, float) and math.isfinite(values):
-        return f"{column}:float reads a number"
-    if not isinstance(values, (list, tuple)) or len(values) < 2:
-        return ""
-    if all(isinstance(one, str) for one in values):
-        return f"{column}:multi_label reads several classes"
-    if not all(isinstance(one, (int, float)) for one in values):
-        return ""
-    flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
-    several = f", {column}:multi_label several classes" if not flags and all(isinstance(one, int) for one in values) else ""
-    return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
 
 
 def holds_array(cell: Any) -> bool:

@@ -52,10 +52,10 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan:
         )
     raw = layout.raw or _read_raw(example, layout, num_bytes)
     if raw and (num_values := raw.height * raw.width * raw.num_channels) != num_bytes:
-        kinds = {4 * num_values: "; these may be of float32, and only uint8 is read", 8 * num_values: "; these may be of float64, and only uint8 is read"}
+        kind = {4 * num_values: "float32", 8 * num_values: "float64"}.get(num_bytes)
+        hint = f"; these may be of {kind}, and only uint8 is read" if kind else ""
         raise BadExampleError(
-            f"{num_bytes} bytes in feature {layout.image!r}; expected {raw.height}x{raw.width}x{raw.num_channels}, of uint8"
-            f"{kinds.get(num_bytes, '')}"
+            f"{num_bytes} bytes in feature {layout.image!r}; expected {raw.height}x{raw.width}x{raw.num_channels}, of uint8{hint}"
         )
     return ImageSpan(offset, num_bytes, raw)
 
