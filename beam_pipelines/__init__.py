@@ -9,7 +9,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
                        fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page
     list_images        ListImages: the inputs, a batch to an element  (list_part, listing, class_tables; sources; columns, cells,
-                       class_cells, label_lists; buckets)
+                       class_cells, array_cells, label_lists; buckets)
     check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)
     prepare_images     PrepareImages: reads and checks images  (read_images, input_reader, input_errors; images, image_headers,
                        image_codecs, resize; extras, annotations, array_values, class_masks; splits, spool)

@@ -23,15 +23,10 @@ import math
 import re
 from typing import Any, Callable, Collection, Mapping, Sequence
 
-import numpy as np
-
-from beam_pipelines.annotations import BadAnnotationError
-from beam_pipelines.array_values import array_shape, nested_shape, read_nested
+from beam_pipelines.array_cells import holds_array, probe_shape, read_array_cell
 from beam_pipelines.cells import BadCellError, in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
 from beam_pipelines.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.references import FilePart
 from beam_pipelines.sources.roots import Root
@@ -222,56 +217,15 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
     return lambda cell: FilePart(read_path(cell, root))
 
 
-def holds_array(cell: Any) -> bool:
-    """Whether a cell has an array itself, not the name of a file: JSON and Parquet have lists of lists."""
-    return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
-
-
-def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 of that shape.
-
-    Raises:
-        BadCellError: The cell has another array, or none.
-    """
-    try:
-        return read_nested(cell, shape)
-    except BadAnnotationError as error:
-        raise BadCellError(error.reason, f"has {error}") from None
-
-
-# As much as the header of a `.npy` file ever takes.
-_HEADER_BYTES = 1 << 16
-
-
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
-    """The columns, with the shape of the first row's file where an array's shape is not stated.
+    """The columns, with the shape of the first row's array where an array's shape is not stated.
 
     Raises:
-        UserError: There is no such file, or it is no array.
+        UserError: There is no such array.
     """
     return tuple(
-        dataclasses.replace(column, shape=_probe_shape(column, first_row, root))
+        dataclasses.replace(column, shape=probe_shape(column.names[0], first_row.get(column.names[0]), root))
         if column.kind == "array" and not column.shape
         else column
         for column in columns
-    )
-
-
-def _probe_shape(column: Column, row: Mapping[str, Any], root: Root) -> tuple[int, ...]:
-    cell = row.get(column.names[0])
-    try:
-        if holds_array(cell):
-            return nested_shape(cell)
-        path = f"{root.path}/{read_path(cell, root)}"
-        return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
-    except BadCellError as error:
-        problem = str(error)
-    except (OSError, BadAnnotationError) as error:
-        if isinstance(error, OSError):
-            describe_fact(error, path)  # RunError where it says nothing about the array
-        found = "has" if holds_array(cell) else f"names {printable(path)}:"
-        problem = f"{found} {getattr(error, 'strerror', None) or error}"
-    name = printable(column.names[0])
-    raise UserError(
-        f"column {name!r} of the first row {problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]"
     )

@@ -9,7 +9,7 @@ import os
 import stat
 
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.files import is_remote
 
 _FACTS = frozenset(
     (
@@ -62,17 +62,14 @@ def _trouble(error: OSError, path: str) -> RunError:
     return RunError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out")
 
 
-def size_if_there(path: str) -> int:
-    """Bytes of a file; 0 where there is none that can be read: who reads it says why.
+def size_on_disk(path: str) -> int | None:
+    """Bytes of a file on a disk, behind links; None where there is none: who reads it says why.
 
     Raises:
         RunError: It could not be found out.
     """
-    try:
-        return files_at(path).size(path)
-    except OSError as error:
-        describe_fact(error, path)
-        return 0
+    found = _stat(path)
+    return found.st_size if found and stat.S_ISREG(found.st_mode) else None
 
 
 def kind_of(path: str) -> str | None:
@@ -81,9 +78,15 @@ def kind_of(path: str) -> str | None:
     Raises:
         RunError: It could not be found out.
     """
+    found = _stat(path)
+    if found is None:
+        return None
+    return "file" if stat.S_ISREG(found.st_mode) else "folder" if stat.S_ISDIR(found.st_mode) else "other"
+
+
+def _stat(path: str) -> os.stat_result | None:
     try:
-        mode = os.stat(path).st_mode
+        return os.stat(path)
     except OSError as error:
         describe_fact(error, path)
         return None
-    return "file" if stat.S_ISREG(mode) else "folder" if stat.S_ISDIR(mode) else "other"

@@ -263,7 +263,8 @@ def _serve_gcs() -> None:
         found = json.loads(response._content)
         items = sorted(found["items"], key=lambda item: item["name"].encode())
         after = request.query.get("pageToken", [""])[0]
-        items = [item for item in items if item["name"].encode() > after.encode()]
+        first = request.query.get("startOffset", [""])[0]
+        items = [item for item in items if item["name"].encode() > after.encode() and item["name"].encode() >= first.encode()]
         size = min(1000, int(request.query.get("maxResults", ["1000"])[0]))
         found["items"] = items[:size]
         if len(items) > size:

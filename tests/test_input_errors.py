@@ -16,7 +16,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import describe_fact, kind_of, listing_error, size_if_there
+from beam_pipelines.input_errors import describe_fact, kind_of, listing_error, size_on_disk
 from beam_pipelines.input_reader import InputReader, ReadContext
 from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores import retries
@@ -60,7 +60,8 @@ def test_facts_are_dead_letters(tmp_path):
     for path in ("none.jpg", "a", "loop", "file/1.jpg", "a/" + 300 * "x"):
         letter = read(str(tmp_path), path)
         assert isinstance(letter, DeadLetter) and (letter.stage, letter.reason) == ("read", "unreadable"), path
-        assert (size_if_there(f"{tmp_path}/{path}") > 0) == (path == "a") and not files_at(str(tmp_path)).exists(f"{tmp_path}/{path}")
+        assert size_on_disk(f"{tmp_path}/{path}") is None and not files_at(str(tmp_path)).exists(f"{tmp_path}/{path}")
+    assert size_on_disk(f"{tmp_path}/a/1.jpg") == len(jpeg())
     assert read(str(tmp_path), "a/1.jpg", offset=9, num_bytes=9999).message == f"{len(jpeg()) - 9} bytes at 9; expected 9999"
     paths = {"a": "folder", "a/1.jpg": "file", "loop": None, "none": None, "/dev/null": "other"}
     assert {path: kind_of(os.path.join(tmp_path, path)) for path in paths} == paths

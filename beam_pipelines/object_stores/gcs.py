@@ -89,9 +89,11 @@ class GcsStore(ObjectStore):
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **_REQUEST)
 
-    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None) -> Page:
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         fields = "items(name,size),prefixes,nextPageToken"
         names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
+        if first:
+            names["start_offset"] = prefix + first
         blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **_REQUEST)
         objects = [(blob.name, blob.size) for blob in next(blobs.pages, ())]
         return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)

@@ -22,6 +22,7 @@ from beam_pipelines.object_stores.upload import Upload
 NUM_THREADS = 32
 PAGE_OBJECTS = 1000  # as many as a store gives at once
 Names = list[str]  # inside the class `list` is its method
+Sizes = list[tuple[str, int]]
 
 
 class Page(NamedTuple):
@@ -97,9 +98,14 @@ class ObjectStore(abc.ABC):
 
     def list(self, folder: str) -> Iterator[tuple[str, int]]:
         """(path relative to the folder, bytes) of every object below it, in key order, a page at a time."""
+        for page in self.pages_from(folder):
+            yield from page
+
+    def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
+        """What `list` gives, a page at a time, from about the path `first` on: a page may begin before it, none leaves it out."""
         start = len(split_path(_as_folder(folder))[1])
-        for page in self._pages(folder):
-            yield from ((key[start:], size) for key, size in page.objects if not _is_marker(key))
+        for page in self._pages(folder, first=first):
+            yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
     def remove(self, path: str) -> None:
         """Removes an object; one that is not there stays so."""
@@ -145,10 +151,10 @@ class ObjectStore(abc.ABC):
         bucket, key = split_path(path)
         return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), **how_often)
 
-    def _pages(self, folder: str, delimiter: str = "") -> Iterator[Page]:
+    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
         token = None
         while True:
-            page = self.call(_as_folder(folder), self._page, delimiter, token)
+            page = self.call(_as_folder(folder), self._page, delimiter, token, first)
             yield page
             token = page.next_token
             if not token:
@@ -164,7 +170,8 @@ class ObjectStore(abc.ABC):
     def _put(self, bucket: str, key: str, data: bytes) -> None: ...
 
     @abc.abstractmethod
-    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None) -> Page: ...
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
+        """Keys below a prefix; those before prefix + first need not be among them."""
 
     @abc.abstractmethod
     def _probe(self, bucket: str, prefix: str) -> None:

@@ -101,10 +101,12 @@ class S3Store(ObjectStore):
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self._client.put_object(Bucket=bucket, Key=key, Body=data)
 
-    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None) -> Page:
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
         if token:
             request["ContinuationToken"] = token
+        elif first:
+            request["StartAfter"] = _just_before(prefix + first)  # what stands there itself is left out
         response = self._client.list_objects_v2(**request)
         return Page(
             [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())],
@@ -162,6 +164,13 @@ class S3Store(ObjectStore):
 def _status(error: exceptions.ClientError) -> int:
     code = error.response.get("Error", {}).get("Code", "")
     return _STATUS.get(code) or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+
+
+def _just_before(key: str) -> str:
+    """What sorts before a key, with next to no other key between them."""
+    before = ord(key[-1]) - 1
+    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # no halves of surrogate pairs
+    return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")
 
 
 class _Multipart:

@@ -27,12 +27,13 @@ from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import describe_fact, size_if_there
+from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import FileListing
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import OutsideError, Root
+from beam_pipelines.sources.sizes import find_sizes
 from beam_pipelines.sources.annotated.voc_annotation import BadXmlError, VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
 from tf_input.dataset_format import OBJECTS, Feature
@@ -46,7 +47,7 @@ class Voc:
 
     Args:
         config: Where it lies, and what is in it.
-        with_sizes: Each image's size is wanted too, at the cost of a look at it.
+        with_sizes: Each image's size is wanted too, as the listing has it.
         spool_directory: Not needed: files are read where they lie.
     """
 
@@ -95,19 +96,32 @@ class Voc:
         """The inputs of one part."""
         content = json.loads(part)
         if isinstance(content, list):
-            yield from (self._list_pair(Pair(*row)) for row in content)
+            yield from self._list_pairs([Pair(*row) for row in content])
             return
         self.num_ignored += content["num_ignored"]
         yield from (DeadLetter(*letter) for letter in content["dead_letters"])
         yield from self._list_rest(content)
 
-    def _list_pair(self, pair: Pair) -> LabeledImage | DeadLetter:
-        try:
-            annotation = self._read(pair.annotation)
-            self._check_file_name(annotation, pair)
-            return self._make_image(annotation, pair)
-        except BadXmlError as error:
-            return DeadLetter(pair.annotation, "list", error.reason, str(error))
+    def _list_pairs(self, pairs: Sequence[Pair]) -> Iterator[LabeledImage | DeadLetter]:
+        """Images with their annotation's name. Where it states another one, is that there too? A store is asked once for all."""
+        read: list[tuple[Pair, VocAnnotation, str | None] | DeadLetter] = []
+        for pair in pairs:
+            try:
+                annotation = self._read(pair.annotation)
+                read.append((pair, annotation, self._stated_other(annotation, pair)))
+            except BadXmlError as error:
+                read.append(DeadLetter(pair.annotation, "list", error.reason, str(error)))
+        there = find_sizes(self.root, [one[2] for one in read if not isinstance(one, DeadLetter) and one[2]])
+        for one in read:
+            if isinstance(one, DeadLetter):
+                yield one
+                continue
+            pair, annotation, other = one
+            if other in there:
+                both = f"<filename> says {printable(other)!r}, and {printable(pair.image)!r} has the annotation's name"
+                yield DeadLetter(pair.annotation, "list", "ambiguous", f"{both}; expected only one of them")
+            else:
+                yield self._make_image(annotation, pair)
 
     def _list_rest(self, content: dict[str, Any]) -> Iterator[LabeledImage | DeadLetter]:
         """Annotations that have no image of their name, or several, and the images without an annotation of theirs."""
@@ -150,14 +164,12 @@ class Voc:
         name = printable(annotation.file_name[:200])
         raise BadXmlError("missing", f"no image has its name, or the one that <filename> says, {name!r}")
 
-    def _check_file_name(self, annotation: VocAnnotation, pair: Pair) -> None:
-        """An image has the annotation's name; does the annotation state another one that is there too?"""
+    def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
+        """The path that an annotation states, if that is not the one of the image with its name."""
         stated = self._stated(annotation, posixpath.dirname(pair.image))
         if not stated or posixpath.basename(stem(stated)) == posixpath.basename(stem(pair.image)):
-            return
-        if self._files.exists(f"{self.root}/{stated}"):
-            both = f"<filename> says {printable(stated)!r}, and {printable(pair.image)!r} has the annotation's name"
-            raise BadXmlError("ambiguous", f"{both}; expected only one of them")
+            return None
+        return stated
 
     def _stated(self, annotation: VocAnnotation, folder: str) -> str | None:
         """The path that `<filename>` means, seen from a folder."""
@@ -169,14 +181,8 @@ class Voc:
             raise BadXmlError("outside", f"its <filename> cannot be: {error}") from None
 
     def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
-        num_bytes = pair.num_bytes
-        if self._with_sizes and not num_bytes:
-            num_bytes = self._size(pair.image)
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
-        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
-
-    def _size(self, path: str) -> int:
-        return size_if_there(f"{self.root}/{path}")
+        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, pair.num_bytes, values=values)
 
     def _read(self, path: str) -> VocAnnotation:
         try:

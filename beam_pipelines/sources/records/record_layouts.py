@@ -12,13 +12,13 @@ a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[
                      height and a width, or a shape, the image is one of uint8 pixels
 """
 
-from typing import Collection, Mapping, NamedTuple
+from typing import Mapping, NamedTuple
 
 from beam_pipelines.columns import Column
 from beam_pipelines.config import SourceConfig
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, printable
 from beam_pipelines.references import RawImage
-from beam_pipelines.sources.records.row_reader import describe_names
+from beam_pipelines.sources.records.row_reader import describe_names, unknown_name
 from tf_input.dataset_format import LABEL, OBJECTS
 
 
@@ -116,6 +116,32 @@ LAYOUTS: Mapping[str, Layout] = {
 DIRECTORY_LAYOUTS = ("recordmill", "tfds")
 MAPPING = "mapping"  # the name of one that the user gives
 _MAPPED = ("image", "label", "key", "height", "width", "depth", "shape")
+
+
+def settle_layout(known: Layout | None, source: SourceConfig, kinds: Mapping[str, str], path: str, place: str) -> Layout:
+    """The layout of a source's records.
+
+    Args:
+        known: What the data set says of itself; None: nothing.
+        source: What the user said.
+        kinds, path, place: See `find_layout`.
+
+    Raises:
+        UserError: It is not known, or the first records are not of that layout.
+    """
+    layout = known
+    if layout is None:
+        layout = parse_layout(source.layout) if source.layout else find_layout(kinds, path, place)
+    if source.image_column:
+        layout = layout._replace(image=source.image_column)
+        if layout.image not in kinds:
+            raise unknown_name("--image_column", layout.image, kinds, place)
+    given = (layout.key, layout.depth) if layout.name == MAPPING else ()
+    names = [name for name in (*layout.required, *given) if name and name != layout.label]
+    absent = [name for name in names if name not in kinds]
+    if absent:
+        raise unknown_name(f"--layout={printable(source.layout or layout.name)}", absent[0], kinds, place)
+    return layout
 
 
 def find_layout(kinds: Mapping[str, str], path: str, place: str) -> Layout:

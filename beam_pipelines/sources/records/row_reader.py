@@ -5,9 +5,10 @@ import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.annotations import BadAnnotationError
+from beam_pipelines.array_cells import holds_array, read_array_cell
 from beam_pipelines.array_values import array_shape, nested_shape
 from beam_pipelines.cells import BadCellError, in_column, read_text, read_weight, shown
-from beam_pipelines.columns import Column, ColumnReader, holds_array, read_array_cell
+from beam_pipelines.columns import Column, ColumnReader
 from beam_pipelines.config import NAME_PATTERN, SourceConfig
 from beam_pipelines.dead_letters import NO_SPLIT
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable

@@ -46,9 +46,9 @@ from beam_pipelines.sources.records.record_fields import (
     read_part,
     settle_shapes,
 )
-from beam_pipelines.sources.records.record_layouts import MAPPING, Layout, choose_columns, find_layout, parse_layout
+from beam_pipelines.sources.records.record_layouts import choose_columns, settle_layout
 from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.records.row_reader import RowReader, search_names, unknown_name, wanted_names
+from beam_pipelines.sources.records.row_reader import RowReader, search_names, wanted_names
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS, Feature
 
@@ -87,7 +87,7 @@ class TfRecord:
         self._first_problem = ""
         self._open_input(config)
         example = self._first_example()
-        layout = self._layout = self._settle_layout(config.source)
+        layout = self._layout = settle_layout(self._known_layout, config.source, *self._look_at_first())
         labels, features = choose_columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = self._open_objects(config.source, example) if objects else None
@@ -131,25 +131,8 @@ class TfRecord:
             raise UserError(f"--input={config.input}: a data set without a shard")
         self.root = self._root.path
 
-    def _settle_layout(self, source: SourceConfig) -> Layout:
-        kinds, place = self._look_at_first()
-        layout = self._known_layout
-        if layout is None:
-            layout = parse_layout(source.layout) if source.layout else find_layout(kinds, self._names[0], place)
-        if source.image_column:
-            layout = layout._replace(image=source.image_column)
-            if layout.image not in kinds:
-                raise unknown_name("--image_column", layout.image, kinds, place)
-        given = (layout.key, layout.depth) if layout.name == MAPPING else ()
-        names = [name for name in (*layout.required, *given) if name and name != layout.label]
-        absent = [name for name in names if name not in kinds]
-        if absent:
-            option = f"--layout={printable(source.layout or layout.name)}"
-            raise unknown_name(option, absent[0], kinds, place)
-        return layout
-
-    def _look_at_first(self) -> tuple[dict[str, str], str]:
-        """The features of the first records, name -> kind, and how a message calls these: writers leave out what has no value."""
+    def _look_at_first(self) -> tuple[dict[str, str], str, str]:
+        """What `settle_layout` is to know of the first records, several of them because writers leave out what has no value."""
         kinds: dict[str, str] = {}
         num_records = num_bytes = 0
         for example in self._first_examples():
@@ -158,7 +141,7 @@ class TfRecord:
             num_records, num_bytes = num_records + 1, num_bytes + example.num_bytes
             if num_records == _FIRST_RECORDS or num_bytes >= _FIRST_BYTES:
                 break
-        return kinds, f"the first {num_records:,} records"
+        return kinds, self._names[0], f"the first {num_records:,} records"
 
     def _open_objects(self, source: SourceConfig, first: ExampleReader) -> ObjectsReader:
         layout = self._layout.objects

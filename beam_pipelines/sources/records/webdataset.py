@@ -23,7 +23,8 @@ import functools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
-from beam_pipelines.columns import Column, holds_array
+from beam_pipelines.array_cells import holds_array
+from beam_pipelines.columns import Column
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable

@@ -30,8 +30,9 @@ from beam_pipelines.sources.file_listing import matches
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.sizes import add_sizes
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
-from beam_pipelines.sources.tables.table_files import METADATA, TableFile, add_sizes, find_files, open_root
+from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
 from beam_pipelines.sources.tables.table_objects import read_objects
 from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
@@ -59,7 +60,7 @@ class Table:
 
     Args:
         config: Where it lies, and what its columns mean.
-        with_sizes: Each file's size is wanted too, at the cost of a look at it.
+        with_sizes: Each file's size is wanted too: see `sizes`.
         spool_directory: Where images go that are in the table itself; None: nowhere, since nobody will read them.
 
     Attributes:

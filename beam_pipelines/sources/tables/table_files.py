@@ -10,19 +10,13 @@
 Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out.
 """
 
-import functools
-import itertools
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
-from typing import Iterable, Iterator, Mapping, NamedTuple
+from typing import Mapping, NamedTuple
 
 from beam_pipelines.config import NAME_PATTERN, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.input_errors import size_if_there
-from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import FileListing
 from beam_pipelines.sources.roots import OutsideError, Root
 from beam_pipelines.splits import SPLIT_FOLDERS
@@ -172,24 +166,3 @@ class _Finder:
                 "them aside: --split_folders=no"
             )
         return splits
-
-
-_NUM_THREADS = 32
-_BATCH = 1024
-
-
-def add_sizes(listed: Iterable[LabeledImage | DeadLetter], root: str) -> Iterator[LabeledImage | DeadLetter]:
-    """The same with each file's size; one that cannot be looked at keeps 0, until it cannot be read either."""
-    size_of = functools.partial(_size, root)
-    with ThreadPoolExecutor(_NUM_THREADS if is_remote(root) else 1) as pool:
-        apply = pool.map if is_remote(root) else map
-        listed = iter(listed)
-        while batch := list(itertools.islice(listed, _BATCH)):
-            for one, num_bytes in zip(batch, apply(size_of, batch)):
-                yield one if isinstance(one, DeadLetter) else one._replace(num_bytes=num_bytes)
-
-
-def _size(root: str, listed: LabeledImage | DeadLetter) -> int:
-    if isinstance(listed, DeadLetter):
-        return 0
-    return size_if_there(f"{root}/{listed.path}")

@@ -31,7 +31,8 @@ from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.tables.lines import Lines, LongLineError, open_lines
 from beam_pipelines.sources.roots import Root
-from beam_pipelines.sources.tables.table_files import TableFile, add_sizes, find_files, open_root
+from beam_pipelines.sources.sizes import add_sizes
+from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
 from tf_input.dataset_format import LABEL
 
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
@@ -45,7 +46,7 @@ class TextList:
 
     Args:
         config: Where it lies, and what its fields mean.
-        with_sizes: Each file's size is wanted too, at the cost of a look at it.
+        with_sizes: Each file's size is wanted too: see `sizes`.
         spool_directory: Not used: images are files.
 
     Attributes:
