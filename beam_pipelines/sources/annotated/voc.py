@@ -26,8 +26,8 @@ from typing import Any, Iterator, Mapping, Sequence
 from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import describe_fact
+from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.input_errors import describe_fact, size_on_disk
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.file_listing import FileListing
 from beam_pipelines.sources.image_folder import nfc
@@ -47,7 +47,7 @@ class Voc:
 
     Args:
         config: Where it lies, and what is in it.
-        with_sizes: Each image's size is wanted too, as the listing has it.
+        with_sizes: Each image's size is wanted too, on a disk at the cost of a look at it.
         spool_directory: Not needed: files are read where they lie.
     """
 
@@ -181,8 +181,11 @@ class Voc:
             raise BadXmlError("outside", f"its <filename> cannot be: {error}") from None
 
     def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
+        num_bytes = pair.num_bytes
+        if self._with_sizes and not num_bytes and not is_remote(self.root):  # the listing of a store says it in any case
+            num_bytes = size_on_disk(f"{self.root}/{pair.image}") or 0
         values = {OBJECTS: annotation.objects} if self._has_boxes else None
-        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, pair.num_bytes, values=values)
+        return LabeledImage(nfc(pair.image), pair.image, "", pair.split, num_bytes, values=values)
 
     def _read(self, path: str) -> VocAnnotation:
         try:
