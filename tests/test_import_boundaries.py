@@ -93,6 +93,7 @@ PLAIN = (
     "sources.other_files",
     "sources.records.containers",
     "sources.records.example_reader",
+    "sources.records.first_records",
     "sources.records.record_directories",
     "sources.records.record_fields",
     "sources.records.record_layouts",

@@ -18,12 +18,11 @@ Of the records that are listed one at a time is in memory.
 """
 
 import contextlib
-import itertools
 import re
 from typing import BinaryIO, Collection, Iterator, Mapping
 
 from beam_pipelines.cells import BadCellError
-from beam_pipelines.config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
@@ -35,6 +34,7 @@ from beam_pipelines.sources.records.containers import Containers
 from beam_pipelines.sources.image_folder import nfc
 from beam_pipelines.sources.layouts import refuse_options
 from beam_pipelines.sources.records.record_directories import read_directory
+from beam_pipelines.sources.records.first_records import find_kinds, find_objects
 from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
     ObjectsReader,
@@ -56,10 +56,6 @@ _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
 _OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator bad_boxes layout".split()
-# How far records are read for one that has an object.
-_MAX_FIRST_RECORDS = 100
-# That are looked at for a layout: either is enough, as in tf_input.
-_FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20
 
 
 class TfRecord:
@@ -87,10 +83,14 @@ class TfRecord:
         self._first_problem = ""
         self._open_input(config)
         example = self._first_example()
-        layout = self._layout = settle_layout(self._known_layout, config.source, *self._look_at_first())
+        kinds, place = find_kinds(self._first_examples())
+        layout = self._layout = settle_layout(self._known_layout, config.source, kinds, self._names[0], place)
         labels, features = choose_columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
-        self._objects = self._open_objects(config.source, example) if objects else None
+        self._objects = None
+        if objects:
+            with_objects = find_objects(self._first_examples(), layout, self._names[0]) or example
+            self._objects = ObjectsReader(layout.objects, with_objects, layout.class_names, config.source.names_of(OBJECT_LABEL))
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
         columns = [settle_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
@@ -130,33 +130,6 @@ class TfRecord:
         if not self._names:
             raise UserError(f"--input={config.input}: a data set without a shard")
         self.root = self._root.path
-
-    def _look_at_first(self) -> tuple[dict[str, str], str, str]:
-        """What `settle_layout` is to know of the first records, several of them because writers leave out what has no value."""
-        kinds: dict[str, str] = {}
-        num_records = num_bytes = 0
-        for example in self._first_examples():
-            for name, feature in example.features.items():
-                kinds[name] = kinds.get(name) or feature.kind
-            num_records, num_bytes = num_records + 1, num_bytes + example.num_bytes
-            if num_records == _FIRST_RECORDS or num_bytes >= _FIRST_BYTES:
-                break
-        return kinds, self._names[0], f"the first {num_records:,} records"
-
-    def _open_objects(self, source: SourceConfig, first: ExampleReader) -> ObjectsReader:
-        layout = self._layout.objects
-        with_boxes = None
-        for example in itertools.islice(self._first_examples(), _MAX_FIRST_RECORDS):
-            if example.values(layout.boxes[0]):
-                with_boxes = with_boxes or example
-                if any(map(example.values, layout.labels)):
-                    return ObjectsReader(layout, example, self._layout.class_names, source.names_of(OBJECT_LABEL))
-        if with_boxes:
-            raise UserError(
-                f"{self._names[0]}: layout {self._layout.name}: the first records have boxes, and no class of one in "
-                f"{' or '.join(layout.labels)}; --label none keeps the images alone"
-            )
-        return ObjectsReader(layout, first, self._layout.class_names, source.names_of(OBJECT_LABEL))
 
     def _first_example(self) -> ExampleReader:
         example = next(self._first_examples(), None)
