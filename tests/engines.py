@@ -48,9 +48,10 @@ def start_prepare(
     """`recordmill prepare` as a user starts it; with gates it can be held where its workers are in its own processes."""
     module = "held_stages" if gates else "beam_pipelines"
     command = [sys.executable, "-m", module, "prepare", "--input", str(source), "--output", str(output)]
+    given = {option.partition("=")[0] for option in options}
     environment = {**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})}
     return subprocess.Popen(
-        [*command, *OPTIONS, *options],
+        [*command, *(one for one in OPTIONS if one.partition("=")[0] not in given), *options],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
