@@ -1,7 +1,8 @@
 """Data sets that were written long ago open today, and today's writer writes the same bytes: format version 1, golden.
 
 `testdata/format_v1/output` was made from `input` by the command below, `format_v1_labels` likewise, with a feature of nearly every
-kind. If a change of the format is meant, it gets a new version and new folders beside these; these files never change.
+kind. If a change of the format is meant, it gets a new version and new folders beside these. Manifests, shards and indexes here never
+change; nothing being released, what only describes them (statistics.json, dataset_info.json) does.
 """
 
 import json
