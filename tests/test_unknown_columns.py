@@ -80,7 +80,7 @@ def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
     line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
     assert "no 'label' in the first 20 records; there is image, tags" in line
-    assert "no 'id'; it has image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
+    assert "no 'id' in the first 20 records; there is image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
 def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
