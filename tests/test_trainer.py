@@ -190,7 +190,10 @@ def tell(self):
     for images, *_ in self.train_batches.iterator(0):
         for local in self.strategy.experimental_local_results(images):
             read += [hashlib.md5(image.tobytes()).hexdigest() for image in local.numpy()]
-    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read}))
+    with self.strategy.scope():
+        batches = self.dataset.batches("train", batch_size=8, image_size=32, seed=0)  # whose hosts are found
+    found = [hashlib.md5(image.tobytes()).hexdigest() for images, _ in batches.as_numpy_iterator() for image in images]
+    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found}))
 train.Training.run = tell
 """
 
@@ -213,6 +216,11 @@ def test_two_workers_train_one_model(data, tmp_path):
     read = [one["read"] for one in told]
     assert len(read[0]) == len(read[1]) == num_steps * BATCH // 2
     assert len({*read[0], *read[1]}) == num_steps * BATCH  # each image once, on one of them
+    found = [one["found"] for one in told]
+    num_each = dataset.num_examples("train") // 2
+    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == 2 * num_each
+    for index, text in enumerate(said):
+        assert re.search(rf"train: found 2 hosts by the \w+Strategy in whose scope it is read; this is number {index}, ", text)
     assert "model.keras" in said[0] and "model.keras" not in said[1]
 
 
