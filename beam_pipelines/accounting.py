@@ -1,11 +1,8 @@
 """Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive. Plain."""
 
-from typing import Sequence
-
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.dead_letters import DeadLetterCount
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.ranks import choose_num_shards
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
 from tf_input.dataset_format import LABEL
@@ -14,12 +11,15 @@ from tf_input.dataset_format import LABEL
 NUM_NAMES_SHOWN = 10
 
 
-def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> dict[str, int]:
-    """Shards for each split, once every image is checked and before anything is written.
+def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> None:
+    """After the last shard, and before any of it is a data set.
+
+    Args:
+        images: Of all shards.
 
     Raises:
         UserError: The images do not make the data set that was asked for.
-        RunError: Too many dead letters.
+        RunError: Too many dead letters; or some input is neither an example nor one of them.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
@@ -27,7 +27,7 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
     if images.num_examples + dead_letters.num != listing.num_inputs:
         raise RunError(
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
-            f"{dead_letters.num} dead letters came of them"
+            f"{dead_letters.num} dead letters were written: the runner lost or repeated some"
         )
     if not images.num_examples:
         raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
@@ -37,14 +37,8 @@ def plan_num_shards(images: ImageStatistics, listing: Listing, config: PrepareCo
             f"more than --max_bad_fraction={config.max_bad_fraction:g} allows:{dead_letters.describe()}"
         )
     for position, split in enumerate(listing.splits):
-        if position not in images.splits:
+        if not images.splits[position].num_examples:
             raise empty_split(split, images.num_examples)
-    splits = {split: images.splits[position] for position, split in enumerate(listing.splits)}
-    return choose_num_shards(
-        config,
-        {split: statistics.num_examples for split, statistics in splits.items()},
-        {split: statistics.num_bytes for split, statistics in splits.items()},
-    )
 
 
 def empty_split(split: str, num_examples: int) -> UserError:
@@ -74,19 +68,3 @@ def _found_labels(images: ImageStatistics, name: str) -> set[int]:
     for split in images.splits.values():
         found.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
     return found
-
-
-def check_counts(num_examples: Sequence[int], num_dead_letters: int, listing: Listing) -> None:
-    """After the last shard: inputs seen = examples written + dead letters.
-
-    Args:
-        num_examples: Of each shard.
-
-    Raises:
-        RunError: They differ.
-    """
-    if sum(num_examples) + num_dead_letters != listing.num_inputs:
-        raise RunError(
-            f"{listing.num_inputs} inputs were listed, and {sum(num_examples)} examples and "
-            f"{num_dead_letters} dead letters were written: the runner lost or repeated some"
-        )

@@ -11,7 +11,6 @@ from beam_pipelines.config import (
     BAD_BOXES,
     CHECKS,
     DEFAULT_SPLITS,
-    PAYLOADS,
     SOURCES,
     PrepareConfig,
     SourceConfig,
@@ -103,15 +102,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="fail if more of the inputs are refused (default: 0.01)",
     )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
-    add(
-        "--shuffle_payload",
-        choices=PAYLOADS,
-        default="auto",
-        help="how image bytes come to their shards. pointer: each image is checked where it is listed, and read again to be "
-        "written; inline: each is read once, in the order of the shuffle, and waits in the spool beside OUT, which then takes as "
-        "much room as OUT. auto: inline where images come from an object store, else pointer (default: auto; the same bytes come "
-        "out)",
-    )
     add(
         "--shared_filesystem",
         action="store_true",
@@ -212,7 +202,6 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),
         check=arguments.check,
         max_bad_fraction=arguments.max_bad_fraction,
-        shuffle_payload=arguments.shuffle_payload,
         output_layout=arguments.output_layout,
         ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),

@@ -14,7 +14,6 @@ from beam_pipelines.label_lists import DEFAULT_SEPARATOR
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
 CHECKS = ("strict", "decode", "header", "none")
-PAYLOADS = ("auto", "pointer", "inline")
 
 MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems take 255 characters
 MAX_SPLITS = 256  # as many as a reference has room for
@@ -149,6 +148,14 @@ class OutputPaths:
     def spool_directory(self) -> str:
         return f"{self.scratch_directory}/spool"
 
+    @property
+    def plan_directory(self) -> str:
+        return f"{self.scratch_directory}/plan"
+
+    @property
+    def done_directory(self) -> str:
+        return f"{self.scratch_directory}/done"
+
 
 @dataclasses.dataclass(frozen=True)
 class PrepareConfig(OutputPaths):
@@ -167,7 +174,6 @@ class PrepareConfig(OutputPaths):
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
-        shuffle_payload: How image bytes come to their shards: one of `PAYLOADS`; `auto` is for `engines` to settle.
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
         is_output_new, progress_directory: See `OutputPaths`.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
@@ -186,7 +192,6 @@ class PrepareConfig(OutputPaths):
     check: str = "strict"
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
-    shuffle_payload: str = "pointer"
     num_processes: int = 0
     is_output_new: bool = False
     progress_directory: str = ""
@@ -198,7 +203,6 @@ class PrepareConfig(OutputPaths):
         check_name("--name", self.name, "letters, digits and '_', a letter first")
         require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
         require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
-        require(self.shuffle_payload in PAYLOADS, "--shuffle_payload", self.shuffle_payload, f"one of {', '.join(PAYLOADS)}")
         require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
         require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
         require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
@@ -215,11 +219,6 @@ class PrepareConfig(OutputPaths):
                 )
         for count in _counts(self.num_shards):
             require(count > 0, "--num_shards", count, "1 or more")
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether images are read once, in the order of the shuffle."""
-        return self.shuffle_payload == "inline"
 
 
 def check_name(option: str, name: str, expected: str) -> None:

@@ -10,5 +10,10 @@ _NAMESPACE = "recordmill"
 def count(progress_directory: str, **counts: int) -> None:
     """Adds to the counts named in `progress.Counts`."""
     progress.count(progress_directory, **counts)
+    count_in_beam(**counts)
+
+
+def count_in_beam(**counts: int) -> None:
+    """Where what did the work has told our own progress bars already."""
     for name, number in counts.items():
         Metrics.counter(_NAMESPACE, name).inc(number)

@@ -1,8 +1,9 @@
 """Dead letters: the inputs that were refused, and why. Nothing is dropped without one (promise 3)."""
 
 import dataclasses
+import heapq
 import json
-from typing import Iterable, NamedTuple
+from typing import Callable, Iterable, Iterator, NamedTuple
 
 from beam_pipelines.errors import printable
 
@@ -58,3 +59,23 @@ class DeadLetterCount:
 def to_json_lines(dead_letters: Iterable[DeadLetter]) -> str:
     """One JSON object a line, sorted, so that the file does not depend on the order of arrival."""
     return "".join(json.dumps(letter._asdict(), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
+
+
+def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """The lines of sorted runs, sorted. Of each run no more than a line is held."""
+    return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
+
+
+def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
+    """The lines of a file, of which a block is held at a time.
+
+    Args:
+        read: Takes an offset and a number of bytes.
+        num_bytes: Of the file.
+        block_bytes: That are read at once.
+    """
+    rest = b""
+    for offset in range(0, num_bytes, block_bytes):
+        *lines, rest = (rest + read(offset, min(block_bytes, num_bytes - offset))).split(b"\n")
+        for line in lines:
+            yield line + b"\n"

@@ -82,10 +82,7 @@ def settle(config: PrepareConfig, options: PipelineOptions) -> PrepareConfig:
     # A light process has no Beam, hence no object store.
     is_plain = not is_remote(config.input) and not is_remote(config.output)
     num_processes = num_cores() if uses_light_processes(options) and is_plain else 0
-    payload = config.shuffle_payload
-    if payload == "auto":
-        payload = "inline" if is_remote(config.input) else "pointer"  # the second request costs more than the spool
-    return dataclasses.replace(config, num_processes=num_processes, shuffle_payload=payload)
+    return dataclasses.replace(config, num_processes=num_processes)
 
 
 def check_engine(

@@ -9,31 +9,32 @@ from collections import Counter
 from typing import Iterator
 
 from beam_pipelines.accounting import empty_split
-from beam_pipelines.buckets import ASSUMED_BYTES
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import num_cores
 from beam_pipelines.listing import ListedPart, list_part, make_listing
-from beam_pipelines.ranks import MAX_BLOCKS, choose_num_shards
+from beam_pipelines.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits import SplitByGroup
 from beam_pipelines.summary import format_size
 
 CORES_PER_WORKER = 4
 
+# Where a listing does not say an image's size, as of a table.
+ASSUMED_BYTES = 128 << 10
+
 # Seconds of one core for an image, and for each of its bytes: listing, check, shuffle and write.
 _CHECKED = (30e-6, 9.3e-9)
 _UNCHECKED = (25e-6, 1.3e-9)
 _PER_REQUEST = 1.5e-3  # for one request to an object store, in its client's Python
 
-# Each record's key, size, label and framing; each reference in the shuffle, and each listed image that goes through one too.
-_RECORD_BYTES = 120
-_REFERENCE_BYTES = 60
-_LISTED_BYTES = 40
+# Each record's key, size, label and framing, its index row and its catalog row; each reference in the spool and in the plan.
+_RECORD_BYTES = 180
+_REFERENCE_BYTES = 100
 
 _BASE_MEMORY = 260 << 20
-_REFERENCE_MEMORY = 200
+_REFERENCE_MEMORY = 400
 
 _MINUTES_WANTED = 15
 _MAX_WORKERS = 200
@@ -54,7 +55,6 @@ class Estimate:
         num_classes: Class names.
         num_dead_letters: Inputs that the listing refuses already.
         core_seconds: Work, on however many cores.
-        is_inline: Whether images would be read once, and all be spooled.
         is_kept: Whether images are stored in their size and format.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
     """
@@ -65,7 +65,6 @@ class Estimate:
     num_classes: int
     num_dead_letters: int
     core_seconds: float
-    is_inline: bool
     has_sizes: bool = True
     is_kept: bool = True
 
@@ -78,18 +77,16 @@ class Estimate:
         return sum(self.num_bytes.values()) + self.num_images * _RECORD_BYTES
 
     @property
-    def shuffle_bytes(self) -> int:
-        """What goes through the runner's shuffle."""
-        return self.num_images * (_REFERENCE_BYTES + _LISTED_BYTES)
+    def plan_bytes(self) -> int:
+        """What waits beside the output until the end."""
+        return self.num_images * _REFERENCE_BYTES
 
     def memory(self, runs_here: bool) -> int:
         """Bytes: of all on this machine, or of one worker process.
 
-        References are held all at once here, and a block of shards at a time elsewhere.
+        References are held a block at a time.
         """
-        blocks = ((self.num_examples[split], min(count, MAX_BLOCKS)) for split, count in self.num_shards.items())
-        references = self.num_images if runs_here else max(count // num_blocks for count, num_blocks in blocks)
-        return _BASE_MEMORY + references * _REFERENCE_MEMORY
+        return _BASE_MEMORY + min(self.num_images, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
@@ -101,7 +98,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     """Lists the input; of the images themselves nothing is read.
 
     Args:
-        config: A settled one: its payload is not `auto`, and the kind of its source is known.
+        config: A settled one: the kind of its source is known.
     """
     fractions = config.splits or DEFAULT_SPLITS
     by_group, names = SplitByGroup(fractions), list(fractions)
@@ -113,7 +110,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
             if not isinstance(listed, DeadLetter):
-                split = listed.split or names[by_group((listed.group or listed.key).encode())]
+                split = listed.split or names[by_group([(listed.group or listed.key).encode()])[0]]
                 num_examples[split] += 1
                 num_bytes[split] += listed.num_bytes
         found.merge(in_part)
@@ -124,7 +121,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     if not found.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
-    num_requests = (1 if config.is_inline else 2) if is_remote(config.input) else 0
+    num_requests = 1 if is_remote(config.input) else 0
     return Estimate(
         num_examples=dict(num_examples),
         num_bytes=dict(num_bytes),
@@ -132,7 +129,6 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
         num_dead_letters=found.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
-        is_inline=config.is_inline,
         has_sizes=bool(found.num_bytes),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
@@ -152,9 +148,7 @@ def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[s
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
     at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
-    yield "shuffled", f"{format_size(estimate.shuffle_bytes)} of references"
-    if estimate.is_inline:
-        yield "spooled", f"{format_size(sum(estimate.num_bytes.values()))} beside the output, until the end (inline)"
+    yield "planned", f"{format_size(estimate.plan_bytes)} of references, beside the output until the end"
     where = "in all" if runs_here else "a worker process"
     yield "memory", f"{format_size(estimate.memory(runs_here))} {where}"
     if runs_here:

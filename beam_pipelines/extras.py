@@ -1,7 +1,4 @@
-"""The features of an example for which its reference has no column, encoded once its image is known. Plain.
-
-They wait in the spool: boxes, masks, arrays and texts of any size then cost the shuffle as little as an example without them.
-"""
+"""The features of an example beside its image, its key, its size and its class, encoded once its image is known. Plain."""
 
 from typing import Any, Mapping, NamedTuple, Sequence
 
@@ -61,6 +58,11 @@ class ExtrasEncoder:
             for feature in self.features
             if feature.kind == "class_label"
         }
+
+    @property
+    def label_features(self) -> tuple[str, ...]:
+        """Those with class names."""
+        return tuple(self._positions)
 
     def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:
         """Encodes one example's values.

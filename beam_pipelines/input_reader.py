@@ -1,121 +1,71 @@
 """Makes of one input an image that is fit to be stored, with all that belongs to it, or a dead letter. Plain."""
 
-import dataclasses
-import functools
-from fractions import Fraction
-from typing import Mapping, NamedTuple
-
-import google_crc32c
-import numpy as np
+import collections
+import statistics
+import time
+from typing import NamedTuple
 
 from beam_pipelines.annotations import BadAnnotationError
-from beam_pipelines.image_config import ImageConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, printable
-from beam_pipelines.extras import Extras, ExtrasEncoder
-from beam_pipelines.files import MAX_FILE_BYTES, Files
+from beam_pipelines.extras import Extras
+from beam_pipelines.files import Files
 from beam_pipelines.images import BadImageError, CheckedImage, check_image, check_pixels
 from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.references import WHOLE_FILE, LabeledImage
 from beam_pipelines.spool import SpoolReader
-from beam_pipelines.statistics import NUM_PIXEL_SAMPLES, PixelSums
-from tf_input.dataset_format import IMAGE, LABEL, Feature
+from beam_pipelines.statistics import PixelSums
+from beam_pipelines.write_context import WriteContext
 
-# Reading a tiny file a second time, to write it, costs more than keeping its bytes; of a larger one, less.
-SPOOL_BELOW_BYTES = 16 << 10
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadContext:
-    """What every batch of a run shares.
-
-    Attributes:
-        root: The source's root.
-        check: One of `config.CHECKS`.
-        seed: Of the global shuffle.
-        splits: Split names; a reference holds a position in them.
-        fractions: Their shares, where a group decides; None where the source does.
-        schema: Of the data set; a reference holds a position in the class names of `label`.
-        num_inputs: Of the whole run.
-        spool_directory: Where bytes go that are not read from the source again.
-        spools_all: The images of a batch come in the order in which they will be written, and so they are all spooled.
-        images: How images are stored.
-        bad_boxes: One of `config.BAD_BOXES`.
-    """
-
-    root: str
-    check: str
-    seed: int
-    splits: tuple[str, ...]
-    fractions: Mapping[str, Fraction] | None
-    schema: tuple[Feature, ...]
-    num_inputs: int
-    spool_directory: str
-    spools_all: bool = False
-    images: ImageConfig = ImageConfig()
-    bad_boxes: str = "refuse"
-
-    @functools.cached_property
-    def features(self) -> dict[str, Feature]:
-        return {feature.name: feature for feature in self.schema}
-
-    @functools.cached_property
-    def labels(self) -> dict[str, int]:
-        """Class name of `label` -> its position; an image without that feature has the name "" and the position 0."""
-        feature = self.features.get(LABEL)
-        names = feature.label_names if feature and feature.kind == "class_label" and not feature.shape else ("",)
-        return {name: position for position, name in enumerate(names)}
-
-    @functools.cached_property
-    def has_labels(self) -> bool:
-        return "" not in self.labels
-
-    @functools.cached_property
-    def pixel_bytes(self) -> int | None:
-        """Of each image, where they are stored without a format."""
-        feature = self.features[IMAGE]
-        return int(np.prod(feature.shape)) if feature.kind == "pixels" else None
-
-    @functools.cached_property
-    def extras(self) -> ExtrasEncoder:
-        return ExtrasEncoder(self.schema, self.root, self.bad_boxes)
-
-    @functools.cached_property
-    def sample_below(self) -> int:
-        """Images with a smaller order lend their pixels to the statistics: a sample, and always the same one."""
-        return min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.num_inputs, 1))
+# A disk that is slow, a mount or a store, against a page in memory: how long most of some reads take beside the copying.
+_NUM_WAITS = 8
+_SLOW_SECONDS = 400e-6
+_SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """One image that is fit: its bytes where they are to be spooled, what the statistics want, then columns of its row."""
+    """One image that is fit: what its record holds, and what is kept of it besides.
 
-    data: bytes | None
+    Attributes:
+        data: The bytes to store.
+        extras: The other features; None where there are none.
+        format: What the source's bytes are; empty where nobody looked.
+        reencoded: Why they are not the source's own; else empty.
+        pixels: Where it is of the sample.
+        height: Of the image as stored, in pixels; 0 where nobody looked.
+        width: Likewise.
+    """
+
+    data: bytes
     extras: Extras | None
     format: str
     reencoded: str
     pixels: PixelSums | None
-    num_bytes: int
-    crc32c: int
     height: int
     width: int
 
 
 class InputReader:
-    """Makes of one input an image that is fit, or a dead letter."""
+    """Makes of one input an image that is fit, or a dead letter. For any number of threads."""
 
-    def __init__(self, context: ReadContext, files: Files, spool: SpoolReader) -> None:
+    def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
         self._files = files
         self._spool = spool
+        self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
+
+    def is_slow(self) -> bool:
+        """Whether most of the last reads waited for their medium, which others could do meanwhile."""
+        return len(self._waits) == _NUM_WAITS and statistics.median(self._waits) > _SLOW_SECONDS
 
     def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
         context = self._context
         try:
             data = self._read_bytes(image)
-            if context.check == "none":
+            if context.config.check == "none":
                 if not data:
                     return _dead_letter(image, "read", "unreadable", _EMPTY)
-                return ReadImage(data, self._encode_extras(image, None), "", "", None, len(data), 0, 0, 0)
+                return ReadImage(data, self._encode_extras(image, None), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
             extras = self._encode_extras(image, checked)
         except OSError as error:
@@ -126,42 +76,22 @@ class InputReader:
             return _dead_letter(image, "check", "bad_image", str(error))
         except BadAnnotationError as error:
             return _dead_letter(image, "check", error.reason, str(error))
-        is_spooled = context.spools_all or checked.encoded is not None or (len(data) < SPOOL_BELOW_BYTES and not image.spool)
-        data = data if checked.encoded is None else checked.encoded
-        return ReadImage(
-            data if is_spooled else None,
-            extras,
-            checked.format,
-            checked.reencoded,
-            # Summed here and now: the pixels of a batch of photographs would be gigabytes.
-            None if checked.pixels is None else PixelSums.of(checked.pixels),
-            len(data),
-            google_crc32c.value(data),
-            checked.height,
-            checked.width,
-        )
-
-    def stat(self, image: LabeledImage) -> ReadImage | DeadLetter:
-        """Without a check nothing is known of an image but its size."""
-        try:
-            size = image.num_bytes or self._files.size(f"{self._context.root}/{image.path}")
-            extras = self._encode_extras(image, None)
-        except OSError as error:
-            return self._refuse(image, error)
-        except BadAnnotationError as error:
-            return _dead_letter(image, "check", error.reason, str(error))
-        if not 0 < size <= MAX_FILE_BYTES:
-            message = f"{size} bytes; expected at most {MAX_FILE_BYTES}" if size else _EMPTY
-            return _dead_letter(image, "read", "unreadable", message)
-        return ReadImage(None, extras, "", "", None, size, 0, 0, 0)
+        # Summed here and now: the pixels of a batch of photographs would be gigabytes.
+        pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
+        stored = data if checked.encoded is None else checked.encoded
+        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width)
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
         if image.spool:
             return self._read_spool(image)
-        path = f"{self._context.root}/{image.path}"
+        path = f"{self._context.listing.root}/{image.path}"
+        start = time.perf_counter()
         if image.offset == WHOLE_FILE:
-            return self._files.read(path)
+            data = self._files.read(path)
+            self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
+            return data
         data = self._files.read_range(path, image.offset, image.num_bytes)
+        self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
         if len(data) != image.num_bytes:
             raise _CutOffError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
         return data
@@ -178,15 +108,15 @@ class InputReader:
 
     def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""
-        path = error.filename if isinstance(error.filename, str) else f"{self._context.root}/{image.path}"
+        path = error.filename if isinstance(error.filename, str) else f"{self._context.listing.root}/{image.path}"
         return _dead_letter(image, "read", "unreadable", describe_fact(error, path))
 
     def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
         context = self._context
         if image.raw is not None:
-            checked = check_pixels(data, image.raw, context.images, full_scale=is_sampled)
+            checked = check_pixels(data, image.raw, context.config.images, full_scale=is_sampled)
         else:
-            checked = check_image(data, context.check, full_scale=is_sampled, images=context.images)
+            checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images)
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:

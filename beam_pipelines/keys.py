@@ -1,84 +1,24 @@
-"""Each key belongs to one input of the data set, in whatever split it is: what the listing alone can tell. Plain.
-
-Two looks: the first compares hashes, 16 bytes an input; the second finds the names behind those that came more than once.
-"""
+"""Each key belongs to one input of the data set, in whatever split it is: what the listing alone can tell. Plain."""
 
 import dataclasses
 import unicodedata
 from collections import defaultdict
-from typing import Iterable, Iterator, NamedTuple
+from typing import Iterable, NamedTuple
 
 import numpy as np
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.ranks import shuffle_keys
-from beam_pipelines.references import unpack_images
+from beam_pipelines.ranks import shuffle_key
+from beam_pipelines.references import References
 from beam_pipelines.sources import Listing
 
-# Keys of a bucket, about: each bucket is compared at once, by one worker.
-BUCKET_KEYS = 1 << 18
-MAX_BUCKETS = 1 << 12
-
-# What is shown, and what is looked for by name to choose it from.
-NUM_SHOWN = 10
-MAX_NAMED = 1 << 16
+# Keys that are shown.
+NUM_SHOWN = 100
 
 _NUM_INPUTS_SHOWN = 2
 # Sources whose keys can be chosen.
 _WITH_KEY_COLUMN = ("table", "arrays", "tfrecord", "webdataset")
-
-
-def choose_num_buckets(num_inputs: int) -> int:
-    return min(max(1, -(-num_inputs // BUCKET_KEYS)), MAX_BUCKETS)
-
-
-def hash_batch(packed: bytes, seed: int) -> np.ndarray:
-    """The shuffle keys of a packed batch of images, uint64 [num_images, 2]."""
-    return shuffle_keys(seed, [key.encode() for key in unpack_images(packed).keys])
-
-
-def route_keys(keys: np.ndarray, num_buckets: int) -> Iterator[tuple[int, bytes]]:
-    """(bucket, the shuffle keys that belong to it)."""
-    buckets = ((keys[:, 0] >> np.uint64(32)) * np.uint64(num_buckets)) >> np.uint64(32)
-    order = np.argsort(buckets, kind="stable")
-    found, begins = np.unique(buckets[order], return_index=True)
-    for bucket, members in zip(found.tolist(), np.split(keys[order], begins[1:])):
-        yield bucket, members.tobytes()
-
-
-class Repeated(NamedTuple):
-    """Shuffle keys that came more than once.
-
-    Attributes:
-        num: All of them.
-        first: Those that sort first, uint64 [at most MAX_NAMED, 2], as bytes.
-    """
-
-    num: int = 0
-    first: bytes = b""
-
-
-def find_repeated(pieces: Iterable[bytes]) -> Repeated:
-    """Of one bucket."""
-    keys = _as_keys(b"".join(pieces))
-    firsts = np.sort(keys[:, 0])
-    doubtful = firsts[1:][firsts[1:] == firsts[:-1]]
-    if not len(doubtful):
-        return Repeated()
-    found, counts = np.unique(keys[np.isin(keys[:, 0], doubtful)], axis=0, return_counts=True)
-    found = found[counts > 1]
-    return Repeated(len(found), found[:MAX_NAMED].tobytes())
-
-
-def merge_repeated(parts: Iterable[Repeated]) -> Repeated:
-    parts = list(parts)
-    found = np.unique(_as_keys(b"".join(part.first for part in parts)), axis=0)
-    return Repeated(sum(part.num for part in parts), found[:MAX_NAMED].tobytes())
-
-
-def _as_keys(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.uint64).reshape(-1, 2)
 
 
 class NamedInput(NamedTuple):
@@ -98,23 +38,28 @@ class Collisions:
     """Keys that several inputs have: the first `NUM_SHOWN` of them, in order.
 
     Attributes:
+        num: All of them.
         counts: Key -> inputs that have it.
         inputs: Key -> the first few of them, in order.
     """
 
+    num: int = 0
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     inputs: dict[str, list[NamedInput]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
+        """Of different keys: all inputs with one key are found together."""
+        num = 0
         counts: dict[str, int] = defaultdict(int)
         inputs: dict[str, list[NamedInput]] = defaultdict(list)
         for part in parts:
+            num += part.num
             for key, count in part.counts.items():
                 counts[key] += count
                 inputs[key] = _first_inputs([*inputs[key], *part.inputs[key]])
         first = sorted(counts)[:NUM_SHOWN]
-        return cls({key: counts[key] for key in first}, {key: inputs[key] for key in first})
+        return cls(num, {key: counts[key] for key in first}, {key: inputs[key] for key in first})
 
 
 def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
@@ -124,29 +69,46 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
-def name_repeated(packed: bytes, repeated: Repeated, seed: int) -> Collisions:
-    """The inputs of a batch whose keys came more than once."""
-    images = unpack_images(packed)
-    keys, wanted = hash_batch(packed, seed), _as_keys(repeated.first)
-    wanted_keys = set(map(bytes, wanted))
-    parts = []
-    for index in np.flatnonzero(np.isin(keys[:, 0], wanted[:, 0])).tolist():
-        if bytes(keys[index]) in wanted_keys:
-            named = NamedInput(images.paths[index], images.splits[index] or "")
-            parts.append(Collisions({images.keys[index]: 1}, {images.keys[index]: [named]}))
-    return Collisions.merge(parts)
+def sort_by_shuffle_key(references: References, seed: int) -> tuple[References, Collisions]:
+    """In rank order, whatever their splits; and what keys came more than once."""
+    rows = references.rows
+    positions = np.argsort(rows["order"], kind="stable")
+    orders = rows["order"][positions]
+    is_tied = orders[1:] == orders[:-1]
+    collisions = Collisions()
+    if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key
+        keys, paths = list(references.keys), list(references.paths)
+        tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+        named = sorted((shuffle_key(seed, keys[position]), keys[position], paths[position], position) for position in positions[tied].tolist())
+        positions[tied] = [position for *_, position in named]
+        collisions = _find_collisions(references, named)
+    return references.take(positions), collisions
 
 
-def refuse_collisions(collisions: Collisions, repeated: Repeated, config: PrepareConfig, listing: Listing) -> None:
+def _find_collisions(references: References, named: list[tuple[bytes, bytes, bytes, int]]) -> Collisions:
+    members: dict[bytes, list[NamedInput]] = defaultdict(list)
+    for _, key, path, position in named:
+        split = references.splits[references.rows["split"][position]]
+        members[key].append(NamedInput((path or key).decode(), split))
+    found = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
+    first = {key.decode(): found[key] for key in sorted(found)[:NUM_SHOWN]}
+    counts = {key: len(inputs) for key, inputs in first.items()}
+    return Collisions(len(found), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
+
+
+def refuse_collisions(collisions: Collisions, config: PrepareConfig, listing: Listing) -> None:
     """Says which inputs have one key.
 
     Raises:
-        UserError: Always.
+        UserError: Some have.
     """
-    are_of = "1 key is" if repeated.num == 1 else f"{repeated.num:,} keys are each"
-    start = " " if repeated.num == 1 else "\n  - "
-    lines = [f"{start}{_describe(key, collisions)}" for key in collisions.counts]
-    more = repeated.num - len(lines)
+    if not collisions.num:
+        return
+    are_of = "1 key is" if collisions.num == 1 else f"{collisions.num:,} keys are each"
+    start = " " if collisions.num == 1 else "\n  - "
+    shows_splits = listing.fractions is None
+    lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
+    more = collisions.num - len(lines)
     raise UserError(
         f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(listing.source, config.source.key_column)}:"
         + "".join(lines)
@@ -164,8 +126,8 @@ def _advice(kind: str, key_column: str | None) -> str:
     return "expected each input once, or --key_column: a column of unique keys"
 
 
-def _describe(key: str, collisions: Collisions) -> str:
-    inputs = collisions.inputs[key]
+def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
+    inputs = [one if shows_splits else one._replace(split="") for one in collisions.inputs[key]]
     more = collisions.counts[key] - len(inputs)
     paths = {one.path for one in inputs}
     is_one_name = len(paths) > 1 and len({unicodedata.normalize("NFC", path) for path in paths}) == 1

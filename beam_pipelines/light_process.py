@@ -28,7 +28,7 @@ run_child(sys.argv[2:])
 _READY = b"ready"
 
 # What a process imports when it starts, while its parent is still importing Beam.
-_PRELOADED = ("beam_pipelines.read_images", "beam_pipelines.shard_writer")
+_PRELOADED = ("beam_pipelines.list_part", "beam_pipelines.shard_writer")
 
 
 class LightProcess:

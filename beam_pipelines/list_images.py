@@ -1,64 +1,73 @@
-"""ListImages: the source's inputs, a batch to an element, and what is known once all are listed."""
+"""ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
 
 import uuid
-from typing import Any, Iterable, Iterator
+from typing import Any, Iterable, Iterator, NamedTuple
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import no_annotations
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_pipelines.buckets import Bucket, join_bucket, route_to_buckets
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.list_part import PackedBatch, PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.listing import ListedPart, make_listing
 from beam_pipelines.marked_directory import make_marked
+from beam_pipelines.ranks import KeyCounts
+from beam_pipelines.reference_runs import RUN_BYTES, RUN_REFERENCES, write_dead_letters, write_run
+from beam_pipelines.references import References
 from beam_pipelines.sources import Listing, Source
 from beam_pipelines.sources.open_source import open_source
 
 # Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
 SMALL_PARTS = ("tfrecord", "voc", "webdataset")
 
+# Dead letters that are sorted at once.
+_RUN_DEAD_LETTERS = 1 << 16
+
+
+class Listed(NamedTuple):
+    """What comes of listing.
+
+    Attributes:
+        runs: Of `Run`.
+        counts: One packed `KeyCounts`.
+        listing: One `Listing`.
+        dead_letters: Of `Stretch`: sorted runs of them, a line each.
+    """
+
+    runs: beam.PCollection
+    counts: beam.PCollection
+    listing: beam.PCollection
+    dead_letters: beam.PCollection
+
 
 class ListImages(beam.PTransform):
-    """begin -> (packed batches of `LabeledImage`, one `Listing`, dead letters)."""
+    """begin -> `Listed`."""
 
     def __init__(self, config: PrepareConfig) -> None:
         super().__init__()
         self._config = config
 
     @no_annotations  # Beam takes no tuple of PCollections for an output type
-    def expand(self, begin: beam.pvalue.PBegin) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection]:
+    def expand(self, begin: beam.pvalue.PBegin) -> Listed:
         listed = (
             begin
             | "Start" >> beam.Impulse()
             | "ListParts" >> beam.FlatMap(list_parts, self._config)
             | "SpreadParts" >> beam.Reshuffle()
-            | "List" >> beam.ParDo(_List(self._config)).with_outputs("images", "found", "dead_letters")
+            | "List" >> beam.ParDo(_List(self._config)).with_outputs("runs", "counts", "found", "dead_letters")
         )
         listing = (
             listed.found
             | "MergeFound" >> beam.CombineGlobally(merge_found).without_defaults()
             | "MakeListing" >> beam.Map(finish_listing, self._config)
         )
-        spread = self._in_shuffle_order if self._config.is_inline else self._in_any_order
-        return spread(listed.images, beam.pvalue.AsSingleton(listing)), listing, listed.dead_letters
-
-    def _in_any_order(self, images: beam.PCollection, unused: beam.pvalue.AsSingleton) -> beam.PCollection:
-        """Only to spread the batches over the workers: the shuffle that matters comes later, by rank."""
-        return images | "SpreadOverWorkers" >> beam.Reshuffle()
-
-    def _in_shuffle_order(self, images: beam.PCollection, listing: beam.pvalue.AsSingleton) -> beam.PCollection:
-        return (
-            images
-            | "RouteToBuckets" >> beam.FlatMap(route_to_buckets, listing, self._config)
-            | "GroupByBucket" >> beam.GroupByKey()
-            | "JoinBucket" >> beam.Map(join_group, self._config.seed)
-        )
+        counts = listed.counts | "MergeCounts" >> beam.CombineGlobally(KeyCounts.merge)
+        return Listed(listed.runs, counts, listing, listed.dead_letters)
 
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
@@ -80,12 +89,8 @@ def finish_listing(found: ListedPart, config: PrepareConfig) -> Listing:
     return listing
 
 
-def join_group(element: tuple[Bucket, Iterable[bytes]], seed: int) -> bytes:
-    return join_bucket(element[1], seed)
-
-
 class _List(beam.DoFn):
-    """A part -> packed batches, dead letters, and one `ListedPart`."""
+    """Parts -> sorted runs, their `KeyCounts`, sorted runs of dead letters, and one `ListedPart` each."""
 
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
@@ -94,24 +99,56 @@ class _List(beam.DoFn):
         self._tasks = TaskWindow(self._config.num_processes)
         self._context = share(PartContext(self._config, uuid.uuid4().hex))
         self._source: Source | None = None
+        self._waiting: list[References] = []
+        self._dead_letters: list[DeadLetter] = []
+        self._counts = KeyCounts()
 
     def process(self, part: str) -> Iterator[Any]:
         if self._config.source.kind in SMALL_PARTS:
             for batches, dead_letters, found in self._tasks.run(list_whole_part, self._context, part):
-                yield from self._outputs([*batches, *dead_letters, found])
+                yield from self._take([*map(References.unpack, batches), *dead_letters, found])
         else:
             self._source = self._source or open_to_list(self._config)
-            yield from self._outputs(list_in_batches(self._source, part))
+            yield from self._take(list_in_batches(self._source, part, self._config))
 
     def finish_bundle(self) -> Iterator[Any]:
-        for batches, dead_letters, found in self._tasks.drain():
-            for output in self._outputs([*batches, *dead_letters, found]):
-                yield beam.pvalue.TaggedOutput(output.tag, WindowedValue(output.value, 0, [GlobalWindow()]))
+        for output in self._finish():
+            yield beam.pvalue.TaggedOutput(output.tag, WindowedValue(output.value, 0, [GlobalWindow()]))
 
-    def _outputs(self, listed: Iterable[PackedBatch | DeadLetter | ListedPart]) -> Iterator[beam.pvalue.TaggedOutput]:
+    def _finish(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        for batches, dead_letters, found in self._tasks.drain():
+            yield from self._take([*map(References.unpack, batches), *dead_letters, found])
+        if self._waiting:
+            yield self._write_run()
+        if self._dead_letters:
+            yield self._write_dead_letters()
+        yield beam.pvalue.TaggedOutput("counts", self._counts.pack())
+
+    def _take(self, listed: Iterable[References | DeadLetter | ListedPart]) -> Iterator[beam.pvalue.TaggedOutput]:
         for one in listed:
-            if isinstance(one, PackedBatch):
-                count(self._config.progress_directory, listed=one.num_images)
-                yield beam.pvalue.TaggedOutput("images", one.images)
+            if isinstance(one, References):
+                count(self._config.progress_directory, listed=len(one))
+                self._add(one)
+                if sum(map(len, self._waiting)) >= RUN_REFERENCES or sum(some.num_bytes for some in self._waiting) >= RUN_BYTES:
+                    yield self._write_run()
+            elif isinstance(one, DeadLetter):
+                self._dead_letters.append(one)
+                if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
+                    yield self._write_dead_letters()
             else:
-                yield beam.pvalue.TaggedOutput("dead_letters" if isinstance(one, DeadLetter) else "found", one)
+                yield beam.pvalue.TaggedOutput("found", one)
+
+    def _add(self, references: References) -> None:
+        self._waiting.append(references)
+        for place, split in enumerate(references.splits):
+            orders = references.rows["order"][references.rows["split"] == place]
+            if len(orders):
+                self._counts.add(split, orders)
+
+    def _write_run(self) -> beam.pvalue.TaggedOutput:
+        waiting, self._waiting = self._waiting, []
+        return beam.pvalue.TaggedOutput("runs", write_run(waiting, self._config.spool_directory))
+
+    def _write_dead_letters(self) -> beam.pvalue.TaggedOutput:
+        waiting, self._dead_letters = self._dead_letters, []
+        return beam.pvalue.TaggedOutput("dead_letters", write_dead_letters(waiting, self._config.spool_directory))

@@ -1,58 +1,97 @@
-"""Lists one part of a source, in batches. Plain, for light processes."""
+"""Lists one part of a source: its inputs become references, a few thousand at a time. Plain, for light processes."""
 
 import functools
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Sequence
 
-from beam_pipelines.config import PrepareConfig
+import numpy as np
+
+from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
 from beam_pipelines.input_errors import listing_error
 from beam_pipelines.light_processes import shared
+from beam_pipelines.listed_values import ValueWriter, value_writer
 from beam_pipelines.listing import ListedPart, list_part
-from beam_pipelines.references import LabeledImage, pack_images
+from beam_pipelines.ranks import shuffle_orders
+from beam_pipelines.references import ROW, LabeledImage, References, Texts
 from beam_pipelines.sources import Source
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.splits import SplitByGroup
 
-# Enough images to make the cost of an element nothing, few enough that every worker gets some.
-BATCH_IMAGES = 256
-
-
-class PackedBatch(NamedTuple):
-    """Some inputs.
-
-    Attributes:
-        images: Packed `LabeledImage`s.
-        num_images: How many.
-    """
-
-    images: bytes
-    num_images: int
+# Inputs that become references at once.
+BATCH_IMAGES = 4096
 
 
 def open_to_list(config: PrepareConfig) -> Source:
-    return open_source(config, with_sizes=config.is_inline, spool_directory=config.spool_directory)
+    return open_source(config, spool_directory=config.spool_directory)
 
 
-def list_in_batches(source: Source, part: str) -> Iterator[PackedBatch | DeadLetter | ListedPart]:
+class ReferenceMaker:
+    """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
+
+    def __init__(self, config: PrepareConfig) -> None:
+        fractions = config.splits or DEFAULT_SPLITS
+        self._seed = config.seed
+        self._by_group = SplitByGroup(fractions)
+        self._names = tuple(fractions)
+
+    def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
+        listed = list(zip(*images))
+        keys, paths, labels, splits, num_bytes, groups, offsets, raws, spools, others = listed
+        encoded = [key.encode() for key in keys]
+        rows = np.zeros(len(keys), ROW)
+        rows["order"] = shuffle_orders(self._seed, encoded)
+        for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
+            rows[name] = column
+        raw_names = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
+        if raw_names:
+            rows["raw"] = [0 if raw is None else 1 + raw_names.index(raw) for raw in raws]
+        own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
+        has_groups = any(groups)
+        encoded_groups = Texts.of([group.encode() for group in groups]) if has_groups else no_texts(len(keys))
+        rows["split"], names = self._splits(splits, [g.encode() or k for g, k in zip(groups, encoded)] if has_groups else encoded)
+        references = References(
+            rows,
+            names,
+            raw_names,
+            Texts.of(encoded),
+            Texts.of(own_paths) if own_paths else no_texts(len(keys)),
+            Texts.of([label.encode() for label in labels]),
+            encoded_groups,
+            Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
+        )
+        found.reference_bytes += references.num_bytes
+        return references
+
+    def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
+        if given[0] is None:
+            return self._by_group(groups), self._names
+        names = tuple(dict.fromkeys(name or "" for name in given))
+        places = {name: place for place, name in enumerate(names)}
+        return np.array([places[name or ""] for name in given]), names
+
+
+def no_texts(num: int) -> Texts:
+    return Texts(np.zeros(num, np.uint32), b"")
+
+
+def list_in_batches(source: Source, part: str, config: PrepareConfig) -> Iterator[References | DeadLetter | ListedPart]:
     """The inputs of a part while they are found, and at last what was found of it."""
     found = ListedPart()
+    maker = ReferenceMaker(config)
     batch: list[LabeledImage] = []
-    held: list[PackedBatch] = []  # until the source has closed its spool, which nobody can read before
-    for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
-        if isinstance(listed, DeadLetter):
-            yield listed
-            continue
-        batch.append(listed)
-        if len(batch) == BATCH_IMAGES:
-            packed = PackedBatch(pack_images(batch), len(batch))
-            if any(image.spool for image in batch):
-                held.append(packed)
-            else:
-                yield packed
-            batch = []
-    yield from held
-    if batch:
-        yield PackedBatch(pack_images(batch), len(batch))
+    with value_writer(config.spool_directory) as values:
+        for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
+            if isinstance(listed, DeadLetter):
+                yield listed
+                continue
+            batch.append(listed)
+            if len(batch) == BATCH_IMAGES:
+                yield maker.make(batch, values, found)
+                batch = []
+        if batch:
+            yield maker.make(batch, values, found)
     yield found
 
 
@@ -82,8 +121,8 @@ def _open_once(context: bytes) -> Source:
     return open_to_list(shared(context).config)
 
 
-def list_whole_part(context: bytes, part: str) -> tuple[list[PackedBatch], list[DeadLetter], ListedPart]:
-    """The same at once, of a shared `PartContext`."""
-    listed = list(list_in_batches(_open_once(context), part))
-    batches = [one for one in listed if isinstance(one, PackedBatch)]
-    return batches, [one for one in listed if isinstance(one, DeadLetter)], listed[-1]
+def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
+    """The same at once, of a shared `PartContext`, with the references packed."""
+    *listed, found = list_in_batches(_open_once(context), part, shared(context).config)
+    batches = [one.pack() for one in listed if isinstance(one, References)]
+    return batches, [one for one in listed if isinstance(one, DeadLetter)], found

@@ -20,6 +20,8 @@ class ListedPart:
     Attributes:
         num_images: Inputs that were listed.
         num_bytes: Of them, as far as it is known.
+        num_unsized: Of which images it is not known.
+        reference_bytes: Of their references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused.
         without_split: Those of them for which the column of the split has nothing.
@@ -32,6 +34,8 @@ class ListedPart:
 
     num_images: int = 0
     num_bytes: int = 0
+    num_unsized: int = 0
+    reference_bytes: int = 0
     num_ignored: int = 0
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
@@ -44,6 +48,8 @@ class ListedPart:
     def merge(self, other: "ListedPart") -> None:
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
+        self.num_unsized += other.num_unsized
+        self.reference_bytes += other.reference_bytes
         self.num_ignored += other.num_ignored
         self.dead_letters.merge(other.dead_letters)
         self.without_split.merge(other.without_split)
@@ -75,6 +81,7 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledI
         else:
             found.num_images += 1
             found.num_bytes += listed.num_bytes
+            found.num_unsized += not listed.num_bytes
             found.splits.add(listed.split)
             found.raws.add(listed.raw)
             for feature, names in collect:
@@ -140,7 +147,8 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
         fractions=fractions,
         num_inputs=found.num_inputs,
-        num_bytes=found.num_bytes,
+        num_bytes=0 if found.num_unsized else found.num_bytes,
+        reference_bytes=found.reference_bytes,
         num_ignored=found.num_ignored,
         dead_letters=found.dead_letters,
     )

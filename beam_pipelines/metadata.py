@@ -6,12 +6,11 @@ from typing import Any, Mapping, Sequence
 
 from beam_pipelines.accounting import warnings
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.quality import shuffle_qualities
-from beam_pipelines.shard_writer import WrittenShard
+from beam_pipelines.quality import ShuffleQualities
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
 from tf_input import dataset_format
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, Manifest, label_file_name, to_json
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, Manifest, ShardInfo, label_file_name, to_json
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
@@ -19,7 +18,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 
 
 def make_manifest(
-    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[WrittenShard]], num_dead_letters: int
+    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
     """The manifest of a data set whose shards are written, each split's in order."""
     return Manifest(
@@ -27,22 +26,21 @@ def make_manifest(
         seed=config.seed,
         schema=listing.schema,
         targets=listing.targets,
-        splits={split: tuple(shard.info for shard in shards[split]) for split in listing.splits},
+        splits={split: tuple(shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
     )
 
 
 def metadata_files(
-    manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any], dead_letters: str = ""
+    manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Name -> contents of all metadata files but the manifest.
+    """Name -> contents of all metadata files but the manifest and the dead letters.
 
     Args:
         manifest: Of the data set.
         statistics: See `statistics`.
         run_info: What `run.json` is to say of the run, beside its end.
-        dead_letters: Contents of their file.
     """
     masks = statistics.get("mask")
     return {
@@ -51,7 +49,6 @@ def metadata_files(
         **label_files(manifest),
         dataset_format.SCHEMA: schema_pbtxt(manifest),
         dataset_format.STATISTICS: to_json(statistics),
-        dataset_format.DEAD_LETTERS: dead_letters,
         dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
     }
 
@@ -183,7 +180,7 @@ def schema_pbtxt(manifest: Manifest) -> str:
 
 
 def statistics(
-    images: ImageStatistics, listing: Listing, shards: Mapping[str, Sequence[WrittenShard]]
+    images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
     """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
     facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
@@ -194,13 +191,13 @@ def statistics(
     if f"{OBJECTS}/bbox" in names:
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
     facts["splits"] = {
-        split: _split_statistics(images.splits[position], listing, shards[split])
+        split: _split_statistics(images.splits[position], listing, qualities[split])
         for position, split in enumerate(listing.splits)
     }
     return facts
 
 
-def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence[WrittenShard]) -> dict[str, Any]:
+def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_examples": split.num_examples, "image_bytes": split.num_bytes}
     facts["label_counts"] = named_counts(split.labels, listing.label_names)
     names = {feature.name: feature.label_names for feature in listing.schema}
@@ -208,7 +205,7 @@ def _split_statistics(split: SplitStatistics, listing: Listing, shards: Sequence
     if others:
         facts["other_label_counts"] = others
     facts["pixels"] = split.pixels.to_json()
-    facts["shuffle"] = shuffle_qualities(shard.labels for shard in shards)
+    facts["shuffle"] = qualities.to_json()
     return facts
 
 

@@ -3,20 +3,18 @@
 from typing import Any, Mapping
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsSingleton
 
-from beam_pipelines.accounting import plan_num_shards
-from beam_pipelines.check_keys import CheckKeys
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.list_images import ListImages
-from beam_pipelines.prepare_images import PrepareImages
+from beam_pipelines.plan_values import Plan
 from beam_pipelines.shuffle import GlobalShuffle
 from beam_pipelines.write_metadata import WriteMetadata
 from beam_pipelines.write_shards import WriteShards
 
 
 def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """A folder of images -> a globally shuffled data set.
+    """A folder of images -> a globally shuffled data set: list, plan, write.
 
     Args:
         root: The pipeline to add the graph to.
@@ -26,26 +24,21 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     Returns:
         The name of the data set, as the one element, once it is in place.
     """
-    # packed batches of LabeledImage; Listing; DeadLetter
-    images, listing, not_listed = root | "ListImages" >> ListImages(config)
-    listing = AsSingleton(listing)
+    # sorted runs of references in the spool; no image is read
+    listed = root | "ListImages" >> ListImages(config)
 
-    # nothing: here the run fails, before it reads an image, if two inputs have one key
-    checked = images | "CheckKeys" >> CheckKeys(config, listing)
+    # PlannedShard: here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
+    planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed)
 
-    # packed References; ImageStatistics; DeadLetter
-    references, statistics, refused = images | "PrepareImages" >> PrepareImages(config, listing, AsList(checked))
+    # ShardAddress: each image is read once, by the writer of its shard
+    written = planned | "WriteShards" >> WriteShards(config, AsSingleton(listed.listing))
 
-    # {split: number of shards}: here the run fails, before it writes, if the images do not make a data set
-    num_shards = statistics | "PlanNumShards" >> beam.Map(plan_num_shards, listing, config)
+    return written | "WriteMetadata" >> WriteMetadata(config, run_info)
 
-    # ((split, shard index, number of shards), packed References in rank order)
-    shards = references | "GlobalShuffle" >> GlobalShuffle(config.seed, AsSingleton(num_shards))
 
-    # WrittenShard
-    written = shards | "WriteShards" >> WriteShards(config, listing)
-
-    dead_letters = (not_listed, refused) | "AllDeadLetters" >> beam.Flatten()
-    return written | "WriteMetadata" >> WriteMetadata(
-        config, run_info, listing=listing, images=AsSingleton(statistics), dead_letters=AsList(dead_letters)
-    )
+def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any], plan: Plan) -> beam.PCollection:
+    """The rest of a run whose plan is there: the shards that are missing, and the metadata."""
+    listing = AsSingleton(root | "Listing" >> beam.Create([plan.listing]))
+    planned = root | "Planned" >> beam.Create(list(plan.shards()), reshuffle=False)
+    written = planned | "WriteShards" >> WriteShards(config, listing)
+    return written | "WriteMetadata" >> WriteMetadata(config, run_info)

@@ -22,7 +22,6 @@ class Counts(NamedTuple):
 
     listed: int = 0
     listing_done: int = 0
-    checked: int = 0
     written: int = 0
     dead_letters: int = 0
     analyzed: int = 0
@@ -151,9 +150,7 @@ class ProgressDisplay:
 
 def _stages(counts: Counts) -> list[Stage]:
     num_inputs = counts.listed if counts.listing_done else None
-    num_examples = counts.checked - counts.dead_letters if num_inputs == counts.checked else None
     return [
         Stage("listed", counts.listed, num_inputs),
-        Stage("checked", counts.checked, num_inputs, f"{counts.dead_letters} dead letters"),
-        Stage("written", counts.written, num_examples),
+        Stage("written", counts.written, num_inputs, f"{counts.dead_letters} dead letters"),
     ]

@@ -6,47 +6,80 @@ A runner that did not hear of its end tries the step again: what is done already
 import os
 import pathlib
 import shutil
-from typing import Mapping, Sequence
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config import REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
 from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
 from beam_pipelines.output_directory import remove_marked
-from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
+from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest, ShardInfo
+
+_BLOCK_BYTES = 1 << 20
 
 
 def is_published(config: OutputPaths, manifest: bytes) -> bool:
     """Whether an earlier attempt came to its end."""
     path = f"{config.output}/{MANIFEST}"
+    return is_in_place(config) and (not is_remote(path) or files_at(path).read(path) == manifest)
+
+
+def is_in_place(config: OutputPaths) -> bool:
+    """Whether a data set is there, and nothing of the run that made it."""
+    path = f"{config.output}/{MANIFEST}"
     if not is_remote(config.output):
         return not os.path.exists(config.working_directory) and os.path.exists(path)
     store = files_at(config.output)
-    return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path) and store.read(path) == manifest
+    return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path)
 
 
 def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
-    """Before a manifest names them: RunError where a shard is not there, as it was written."""
+    """Before a manifest names them: RunError where a file of a shard is not there, as it was written."""
     directory = config.working_directory
+    files = [file for shard in shards for file in shard.files()]
     if is_remote(directory):
         sizes = dict(files_at(directory).list(directory))
     else:
-        paths = {shard.name: pathlib.Path(directory, shard.name) for shard in shards}
+        paths = {name: pathlib.Path(directory, name) for name, *_ in files}
         sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
-    for shard in shards:
-        if sizes.get(shard.name) != shard.num_bytes:
-            found = f"has {sizes[shard.name]} bytes" if shard.name in sizes else "is gone"
-            raise RunError(f"shard {shard.name} was written with {shard.num_bytes} bytes, and {found}")
+    for name, num_bytes, _ in files:
+        if sizes.get(name) != num_bytes:
+            found = f"has {sizes[name]} bytes" if name in sizes else "is gone"
+            raise RunError(f"{name} was written with {num_bytes} bytes, and {found}")
 
 
-def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str]) -> None:
-    """Writes the metadata of a data set whose shards are there, by name, and publishes it."""
+def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], dead_letters: Iterable[bytes]) -> None:
+    """Writes the metadata of a data set whose shards are there, by name, and its dead letters, line by line, and publishes it."""
     packed = manifest.to_json().encode()
     if not is_published(config, packed):
         check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
         for name, text in files.items():
             write_file(f"{config.working_directory}/{name}", text.encode())
+        _write_lines(f"{config.working_directory}/{DEAD_LETTERS}", dead_letters)
     publish(config, packed)
+
+
+def _write_lines(path: str, lines: Iterable[bytes]) -> None:
+    try:
+        with files_at(path).create(path) as file:
+            for block in _blocks(lines):
+                view = memoryview(block)
+                while view:
+                    view = view[file.write(view) :]
+    except OSError as error:
+        raise RunError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    num_bytes = 0
+    for line in lines:
+        waiting.append(line)
+        num_bytes += len(line)
+        if num_bytes >= _BLOCK_BYTES:
+            yield b"".join(waiting)
+            waiting, num_bytes = [], 0
+    yield b"".join(waiting)
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
@@ -75,7 +108,7 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
     if is_published(config, manifest):
         return
     directory, output = pathlib.Path(config.working_directory), pathlib.Path(config.output)
-    for scratch in (config.spool_directory, config.progress_directory):
+    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, config.progress_directory):
         if scratch:
             shutil.rmtree(scratch, ignore_errors=True)
     for left in directory.rglob(f".*{TEMPORARY}"):  # by an attempt that was killed

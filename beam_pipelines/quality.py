@@ -44,7 +44,9 @@ class LabelSequence:
 
     @classmethod
     def of(cls, labels: np.ndarray) -> "LabelSequence":
-        """Of integer labels [num_labels], one or more, in the order of their records."""
+        """Of integer labels [num_labels], in the order of their records."""
+        if not len(labels):
+            return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
         num_windows = len(labels) // WINDOW
         windows = np.sort(labels[: num_windows * WINDOW].reshape(num_windows, WINDOW), axis=1)
         num_in_windows = num_windows + int(np.count_nonzero(windows[:, 1:] != windows[:, :-1]))
@@ -74,42 +76,61 @@ def expected_run_length(label_counts: Iterable[int]) -> float:
     return num * num / (num * num - sum(count * (count - 1) for count in counts))
 
 
-def shuffle_qualities(shards: Iterable[Mapping[str, LabelSequence]]) -> dict[str, Any] | None:
-    """The shuffle quality of a split, as `statistics.json` has it: by the name of each feature with class names; None without any.
+class ShuffleQualities:
+    """The shuffle quality of a split, shard by shard in order, of each feature with class names."""
 
-    Args:
-        shards: In order, what is kept of each such feature.
-    """
-    sequences: dict[str, list[LabelSequence]] = {}
-    for shard in shards:
-        for name, sequence in shard.items():
-            sequences.setdefault(name, []).append(sequence)
-    return {name: shuffle_quality(sequences[name]) for name in sorted(sequences)} or None
+    def __init__(self) -> None:
+        self._features: dict[str, _Joined] = {}
+
+    def add(self, labels: Mapping[str, LabelSequence]) -> None:
+        """What is kept of the next shard."""
+        for name, sequence in labels.items():
+            self._features.setdefault(name, _Joined()).add(sequence)
+
+    def to_json(self) -> dict[str, Any] | None:
+        """As `statistics.json` has it: by the features' names; None without any."""
+        return {name: self._features[name].to_json() for name in sorted(self._features)} or None
 
 
 def shuffle_quality(shards: Iterable[LabelSequence]) -> dict[str, Any]:
-    """That of one feature, from its shards in order.
+    """That of one feature, from its shards in order: see `_Joined.to_json`."""
+    joined = _Joined()
+    for shard in shards:
+        joined.add(shard)
+    return joined.to_json()
 
-    Returns:
+
+class _Joined:
+    """Sequences that follow each other."""
+
+    def __init__(self) -> None:
+        self._num_labels = self._num_runs = self._num_windows = self._num_in_windows = 0
+        self._last: int | None = None
+        self._counts: Counter[int] = Counter()
+
+    def add(self, sequence: LabelSequence) -> None:
+        if not sequence.num_labels:
+            return
+        self._num_labels += sequence.num_labels
+        self._num_runs += sequence.num_runs - (sequence.first == self._last)
+        self._num_windows += sequence.num_windows
+        self._num_in_windows += sequence.num_in_windows
+        self._last = sequence.last
+        self._counts.update(dict(sequence.counts))
+
+    def to_json(self) -> dict[str, Any]:
+        """
         mean_run_length             as the records lie
         expected_mean_run_length    of a uniformly random permutation of them
         sorted_mean_run_length      of them sorted by class: where it is hardly more, runs prove nothing; see `proves_nothing`
         mean_labels_in_128          distinct labels in 128 records that lie together; None where no shard has so many
-    """
-    sequences = list(shards)
-    num_labels = sum(sequence.num_labels for sequence in sequences)
-    joined = sum(1 for one, next_one in zip(sequences, sequences[1:]) if one.last == next_one.first)
-    num_windows = sum(sequence.num_windows for sequence in sequences)
-    num_in_windows = sum(sequence.num_in_windows for sequence in sequences)
-    counts: Counter[int] = Counter()
-    for sequence in sequences:
-        counts.update(dict(sequence.counts))
-    return {
-        "mean_run_length": num_labels / (sum(sequence.num_runs for sequence in sequences) - joined),
-        "expected_mean_run_length": expected_run_length(counts.values()),
-        "sorted_mean_run_length": num_labels / len(counts),
-        f"mean_labels_in_{WINDOW}": num_in_windows / num_windows if num_windows else None,
-    }
+        """
+        return {
+            "mean_run_length": self._num_labels / self._num_runs,
+            "expected_mean_run_length": expected_run_length(self._counts.values()),
+            "sorted_mean_run_length": self._num_labels / len(self._counts),
+            f"mean_labels_in_{WINDOW}": self._num_in_windows / self._num_windows if self._num_windows else None,
+        }
 
 
 def proves_nothing(quality: Mapping[str, Any]) -> bool:

@@ -1,29 +1,29 @@
-"""The arithmetic of the global shuffle: shuffle keys, exact ranks, shards. Plain functions, no Beam.
+"""The arithmetic of the global shuffle: shuffle keys, exact ranks, shards, blocks. Plain functions, no Beam.
 
 The order of a split is ascending `BLAKE2b-128(key=seed, example key)` (RFC 7693): a fixed, uniformly random permutation,
 whatever order the inputs come in. An example's rank is its place in that order, and decides its shard.
 
-Nobody holds all keys. A histogram of the keys' first bits says how many examples come before each bucket of
-keys; the examples of one block of shards, sorted, then have exact ranks.
+Nobody holds all keys. A histogram of the keys' first bits says how many examples come before each bucket of keys; the
+references of one block, which is a range of buckets, sorted, then have exact ranks.
 """
 
 import dataclasses
 import hashlib
 from fractions import Fraction
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import zstandard
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.references import References
+from beam_pipelines.errors import UserError
 
 BUCKET_BITS = 16
 NUM_BUCKETS = 1 << BUCKET_BITS
 
-# A block is the unit that goes through the runner's shuffle: enough of them for any cluster, few enough that a batch of
-# references still falls into pieces worth sending.
-MAX_BLOCKS = 1024
+# References that are sorted at once, about, and their bytes.
+BLOCK_REFERENCES = 1 << 19
+BLOCK_BYTES = 96 << 20
 
 # Readers interleave shards, so a small data set gets several; a large one gets files that copy and cache well.
 PREFERRED_SHARDS = 16
@@ -36,16 +36,11 @@ def shuffle_key(seed: int, key: bytes) -> bytes:
     return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
 
 
-def shuffle_keys(seed: int, keys: list[bytes]) -> np.ndarray:
-    """Each key's shuffle key, as uint64 [len(keys), 2]: in two halves of 8 bytes."""
+def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
+    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
     blake2b, seed_bytes = hashlib.blake2b, seed.to_bytes(8, "big")
     digests = b"".join([blake2b(key, digest_size=16, key=seed_bytes).digest() for key in keys])
-    return np.frombuffer(digests, ">u8").reshape(-1, 2).astype(np.uint64)
-
-
-def shuffle_orders(seed: int, keys: list[bytes]) -> np.ndarray:
-    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
-    return shuffle_keys(seed, keys)[:, 0]
+    return np.frombuffer(digests, ">u8")[::2].astype(np.uint64)
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:
@@ -53,89 +48,98 @@ def buckets(orders: np.ndarray) -> np.ndarray:
     return (orders >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
-def sort_by_shuffle_key(references: References, seed: int) -> References:
-    """In rank order.
+class KeyCounts:
+    """Of each split, how many keys there are in each bucket.
 
-    Raises:
-        RunError: A key came twice. No two inputs have one: `CheckKeys` has seen to that.
+    Packed, since there is one a bundle, and that is nearly empty.
     """
-    positions = np.argsort(references.rows["order"], kind="stable")
-    orders = references.rows["order"][positions]
-    if np.any(orders[1:] == orders[:-1]):  # equal in 64 bits: the other 64 decide
-        keys = references.keys
-        positions = np.array(sorted(range(len(keys)), key=lambda i: (shuffle_key(seed, keys[i]), keys[i])))
-    ordered = references.take(positions)
-    for index in np.flatnonzero(orders[1:] == orders[:-1]).tolist():
-        if ordered.keys[index] == ordered.keys[index + 1]:
-            raise RunError(f"the reference of {ordered.path(index)!r} came twice: the runner lost or repeated some")
-    return ordered
+
+    def __init__(self, packed: Mapping[str, bytes] | None = None) -> None:
+        packed = packed or {}
+        self.counts = {split: np.frombuffer(zstandard.decompress(data), np.int64).copy() for split, data in packed.items()}
+
+    def add(self, split: str, orders: np.ndarray) -> None:
+        self._add(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
+
+    def _add(self, split: str, counts: np.ndarray) -> None:
+        self.counts[split] = self.counts[split] + counts if split in self.counts else counts
+
+    def pack(self) -> dict[str, bytes]:
+        return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self.counts.items()}
+
+    @classmethod
+    def merge(cls, parts: Iterable[Mapping[str, bytes]]) -> dict[str, bytes]:
+        """Of packed ones, packed."""
+        merged = cls()
+        for part in parts:
+            for split, counts in cls(part).counts.items():
+                merged._add(split, counts)
+        return merged.pack()
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class SplitPlan:
-    """Where the examples of one split go.
+    """Where the inputs of one split go.
 
     Attributes:
         split: Its name.
-        num_examples: All of them.
-        num_shards: Shards of equal size, give or take one example.
-        before: int64 [NUM_BUCKETS + 1]: examples in lower buckets, hence the rank of a bucket's first example.
+        num_inputs: All of them.
+        num_shards: Shards of equal numbers of inputs, give or take one.
+        before: int64 [NUM_BUCKETS + 1]: inputs in lower buckets, hence the rank of a bucket's first one.
     """
 
     split: str
-    num_examples: int
+    num_inputs: int
     num_shards: int
     before: np.ndarray
 
-    @property
-    def num_blocks(self) -> int:
-        return min(self.num_shards, MAX_BLOCKS)
-
     def first_rank(self, shard_index: int) -> int:
-        """The rank of a shard's first example; of shard `num_shards`: the number of examples."""
-        return shard_index * self.num_examples // self.num_shards
+        """The rank of a shard's first input; of shard `num_shards`: the number of inputs."""
+        return shard_index * self.num_inputs // self.num_shards
 
-    def block_shards(self, block: int) -> range:
-        return range(block * self.num_shards // self.num_blocks, (block + 1) * self.num_shards // self.num_blocks)
-
-    def block_bounds(self) -> np.ndarray:
-        """int64 [num_blocks + 1]: the rank at which each block begins, and the end."""
-        starts = [self.first_rank(self.block_shards(block).start) for block in range(self.num_blocks)]
-        return np.array([*starts, self.num_examples])
-
-    def blocks(self, orders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The first and last block that each key may belong to: the same one, but for a bucket that a bound cuts."""
-        bounds, bucket = self.block_bounds(), buckets(orders)
-        first = np.searchsorted(bounds, self.before[bucket], side="right") - 1
-        last = np.searchsorted(bounds, self.before[bucket + 1] - 1, side="right") - 1
-        return first, last
-
-    def cut_block(self, block: int, references: References, seed: int) -> Iterator[tuple[int, References]]:
-        """A block's references -> (shard index, its references in rank order), shard by shard.
-
-        Raises:
-            RunError: References were lost or repeated on the way.
-        """
-        orders = references.rows["order"]
-        first_bucket, last_bucket = buckets(np.array([orders.min(), orders.max()])).tolist()
-        base, limit = self.before[[first_bucket, last_bucket + 1]].tolist()
-        shards = self.block_shards(block)
-        if len(references) != limit - base or base > self.first_rank(shards.start) or limit < self.first_rank(shards.stop):
-            raise RunError(
-                f"split {self.split}: shards {shards.start} to {shards.stop - 1} need the ranks "
-                f"{self.first_rank(shards.start)} to {self.first_rank(shards.stop)}; {len(references)} references of ranks "
-                f"{base} to {limit} arrived: the runner lost or repeated some"
-            )
-        ordered = sort_by_shuffle_key(references, seed)
-        for shard_index in shards:
-            start, end = self.first_rank(shard_index) - base, self.first_rank(shard_index + 1) - base
-            yield shard_index, ordered.take(np.arange(start, end))
+    def cut(self, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """(shard index, rank at which its part begins, rank behind it) for each shard that has some of the ranks from `first` to `stop`."""
+        shard = ((first + 1) * self.num_shards - 1) // self.num_inputs
+        while first < stop:
+            end = min(stop, self.first_rank(shard + 1))
+            yield shard, first, end
+            first, shard = end, shard + 1
 
 
-def plan_split(split: str, histogram: np.ndarray, num_shards: int) -> SplitPlan:
-    """Turns a split's histogram of keys, int64 [NUM_BUCKETS], into its plan."""
-    before = np.concatenate([[0], np.cumsum(histogram, dtype=np.int64)])
-    return SplitPlan(split, int(before[-1]), num_shards, before)
+@dataclasses.dataclass(frozen=True)
+class ShufflePlan:
+    """Where all inputs go.
+
+    Attributes:
+        splits: By name.
+        block_bounds: int64 [num_blocks + 1]: the bucket at which each block begins, and the end.
+    """
+
+    splits: Mapping[str, SplitPlan]
+    block_bounds: np.ndarray
+
+    def order_bounds(self) -> np.ndarray:
+        """uint64 [num_blocks]: the smallest key that each block may have."""
+        return self.block_bounds[:-1].astype(np.uint64) << np.uint64(64 - BUCKET_BITS)
+
+
+def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int], reference_bytes: int = 0) -> ShufflePlan:
+    """Turns each split's histogram of keys, int64 [NUM_BUCKETS], into the plan.
+
+    Args:
+        counts: By split.
+        num_shards: By split.
+        reference_bytes: Of all references, in memory.
+    """
+    splits = {}
+    for split, shards in num_shards.items():
+        before = np.concatenate([[0], np.cumsum(counts[split], dtype=np.int64)])
+        splits[split] = SplitPlan(split, int(before[-1]), shards, before)
+    before = sum(plan.before for plan in splits.values())
+    num_blocks = min(max(-(-int(before[-1]) // BLOCK_REFERENCES), -(-reference_bytes // BLOCK_BYTES)), NUM_BUCKETS)
+    targets = np.arange(1, num_blocks) * int(before[-1]) // num_blocks
+    bounds = np.unique(np.concatenate([[0], np.searchsorted(before, targets), [NUM_BUCKETS]]))
+    return ShufflePlan(splits, bounds)
 
 
 def choose_num_shards(

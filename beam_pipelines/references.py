@@ -1,12 +1,15 @@
-"""What travels through the pipeline in an image's place: its reference, packed a few thousand to an element.
+"""What travels through the pipeline in an image's place: its reference, packed a thousand to a piece.
 
-A runner's shuffle costs by the element and, on the local runner, about four times an element's bytes in memory. So
-references travel as columns: fixed-size fields in a NumPy array, names as one blob, both compressed.
+A reference has all that a record needs besides its image: the key, where the bytes lie, the split, the class, and the values of other
+features, or where they wait if they are large. References are columns, not objects: numbers in a NumPy array, texts as one blob
+with their lengths. A piece is compressed and stands for itself, so that pieces can be cut off, sent on and joined like bytes.
 """
 
 import dataclasses
-import pickle
-from typing import Any, Iterable, Mapping, NamedTuple, Sequence
+import functools
+import json
+import threading
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
@@ -93,27 +96,62 @@ class LabeledImage(NamedTuple):
     values: Mapping[str, Any] | None = None
 
 
-# Spools that are none: the image is the original file, or a part of it.
-SOURCE_FILE, SOURCE_PART = 0, 1
+# One reference. `order` holds the first 8 bytes of the shuffle key; `split` and `raw` are places in tables, `raw` 0 for none.
+ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u2"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
 
-# One reference. `order` holds the first 8 bytes of the shuffle key. The pointer is (spool, offset, num_bytes).
-ROW = np.dtype(
-    [
-        ("order", "<u8"),
-        ("split", "u1"),
-        ("label", "<u4"),
-        ("num_bytes", "<u4"),
-        ("crc32c", "<u4"),
-        ("height", "<u4"),
-        ("width", "<u4"),
-        ("spool", "<u8"),
-        ("offset", "<u8"),
-    ]
-)
+# References of a piece.
+PIECE_REFERENCES = 1024
+
+_MAX_RAWS = 1 << 16
 
 
-# Where those features of an example wait that have no column here: see `examples.encode_extras`.
-EXTRAS = np.dtype([("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<u8")])
+class Texts:
+    """Many strings of bytes, one after the other.
+
+    Attributes:
+        lengths: uint32 [num_texts].
+        blob: Of all of them.
+    """
+
+    def __init__(self, lengths: np.ndarray, blob: bytes) -> None:
+        self.lengths = lengths
+        self.blob = blob
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> "Texts":
+        return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        if not self.blob:
+            return iter([b""] * len(self))
+        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
+        blob = self.blob
+        return iter([blob[start:end] for start, end in zip([0, *ends], ends)])
+
+    def take(self, indices: np.ndarray) -> "Texts":
+        if not self.blob:
+            return Texts(self.lengths[indices], b"")
+        starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+        lengths = self.lengths[indices]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[indices] - (ends - lengths), lengths)
+        return Texts(lengths, np.frombuffer(self.blob, np.uint8)[places].tobytes())
+
+    def slice(self, start: int, stop: int) -> "Texts":
+        if not self.blob:
+            return Texts(self.lengths[start:stop], b"")
+        first = int(self.lengths[:start].sum(dtype=np.int64))
+        return Texts(self.lengths[start:stop], self.blob[first : first + int(self.lengths[start:stop].sum(dtype=np.int64))])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
+        return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
+
+
+_TEXTS = ("keys", "paths", "labels", "groups", "values")
 
 
 @dataclasses.dataclass
@@ -122,66 +160,99 @@ class References:
 
     Attributes:
         rows: [num_references] of `ROW`.
+        splits: Names of splits; a row has a place among them.
+        raws: Layouts of pixels without a format; a row has a place among them, counted from 1.
         keys: Example keys, UTF-8.
         paths: Paths below the source's root, UTF-8; empty where it equals the key.
-        extras: [num_references] of `EXTRAS`; None where the schema has no such features.
+        labels: Class names of `label`, UTF-8; empty where there is none.
+        groups: What stays in one split together, UTF-8; empty: the key.
+        values: Of other features, as `value_bytes` has them.
     """
 
     rows: np.ndarray
-    keys: list[bytes]
-    paths: list[bytes]
-    extras: np.ndarray | None = None
+    splits: tuple[str, ...]
+    raws: tuple[RawImage, ...]
+    keys: Texts
+    paths: Texts
+    labels: Texts
+    groups: Texts
+    values: Texts
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def path(self, index: int) -> str:
-        return (self.paths[index] or self.keys[index]).decode()
+    def _texts(self) -> list[Texts]:
+        return [getattr(self, name) for name in _TEXTS]
+
+    @property
+    def num_bytes(self) -> int:
+        """In memory, about."""
+        return self.rows.nbytes + sum(texts.lengths.nbytes + len(texts.blob) for texts in self._texts())
 
     def take(self, indices: np.ndarray) -> "References":
-        positions = indices.tolist()
-        return References(
-            self.rows[indices],
-            list(map(self.keys.__getitem__, positions)),
-            list(map(self.paths.__getitem__, positions)),
-            None if self.extras is None else self.extras[indices],
-        )
+        return References(self.rows[indices], self.splits, self.raws, *(texts.take(indices) for texts in self._texts()))
+
+    def slice(self, start: int, stop: int) -> "References":
+        return References(self.rows[start:stop], self.splits, self.raws, *(texts.slice(start, stop) for texts in self._texts()))
+
+    @classmethod
+    def concatenate(cls, batches: Sequence["References"]) -> "References":
+        if len(batches) == 1:
+            return batches[0]
+        splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
+        raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
+        if len(raws) >= _MAX_RAWS:
+            raise ValueError(f"pixels of {len(raws)} layouts; there is room for {_MAX_RAWS - 1}")
+        rows = np.concatenate([batch.rows for batch in batches] or [np.zeros(0, ROW)])
+        start = 0
+        for batch in batches:
+            mine = rows[start : start + len(batch)]
+            start += len(batch)
+            if batch.splits != splits:
+                mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
+            if batch.raws != raws and batch.raws:
+                mine["raw"] = np.array([0, *(1 + raws.index(raw) for raw in batch.raws)], np.uint16)[mine["raw"]]
+        columns = zip(*(batch._texts() for batch in batches)) if batches else ([] for _ in _TEXTS)
+        return cls(rows, splits, raws, *(Texts.concatenate(parts) if parts else Texts.of([]) for parts in columns))
 
     def pack(self) -> bytes:
-        header = len(self.rows).to_bytes(_HEADER_BYTES, "little")
-        extras = b"" if self.extras is None else _encode_columns(self.extras)
-        names = b"\0".join(self.keys) + b"\0" + b"\0".join(self.paths)
-        flag = bytes([self.extras is not None])
-        return _compress(header + _encode_columns(self.rows) + flag + extras + names)
+        header = json.dumps([len(self), self.splits, self.raws, [len(texts.blob) for texts in self._texts()]]).encode()
+        columns = [_encode_columns(self.rows), *(_encode_columns(texts.lengths) for texts in self._texts())]
+        return _compress(b"".join((len(header).to_bytes(4, "little"), header, *columns, *(texts.blob for texts in self._texts()))))
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
         data = _decompress(packed)
-        rows = _decode_rows(data)
-        position = _HEADER_BYTES + rows.nbytes + 1
-        extras = _decode_columns(data, EXTRAS, len(rows), position) if data[position - 1] else None
-        position += 0 if extras is None else extras.nbytes
-        names = data[position:].split(b"\0") if len(rows) else []
-        return cls(rows, names[: len(rows)], names[len(rows) :], extras)
+        position = 4 + int.from_bytes(data[:4], "little")
+        num, splits, raws, blob_sizes = json.loads(data[4:position])
+        rows, position = _decode_columns(data, ROW, num, position)
+        lengths = []
+        for _ in _TEXTS:
+            column, position = _decode_columns(data, np.dtype("<u4"), num, position)
+            lengths.append(column)
+        texts = []
+        for column, size in zip(lengths, blob_sizes):
+            texts.append(Texts(column, data[position : position + size]))
+            position += size
+        return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
-    @staticmethod
-    def unpack_rows(packed: bytes) -> np.ndarray:
-        """The rows alone."""
-        return _decode_rows(_decompress(packed))
-
-    @classmethod
-    def concatenate(cls, batches: Sequence["References"]) -> "References":
-        """Of one schema: all have extras, or none has."""
-        if len(batches) == 1:
-            return batches[0]
-        keys = [key for batch in batches for key in batch.keys]
-        paths = [path for batch in batches for path in batch.paths]
-        extras = [batch.extras for batch in batches if batch.extras is not None]
-        rows = np.concatenate([batch.rows for batch in batches] or [np.zeros(0, ROW)])
-        return cls(rows, keys, paths, np.concatenate(extras) if extras else None)
+    def pieces(self) -> Iterator[bytes]:
+        """All of them, packed, `PIECE_REFERENCES` to a piece, each with its length before it."""
+        for start in range(0, len(self), PIECE_REFERENCES):
+            packed = self.slice(start, min(start + PIECE_REFERENCES, len(self))).pack()
+            yield len(packed).to_bytes(_FRAME_BYTES, "little") + packed
 
 
-_HEADER_BYTES = 8
+_FRAME_BYTES = 4
+
+
+def unpack_pieces(data: bytes) -> Iterator[References]:
+    """What several `pieces`, one after the other, hold."""
+    position = 0
+    while position < len(data):
+        start = position + _FRAME_BYTES
+        position = start + int.from_bytes(data[position:start], "little")
+        yield References.unpack(data[start:position])
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
@@ -189,46 +260,34 @@ def _encode_columns(rows: np.ndarray) -> bytes:
     return np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T.tobytes()
 
 
-def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) -> np.ndarray:
+def _decode_columns(data: bytes, dtype: np.dtype, num_rows: int, position: int) -> tuple[np.ndarray, int]:
+    """And where they end."""
     columns = np.frombuffer(data, np.uint8, num_rows * dtype.itemsize, position).reshape(dtype.itemsize, num_rows)
-    return np.ascontiguousarray(columns.T).view(dtype).reshape(num_rows)
+    return np.ascontiguousarray(columns.T).view(dtype).reshape(num_rows), position + columns.nbytes
 
 
-def _decode_rows(data: bytes) -> np.ndarray:
-    return _decode_columns(data, ROW, int.from_bytes(data[:_HEADER_BYTES], "little"), _HEADER_BYTES)
+class _Codec(threading.local):
+    """Kept, since making one costs more than a piece does; no two threads may share one."""
+
+    @functools.cached_property
+    def compressor(self) -> Any:
+        import zstandard  # not where data sets are only read
+
+        return zstandard.ZstdCompressor(level=1, write_checksum=True)
+
+    @functools.cached_property
+    def decompressor(self) -> Any:
+        import zstandard
+
+        return zstandard.ZstdDecompressor()
 
 
-def pack_images(images: Iterable[LabeledImage]) -> bytes:
-    """A listing's batch, small: columns of names, most of which repeat."""
-    return _compress(pickle.dumps(tuple(zip(*images)), protocol=5))
-
-
-class LabeledImages(NamedTuple):
-    """A batch, with a column for each of the fields."""
-
-    keys: tuple[str, ...]
-    paths: tuple[str, ...]
-    labels: tuple[str, ...]
-    splits: tuple[str | None, ...]
-    num_bytes: tuple[int, ...]
-    groups: tuple[str, ...]
-    offsets: tuple[int, ...]
-    raws: tuple[RawImage | None, ...]
-    spools: tuple[int, ...]
-    values: tuple[Mapping[str, Any] | None, ...]
-
-
-def unpack_images(packed: bytes) -> LabeledImages:
-    return LabeledImages(*pickle.loads(_decompress(packed)))
+_codec = _Codec()
 
 
 def _compress(data: bytes) -> bytes:
-    import zstandard  # not where data sets are only read
-
-    return zstandard.ZstdCompressor(level=1).compress(data)
+    return _codec.compressor.compress(data)
 
 
 def _decompress(data: bytes) -> bytes:
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompress(data)
+    return _codec.decompressor.decompress(data)

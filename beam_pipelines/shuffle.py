@@ -1,137 +1,168 @@
-"""GlobalShuffle: gives every reference its exact rank in its split, and so its shard and its place in it.
+"""GlobalShuffle: gives every reference its exact rank in its split, and so its shard and its place in it: the plan.
 
 Beam's Reshuffle and a GroupByKey on random keys shuffle nothing on the local runner. Here the order comes from the shuffle keys
-alone (`ranks`); the runner's shuffle only brings together what belongs together.
+alone (`ranks`). What goes through the runner are pointers to sorted pieces in the spool, some for each block of keys; whoever has a
+block merges its pieces, and whoever has a shard joins what the blocks have for it into one file below `plan/`.
 """
 
-from typing import Iterable, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
-import zstandard
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
+from apache_beam.pvalue import AsSingleton
+from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.ranks import NUM_BUCKETS, SplitPlan, buckets, plan_split
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.errors import RunError
+from beam_pipelines.files import is_remote
+from beam_pipelines.keys import Collisions, refuse_collisions, sort_by_shuffle_key
+from beam_pipelines.list_images import Listed
+from beam_pipelines.plan import write_plan, write_planned_shard
+from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards
+from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
+from beam_pipelines.read_ahead import read_ahead
+from beam_pipelines.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
 from beam_pipelines.references import References
-
-# References that are routed at once: the more, the larger the pieces, and the fewer elements go through the shuffle.
-ROUTE_REFERENCES = 1 << 16
-
-# Split, as a position -> examples by bucket, int64 [NUM_BUCKETS], compressed: there is one a bundle, and it is nearly empty.
-Histograms = dict[int, bytes]
+from beam_pipelines.sample import check_sample, smallest_of_run, take_sample
+from beam_pipelines.sources import Listing
+from beam_pipelines.spool import SpoolReader
 
 
 class GlobalShuffle(beam.PTransform):
-    """Packed `References` -> ((split, shard index, number of shards), packed `References` in rank order), one a shard.
+    """`Run`s -> `PlannedShard`s, in place, once the plan is whole.
 
-    Attributes:
-        seed: Of the shuffle.
-        num_shards: Split name -> shards; references hold a position among these splits.
+    Args:
+        config: Of the run.
+        listed: What comes with the runs.
     """
 
-    def __init__(self, seed: int, num_shards: beam.pvalue.AsSingleton) -> None:
+    def __init__(self, config: PrepareConfig, listed: Listed) -> None:
         super().__init__()
-        self._seed = seed
-        self._num_shards = num_shards
+        self._config = config
+        self._listed = listed
 
-    def expand(self, references: beam.PCollection) -> beam.PCollection:
-        plans = beam.pvalue.AsSingleton(
-            references
-            | "CountKeys" >> beam.ParDo(_CountKeys())  # Histograms
-            | "AddCounts" >> beam.CombineGlobally(add_histograms).without_defaults()
-            | "PlanShards" >> beam.Map(plan_shards, self._num_shards)  # [SplitPlan]
+    @no_annotations
+    def expand(self, runs: beam.PCollection) -> beam.PCollection:
+        config, listing = self._config, AsSingleton(self._listed.listing)
+        sample = (
+            runs
+            | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, config)
+            | "TakeSample" >> beam.CombineGlobally(take_sample, config.seed).without_defaults()
         )
-        return (
-            references
-            | "RouteToBlocks" >> beam.ParDo(_RouteToBlocks(), plans)  # ((split, block), packed References)
+        plan = AsSingleton(
+            sample
+            | "CheckSample" >> beam.Map(check_sample, listing, AsSingleton(self._listed.counts), config)  # {split: number of shards}
+            | "PlanShuffle" >> beam.Map(make_plan, AsSingleton(self._listed.counts), listing)
+        )
+        cut = (
+            runs
+            | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, Stretch)
             | "GroupByBlock" >> beam.GroupByKey()
-            | "CutShards" >> beam.FlatMap(cut_shards, self._seed, plans)
+            | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="pieces")
         )
+        collisions = cut.collisions | "MergeCollisions" >> beam.CombineGlobally(Collisions.merge)
+        planned = (
+            cut.pieces  # ((split, shard index), (block, number of references, Stretch))
+            | "GroupByShard" >> beam.GroupByKey()
+            | "WritePlan" >> beam.Map(join_shard, plan, config)
+        )
+        finished = (
+            planned
+            | "CountPlanned" >> beam.combiners.Count.Globally()
+            | "FinishPlan" >> beam.Map(finish, AsSingleton(collisions), beam.pvalue.AsList(self._listed.dead_letters), plan, listing, config)
+        )
+        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
 
 
-class _CountKeys(beam.DoFn):
-    """One histogram a split and a bundle."""
-
-    def start_bundle(self) -> None:
-        self._histograms: dict[int, np.ndarray] = {}
-
-    def process(self, packed: bytes) -> None:
-        rows = References.unpack_rows(packed)
-        for split in np.unique(rows["split"]).tolist():
-            counts = np.bincount(buckets(rows["order"][rows["split"] == split]), minlength=NUM_BUCKETS)
-            self._histograms[split] = self._histograms.get(split, 0) + counts
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._histograms:
-            yield WindowedValue(pack_histograms(self._histograms), 0, [GlobalWindow()])
+def make_plan(num_shards: Mapping[str, int], counts: Mapping[str, bytes], listing: Listing) -> ShufflePlan:
+    return plan_shuffle(KeyCounts(counts).counts, num_shards, listing.reference_bytes)
 
 
-def add_histograms(parts: Iterable[Histograms]) -> Histograms:
-    total: dict[int, np.ndarray] = {}
-    for part in parts:
-        for split, packed in part.items():
-            total[split] = total.get(split, 0) + unpack_histogram(packed)
-    return pack_histograms(total)
+def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
+    return run.cut(plan.order_bounds())
 
 
-def pack_histograms(histograms: Mapping[int, np.ndarray]) -> Histograms:
-    return {split: zstandard.compress(histogram.tobytes(), 1) for split, histogram in histograms.items()}
+def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config: PrepareConfig) -> Iterator[Any]:
+    """One block's references -> what each shard gets of them, in rank order.
+
+    Raises:
+        RunError: References were lost or repeated on the way.
+    """
+    block, stretches = element
+    spool = SpoolReader(config.spool_directory)
+    try:
+        references = References.concatenate(_read_all(list(stretches), spool, config))
+    finally:
+        spool.close()
+    first, stop = plan.block_bounds[block : block + 2].tolist()
+    in_block = (references.rows["order"] >> np.uint64(48)).astype(np.int64)
+    references = references.take(np.flatnonzero((in_block >= first) & (in_block < stop)))
+    ordered, collisions = sort_by_shuffle_key(references, config.seed)
+    addresses, pieces = [], []
+    for place, name in enumerate(ordered.splits):
+        members = np.flatnonzero(ordered.rows["split"] == place)
+        split = plan.splits.get(name)
+        begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
+        if len(members) != end - begin:
+            raise RunError(
+                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {len(members)} arrived: the runner lost or repeated some"
+            )
+        for shard_index, low, high in split.cut(begin, end) if split else ():
+            addresses.append((name, shard_index))
+            pieces.append(ordered.take(members[low - begin : high - begin]))
+    if collisions.num:
+        yield beam.pvalue.TaggedOutput("collisions", collisions)
+    stretches = write_pieces(pieces, config.spool_directory)
+    for address, piece, stretch in zip(addresses, pieces, stretches):
+        yield address, (block, len(piece), stretch)
 
 
-def unpack_histogram(packed: bytes) -> np.ndarray:
-    return np.frombuffer(zstandard.decompress(packed), np.int64)
+def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareConfig) -> list[References]:
+    if not is_remote(config.spool_directory):
+        return [read_references(stretch, spool) for stretch in stretches]
+    return list(read_ahead(lambda stretch: read_references(stretch, spool), ((stretch, stretch.num_bytes) for stretch in stretches)))
 
 
-def plan_shards(histograms: Histograms, num_shards: Mapping[str, int]) -> list[SplitPlan]:
-    return [
-        plan_split(split, unpack_histogram(histograms[position]), count) for position, (split, count) in enumerate(num_shards.items())
-    ]
+def join_shard(
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, Stretch]]], plan: ShufflePlan, config: PrepareConfig
+) -> PlannedShard:
+    """What the blocks have for a shard -> its file in the plan.
+
+    Raises:
+        RunError: References were lost or repeated on the way.
+    """
+    (split, shard_index), pieces = element
+    pieces = sorted(pieces)
+    found, of_split = sum(num for _, num, _ in pieces), plan.splits[split]
+    expected = of_split.first_rank(shard_index + 1) - of_split.first_rank(shard_index)
+    address = ShardAddress(split, shard_index, of_split.num_shards)
+    if found != expected:
+        raise RunError(f"{address}: {found} references arrived; expected {expected}: the runner lost or repeated some")
+    spool = SpoolReader(config.spool_directory)
+    try:
+        data = b"".join(read_stretch(stretch, spool) for _, _, stretch in pieces)
+    finally:
+        spool.close()
+    return write_planned_shard(config, PlannedShard(address, expected), data)
 
 
-@beam.typehints.with_output_types(tuple[tuple[int, int], bytes])
-class _RouteToBlocks(beam.DoFn):
-    def start_bundle(self) -> None:
-        self._waiting: list[References] = []
-        self._plans: list[SplitPlan] = []
+def finish(
+    num_planned: int,
+    collisions: Collisions,
+    dead_letters: list[Stretch],
+    plan: ShufflePlan,
+    listing: Listing,
+    config: PrepareConfig,
+) -> None:
+    """Writes what makes the plan whole.
 
-    def process(self, packed: bytes, plans: list[SplitPlan]) -> Iterator[tuple[tuple[int, int], bytes]]:
-        self._plans = plans
-        self._waiting.append(References.unpack(packed))
-        if sum(map(len, self._waiting)) >= ROUTE_REFERENCES:
-            yield from self._route()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for element in self._route():
-            yield WindowedValue(element, 0, [GlobalWindow()])
-
-    def _route(self) -> Iterator[tuple[tuple[int, int], bytes]]:
-        references, self._waiting = References.concatenate(self._waiting), []
-        for position, plan in enumerate(self._plans):
-            in_split = np.flatnonzero(references.rows["split"] == position)
-            for block, members in group_by_block(plan, references.rows["order"][in_split]):
-                yield (position, block), references.take(in_split[members]).pack()
-
-
-def group_by_block(plan: SplitPlan, orders: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(block, positions in `orders` of the keys that may belong to it). A key may belong to several."""
-    first, last = plan.blocks(orders)
-    repeats = last - first + 1
-    positions = np.repeat(np.arange(len(orders)), repeats)
-    starts = np.cumsum(repeats) - repeats
-    blocks = np.arange(len(positions)) - np.repeat(starts - first, repeats)
-    by_block = np.argsort(blocks, kind="stable")
-    found, begins = np.unique(blocks[by_block], return_index=True)
-    for block, members in zip(found.tolist(), np.split(positions[by_block], begins[1:])):
-        yield block, members
-
-
-def cut_shards(
-    element: tuple[tuple[int, int], Iterable[bytes]], seed: int, plans: list[SplitPlan]
-) -> Iterator[tuple[tuple[str, int, int], bytes]]:
-    """One block's references -> its shards, each in rank order."""
-    (position, block), pieces = element
-    plan = plans[position]
-    references = References.concatenate([References.unpack(piece) for piece in pieces])
-    for shard_index, ordered in plan.cut_block(block, references, seed):
-        yield (plan.split, shard_index, plan.num_shards), ordered.pack()
+    Raises:
+        UserError: Two inputs have one key.
+        RunError: Not every shard is planned.
+    """
+    refuse_collisions(collisions, config, listing)
+    splits = {split: SplitShards(one.num_inputs, one.num_shards) for split, one in plan.splits.items()}
+    num_shards = sum(split.num_shards for split in splits.values())
+    if num_planned != num_shards:
+        raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
+    write_plan(Plan(config, listing, splits, tuple(dead_letters)))

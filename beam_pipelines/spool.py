@@ -1,4 +1,4 @@
-"""Spool files: image bytes that wait on disk, out of the runner's memory, while their pointers are shuffled."""
+"""Spool files: what waits on disk, out of the runner's memory, while pointers to it are shuffled."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ MAX_OPEN = 256
 
 
 class SpoolWriter:
-    """Appends image bytes to one file, which no other process and no other attempt writes to.
+    """Appends to one file, which no other process and no other attempt writes to.
 
     Attributes:
         spool: The file's id, never 0 or 1. It does not reach the output, so it need not be the same in every run.
@@ -45,10 +45,6 @@ class SpoolWriter:
                 self._file.flush()
         except OSError as error:
             raise _write_error(error) from error
-
-    def is_removed(self) -> bool:
-        """Whether the run that it belonged to is over."""
-        return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:
         self._file.close()
@@ -91,18 +87,6 @@ class ObjectSpoolWriter:
 
 
 @contextlib.contextmanager
-def batch_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
-    """What a batch of images spools to: this process's file, or an object of its own. Readable when the block ends."""
-    if is_remote(directory):
-        with ObjectSpoolWriter(directory) as writer:
-            yield writer
-    else:
-        writer = spool_writer(directory)
-        yield writer
-        writer.flush()
-
-
-@contextlib.contextmanager
 def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
     """A new spool file or object, for this block alone. Readable when it ends."""
     if is_remote(directory):
@@ -119,20 +103,6 @@ def own_spool(directory: str) -> Iterator[SpoolWriter | ObjectSpoolWriter]:
 
 def _write_error(error: OSError) -> RunError:
     return RunError(f"the spool could not be written: {error.strerror or error}")
-
-
-_writers: dict[str, SpoolWriter] = {}
-_writers_lock = threading.Lock()
-
-
-def spool_writer(directory: str) -> SpoolWriter:
-    """This process's writer for a run: one file a process, not one a batch. Those of earlier runs are closed."""
-    with _writers_lock:
-        for name in [name for name, writer in _writers.items() if writer.is_removed()]:
-            _writers.pop(name).close()
-        if directory not in _writers:
-            _writers[directory] = SpoolWriter(directory)
-        return _writers[directory]
 
 
 class SpoolReader:

@@ -141,9 +141,9 @@ class ImageStatistics:
     def num_examples(self) -> int:
         return sum(split.num_examples for split in self.splits.values())
 
-    def add_extras(self, position: int, extras: Extras) -> None:
-        """Those of one example, in the split at a position."""
-        counts = self.splits[position].other_labels
+    def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
+        """Those of one example, in its split, which is one of ours."""
+        counts = split.other_labels
         for name, labels in extras.labels.items():
             counts.setdefault(name, Counter()).update(labels)
         if extras.mask_values:

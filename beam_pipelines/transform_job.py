@@ -13,7 +13,7 @@ from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_output, is_new
 from beam_pipelines.quality import LabelSequence
-from beam_pipelines.shard_writer import ShardAddress
+from beam_pipelines.plan_values import ShardAddress
 from beam_pipelines.transform_arguments import TransformConfig
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform

@@ -9,7 +9,7 @@ from beam_pipelines.errors import RunError, printable
 from beam_pipelines.files import files_at
 from beam_pipelines.metadata import metadata_files, named_counts
 from beam_pipelines.publish import publish_files
-from beam_pipelines.quality import shuffle_qualities
+from beam_pipelines.quality import ShuffleQualities
 from beam_pipelines.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
 from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
 
@@ -30,7 +30,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     }
     manifest = make_manifest(job, by_split)
     statistics = transformed_statistics(manifest, by_split, job.manifest, json.loads(read(f"{job.directory}/{STATISTICS}")))
-    publish_files(job, manifest, metadata_files(manifest, statistics, run_info))
+    publish_files(job, manifest, metadata_files(manifest, statistics, run_info), dead_letters=())
     return job.name
 
 
@@ -93,5 +93,8 @@ def _split_statistics(
     if named:
         facts["other_label_counts"] = named
     facts["pixels"] = stored.get("pixels")
-    facts["shuffle"] = shuffle_qualities(shard.labels for shard in shards)
+    qualities = ShuffleQualities()
+    for shard in shards:
+        qualities.add(shard.labels)
+    facts["shuffle"] = qualities.to_json()
     return facts

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
+import google_crc32c
 import numpy as np
 import tensorflow as tf
 
@@ -20,7 +21,8 @@ from beam_pipelines.graph_failures import read_graph_failure
 from beam_pipelines.progress import count
 from beam_pipelines.quality import LabelSequence, one_label
 from beam_pipelines.read_ahead import read_ahead
-from beam_pipelines.shard_writer import RecordWriter, ShardAddress, make_place
+from beam_pipelines.plan_values import ShardAddress
+from beam_pipelines.shard_writer import RecordWriter, make_place
 from beam_pipelines.sources.records.record_reader import NoRecordsError, Record, read_records
 from beam_pipelines.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
@@ -82,8 +84,9 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
             writer.flush()
     except OSError as error:
         raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
-    write_file(make_place(job.working_directory, index), encode_index(rows))
-    info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index)
+    encoded = encode_index(rows)
+    write_file(make_place(job.working_directory, index), encoded)
+    info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded))
     sequences = {name: LabelSequence.of(np.asarray(values)) for name, values in sequences.items()}
     counts = {name: Counter(np.concatenate(parts).tolist()) for name, parts in sorted(labels.items())}
     return TransformedShard(address, info, sequences, counts)

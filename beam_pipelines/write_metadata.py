@@ -1,58 +1,105 @@
 """WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
 
-from typing import Any, Mapping
+import contextlib
+from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
 
 from beam_pipelines import metadata
-from beam_pipelines.accounting import check_counts
+from beam_pipelines.accounting import check_sums
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter, to_json_lines
-from beam_pipelines.publish import publish_files
-from beam_pipelines.shard_writer import WrittenShard
-from beam_pipelines.sources import Listing
+from beam_pipelines.dead_letters import merge_json_lines, read_lines
+from beam_pipelines.errors import RunError
+from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.plan import dead_letters_path, read_done, read_plan
+from beam_pipelines.plan_values import Plan, ShardAddress, WrittenShard
+from beam_pipelines.publish import is_in_place, publish_files
+from beam_pipelines.quality import ShuffleQualities
+from beam_pipelines.read_ahead import read_ahead
+from beam_pipelines.spool import SpoolReader
 from beam_pipelines.statistics import ImageStatistics
+from tf_input.dataset_format import ShardInfo
+
+# Of dead letters that are merged, in all.
+_MERGE_BYTES = 64 << 20
 
 
 class WriteMetadata(beam.PTransform):
-    """`WrittenShard`s -> the name of the data set, once it is in place.
+    """`ShardAddress`es -> the name of the data set, once it is in place.
 
-    Everything else comes as side inputs: there is one data set, and it is written by one worker.
+    What is known of the shards lies beside them, since there is one data set, and it is published by one worker.
     """
 
-    def __init__(self, config: PrepareConfig, run_info: Mapping[str, Any], **side_inputs: Any) -> None:
+    def __init__(self, config: PrepareConfig, run_info: Mapping[str, Any]) -> None:
         super().__init__()
         self._config = config
         self._run_info = run_info
-        self._side_inputs = side_inputs
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+    def expand(self, written: beam.PCollection) -> beam.PCollection:
         return (
-            shards.pipeline
-            | "Finish" >> beam.Impulse()
-            | "Publish"
-            >> beam.Map(
-                write_metadata, self._config, self._run_info, shards=beam.pvalue.AsList(shards), **self._side_inputs
-            )
+            written
+            | "CountWritten" >> beam.combiners.Count.Globally()
+            | "Publish" >> beam.Map(write_metadata, self._config, self._run_info)
         )
 
 
-def write_metadata(
-    unused: bytes,
-    config: PrepareConfig,
-    run_info: Mapping[str, Any],
-    shards: list[WrittenShard],
-    listing: Listing,
-    images: ImageStatistics,
-    dead_letters: list[DeadLetter],
-) -> str:
-    """Writes the metadata of a data set whose shards are there, and publishes it."""
-    check_counts([shard.info.num_examples for shard in shards], len(dead_letters), listing)
-    by_split = {
-        split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
-        for split in listing.splits
-    }
-    manifest = metadata.make_manifest(config, listing, by_split, len(dead_letters))
-    statistics = metadata.statistics(images, listing, by_split)
-    publish_files(config, manifest, metadata.metadata_files(manifest, statistics, run_info, to_json_lines(dead_letters)))
+def write_metadata(num_written: int, config: PrepareConfig, run_info: Mapping[str, Any]) -> str:
+    """Writes the metadata of a data set whose shards are there, and publishes it.
+
+    Raises:
+        UserError: They make no data set.
+        RunError: Something is missing, or too much was refused.
+    """
+    plan = read_plan(config)
+    if plan is None:
+        if is_in_place(config):  # an earlier attempt came to its end, and nobody heard of it
+            return config.name
+        raise RunError("the plan of the run is gone")
+    shards = [shard.address for shard in plan.shards()]
+    if num_written != len(shards):
+        raise RunError(f"{num_written} shards were written; expected {len(shards)}: the runner lost or repeated some")
+    infos: dict[str, list[ShardInfo]] = {split: [] for split in plan.splits}
+    qualities = {split: ShuffleQualities() for split in plan.splits}
+    images = ImageStatistics()
+    with_dead_letters = []
+    for shard in _read_all(config, shards):
+        infos[shard.address.split].append(shard.info)
+        qualities[shard.address.split].add(shard.labels)
+        images.merge(shard.statistics)
+        if shard.statistics.dead_letters.num:
+            with_dead_letters.append(shard.address)
+    num_dead_letters = plan.listing.dead_letters.num + images.dead_letters.num
+    check_sums(images, plan.listing, config)
+    manifest = metadata.make_manifest(config, plan.listing, infos, num_dead_letters)
+    files = metadata.metadata_files(manifest, metadata.statistics(images, plan.listing, qualities), run_info)
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        publish_files(config, manifest, files, merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool)))
     return config.name
+
+
+def _read_all(config: PrepareConfig, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
+    """What is known of each shard, in order."""
+
+    def read(address: ShardAddress) -> WrittenShard:
+        done = read_done(config, address)
+        if done is None:
+            raise RunError(f"what is known of shard {address} is gone")
+        return done
+
+    if not is_remote(config.done_directory):
+        return map(read, shards)
+    return read_ahead(read, ((address, 1 << 20) for address in shards))
+
+
+def _dead_letters(config: PrepareConfig, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
+    """Sorted runs of lines: those of the listing, and each shard's."""
+    block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
+    runs = []
+    for number, begin, num_bytes in plan.dead_letters:
+        read = lambda offset, num, number=number, begin=begin: spool.read(number, begin + offset, num)
+        runs.append(read_lines(read, num_bytes, block_bytes))
+    for address in shards:
+        path = dead_letters_path(config, address)
+        files = files_at(path)
+        runs.append(read_lines(lambda offset, num, path=path: files.read_range(path, offset, num), files.size(path), block_bytes))
+    return runs

@@ -1,28 +1,35 @@
-"""WriteShards: a TFRecord file and an index for each shard."""
+"""WriteShards: a TFRecord file, an index and a catalog for each shard."""
 
-from typing import Any, Iterator
+from typing import Iterator
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.counters import count
+from beam_pipelines.counters import count_in_beam
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.shard_writer import ShardAddress, WriteContext, WrittenShard, write_shard
+from beam_pipelines.plan_values import PlannedShard, ShardAddress, WrittenShard
+from beam_pipelines.shard_files import finish_shard, finished
+from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.sources import Listing
+from beam_pipelines.write_context import WriteContext
+
+# Inputs of a part of a shard, at least: starting one costs as much as some of them.
+_PART_INPUTS = 256
 
 
 class WriteShards(beam.PTransform):
-    """((split, shard index, number of shards), packed `References` in rank order) -> `WrittenShard`."""
+    """`PlannedShard`s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is."""
 
     def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
         super().__init__()
         self._config = config
         self._listing = listing
 
-    def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        return shards | "Write" >> beam.ParDo(_Write(self._config), self._listing)
+    def expand(self, planned: beam.PCollection) -> beam.PCollection:
+        # Its own shuffle: else a runner may let whoever has planned some shards write them, one after the other.
+        return planned | "SpreadShards" >> beam.Reshuffle() | "Write" >> beam.ParDo(_Write(self._config), self._listing)
 
 
 class _Write(beam.DoFn):
@@ -31,30 +38,47 @@ class _Write(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._config.num_processes)
-        self._context = b""
+        self._context: WriteContext | None = None
+        self._parts: dict[PlannedShard, list[WrittenPart]] = {}
 
-    def process(self, element: tuple[tuple[str, int, int], bytes], listing: Listing) -> Iterator[Any]:
-        if not self._context:
-            self._context = share(self._make_context(listing))
-        address, references = element
-        yield from self._count(self._tasks.run(write_shard, self._context, ShardAddress(*address), references))
+    def process(self, shard: PlannedShard, listing: Listing) -> Iterator[ShardAddress]:
+        if self._context is None:
+            self._context = WriteContext(self._config, listing)
+            self._shared = share(self._context)
+        if (done := finished(self._context, shard)) is not None:
+            yield self._finish(done)
+            return
+        num_parts = choose_num_parts(shard, self._config.num_processes)
+        for number in range(num_parts):
+            part = ShardPart(number, num_parts)
+            yield from self._collect(self._tasks.run(write_with_its_shard, self._shared, shard, part))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for shard in self._count(self._tasks.drain()):
-            yield WindowedValue(shard, 0, [GlobalWindow()])
+        for address in self._collect(self._tasks.drain()):
+            yield WindowedValue(address, 0, [GlobalWindow()])
 
-    def _count(self, shards: Iterator[WrittenShard]) -> Iterator[WrittenShard]:
-        for shard in shards:
-            count(self._config.progress_directory, written=shard.info.num_examples)
-            yield shard
+    def _collect(self, written: Iterator[tuple[PlannedShard, ShardPart, WrittenPart]]) -> Iterator[ShardAddress]:
+        """Parts come in order, so the last one is the last to wait for."""
+        for shard, part, one in written:
+            parts = self._parts.setdefault(shard, [])
+            parts.append(one)
+            if len(parts) == part.num_parts:
+                del self._parts[shard]
+                yield self._finish(finish_shard(self._context, shard, parts))
 
-    def _make_context(self, listing: Listing) -> WriteContext:
-        return WriteContext(
-            root=listing.root,
-            directory=self._config.working_directory,
-            spool_directory=self._config.spool_directory,
-            name=self._config.name,
-            schema=listing.schema,
-            has_checksums=self._config.check != "none",
-            layout=self._config.output_layout,
-        )
+    def _finish(self, written: WrittenShard) -> ShardAddress:
+        count_in_beam(written=written.info.num_examples, dead_letters=written.statistics.dead_letters.num)
+        return written.address
+
+
+def write_with_its_shard(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> tuple[PlannedShard, ShardPart, WrittenPart]:
+    """In a light process: what comes back says what it is."""
+    return shard, part, write_part(shared_context, shard, part)
+
+
+def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
+    """Parts of a shard, which different processes write: one, unless there are too few shards to keep them at work."""
+    num_shards = shard.address.num_shards
+    if num_shards >= 4 * num_processes or num_shards % max(num_processes, 1) == 0:
+        return 1
+    return max(1, min(-(-2 * num_processes // num_shards), shard.num_inputs // _PART_INPUTS))

@@ -16,7 +16,7 @@ import re
 import struct
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 MANIFEST = "manifest.json"
 DATASET_INFO = "dataset_info.json"
@@ -71,6 +71,11 @@ def shard_name(name: str, split: str, shard_index: int, num_shards: int, layout:
 def index_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
     """The path, within the data set, of the index file that belongs to a shard; in every layout the same."""
     return f"index/{name}-{split}-{shard_place(shard_index, num_shards)}.idx"
+
+
+def catalog_name(name: str, split: str, shard_index: int, num_shards: int) -> str:
+    """The path, within the data set, of the catalog that belongs to a shard."""
+    return f"catalog/{name}-{split}-{shard_place(shard_index, num_shards)}.parquet"
 
 
 def label_file_name(feature: str) -> str:
@@ -133,6 +138,9 @@ class ShardInfo:
         num_bytes: Size of the file.
         crc32c: CRC-32C of the whole file.
         index: Path of its index within the data set.
+        index_bytes, index_crc32c: Of the index, likewise.
+        catalog: Path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
+        catalog_bytes, catalog_crc32c: Of the catalog, likewise.
     """
 
     name: str
@@ -140,6 +148,20 @@ class ShardInfo:
     num_bytes: int
     crc32c: int
     index: str
+    index_bytes: int
+    index_crc32c: int
+    catalog: str = ""
+    catalog_bytes: int = 0
+    catalog_crc32c: int = 0
+
+    def files(self) -> tuple[tuple[str, int, int], ...]:
+        """(path within the data set, size, CRC-32C) of each of its files."""
+        files = (
+            (self.name, self.num_bytes, self.crc32c),
+            (self.index, self.index_bytes, self.index_crc32c),
+            (self.catalog, self.catalog_bytes, self.catalog_crc32c),
+        )
+        return tuple(file for file in files if file[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +328,11 @@ INDEX_ROW = struct.Struct("<QQIi")  # the fields of IndexRow
 
 def encode_index(rows: Iterable[tuple[int, int, int, int]]) -> bytes:
     """The bytes of an index file."""
-    body = b"".join(INDEX_ROW.pack(*row) for row in rows)
+    return wrap_index(b"".join(INDEX_ROW.pack(*row) for row in rows))
+
+
+def wrap_index(body: bytes) -> bytes:
+    """The same of rows that are packed already."""
     header = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size)
     return header + body
 

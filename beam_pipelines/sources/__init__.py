@@ -69,7 +69,8 @@ class Listing:
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's group decides; None where the source does.
         num_inputs: Images and dead letters.
-        num_bytes: Of the images, as they lie at the source; 0 where the listing did not say.
+        num_bytes: Of the images, as they lie at the source; 0 where the listing did not say of each.
+        reference_bytes: Of all references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused when they were listed.
     """
@@ -83,6 +84,7 @@ class Listing:
     fractions: Mapping[str, Fraction] | None
     num_inputs: int
     num_bytes: int
+    reference_bytes: int
     num_ignored: int
     dead_letters: DeadLetterCount
 
@@ -90,3 +92,12 @@ class Listing:
     def label_names(self) -> tuple[str, ...]:
         """Class names of `label`; empty where an example has not one class."""
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
+
+    @property
+    def num_images(self) -> int:
+        """That were listed."""
+        return self.num_inputs - self.dead_letters.num
+
+    @property
+    def has_sizes(self) -> bool:
+        return self.num_bytes > 0

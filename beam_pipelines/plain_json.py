@@ -1,0 +1,76 @@
+"""Our own plain values as JSON, and back, exactly: what a later run has to know of an earlier one. Plain.
+
+Tuples and lists both come back as tuples. Nothing is made but of the classes that are named here.
+"""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from beam_pipelines.columns import Column
+from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.image_config import ImageConfig
+from beam_pipelines.plan_values import Plan, ShardAddress, SplitShards, WrittenShard
+from beam_pipelines.quality import LabelSequence
+from beam_pipelines.reference_runs import Stretch
+from beam_pipelines.sources import Listing
+from beam_pipelines.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from tf_input.dataset_format import Feature, ShardInfo
+
+_CLASSES = {
+    kind.__name__: kind
+    for kind in (
+        *(Column, DeadLetter, DeadLetterCount, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
+        *(PrepareConfig, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
+        Plan,
+    )
+}
+_MADE_OF_ITEMS = {"Counter": lambda items: Counter(dict(items)), "dict": dict, "frozenset": frozenset, "Fraction": lambda texts: Fraction(*texts)}
+
+
+def dumps(value: Any) -> bytes:
+    return json.dumps(_encode(value), allow_nan=False).encode()
+
+
+def loads(data: bytes) -> Any:
+    """ValueError where it is not what `dumps` gives."""
+    try:
+        return _decode(json.loads(data))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not what was written: {error!r}") from error
+
+
+def _encode(value: Any) -> Any:
+    kind = type(value).__name__
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Fraction():
+            return {"": kind, "items": [str(value)]}
+        case Counter():
+            return {"": kind, "items": [[_encode(key), one] for key, one in value.items()]}
+        case Mapping():
+            return {"": "dict", "items": [[_encode(key), _encode(one)] for key, one in value.items()]}
+        case frozenset() | set():
+            return {"": "frozenset", "items": sorted(map(_encode, value))}
+        case _ if dataclasses.is_dataclass(value):
+            return {"": kind, "fields": {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}}
+        case tuple() if hasattr(value, "_fields"):
+            return {"": kind, "fields": {name: _encode(getattr(value, name)) for name in value._fields}}
+        case tuple() | list():
+            return [_encode(one) for one in value]
+    raise TypeError(f"{kind} is no plain value")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_decode, value))
+    if not isinstance(value, dict):
+        return value
+    if "items" in value:
+        return _MADE_OF_ITEMS[value[""]](_decode(value["items"]))
+    return _CLASSES[value[""]](**{name: _decode(one) for name, one in value["fields"].items()})

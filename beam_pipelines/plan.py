@@ -1,0 +1,122 @@
+"""The plan of a run on disk, and what is done of it: what `--resume` goes on from.
+
+    OUT.incomplete/
+      plan/train-00000-of-00016      a shard's references in rank order: see `References.pieces`
+      plan/plan.json                 written last: options, listing, shards
+      done/train-00000-of-00016.json a shard that is in place: sums, statistics; written when all else of it is there
+      done/train-00000-of-00016.dead_letters.jsonl    its dead letters, sorted, if it has any
+      spool/                         what a source cannot give twice, large values, dead letters of the listing
+
+Plain.
+"""
+
+import os
+from typing import Sequence
+
+import google_crc32c
+
+from beam_pipelines import plain_json
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter, to_json_lines
+from beam_pipelines.errors import RunError
+from beam_pipelines.files import files_at, is_remote, make_folder, open_file, write_file
+from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, WrittenShard
+from beam_pipelines.references import References, unpack_pieces
+from tf_input.dataset_format import ShardInfo
+
+_PLAN = "plan.json"
+_BLOCK_BYTES = 4 << 20
+
+
+def write_planned_shard(config: PrepareConfig, shard: PlannedShard, pieces: bytes) -> PlannedShard:
+    """Puts a shard's references into the plan."""
+    make_folder(config.plan_directory)
+    write_file(f"{config.plan_directory}/{shard.address}", pieces)
+    return shard
+
+
+def write_plan(plan: Plan) -> None:
+    """Once every shard is planned: from now on the run can be resumed."""
+    make_folder(plan.config.done_directory)
+    write_file(f"{plan.config.plan_directory}/{_PLAN}", plain_json.dumps(plan))
+
+
+def read_plan(config: PrepareConfig) -> Plan | None:
+    """What an earlier run has planned; None where it did not come so far.
+
+    Raises:
+        ValueError: The plan is damaged, or another version's.
+    """
+    path = f"{config.plan_directory}/{_PLAN}"
+    files = files_at(path)
+    return plain_json.loads(files.read(path)) if files.exists(path) else None
+
+
+def read_planned_shard(config: PrepareConfig, shard: PlannedShard) -> References:
+    """A shard's references, in rank order.
+
+    Raises:
+        RunError: They are not what was planned.
+    """
+    path = f"{config.plan_directory}/{shard.address}"
+    try:
+        references = References.concatenate(list(unpack_pieces(files_at(path).read(path))))
+    except OSError as error:
+        raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
+    if len(references) != shard.num_inputs:
+        raise RunError(f"the plan of shard {shard.address} has {len(references)} references; expected {shard.num_inputs}")
+    return references
+
+
+def write_done(config: PrepareConfig, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
+    """After all else of a shard is there."""
+    if dead_letters:
+        write_file(dead_letters_path(config, shard.address), to_json_lines(dead_letters).encode())
+    write_file(f"{config.done_directory}/{shard.address}.json", plain_json.dumps(shard))
+
+
+def dead_letters_path(config: PrepareConfig, address: ShardAddress) -> str:
+    """Those of a finished shard, sorted, a line each; there is no such file where there are none."""
+    return f"{config.done_directory}/{address}.dead_letters.jsonl"
+
+
+def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | None:
+    """A shard that is finished; None where it is not. Its files are not looked at."""
+    path = f"{config.done_directory}/{address}.json"
+    files = files_at(path)
+    try:
+        return plain_json.loads(files.read(path)) if files.exists(path) else None
+    except ValueError:  # half of it, after a crash of the machine
+        return None
+
+
+def num_done(config: PrepareConfig) -> int:
+    """How many shards are finished."""
+    directory = config.done_directory
+    if is_remote(directory):
+        names = [name for name, _ in files_at(directory).list(directory)]
+    else:
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+    return sum(name.endswith(".json") for name in names)
+
+
+def damage(directory: str, info: ShardInfo) -> dict[str, str]:
+    """Which of a shard's files are not as they were written, and how. In an object store, which has sums of its own, their sizes count."""
+    found = {}
+    for name, num_bytes, crc32c in info.files():
+        path = f"{directory}/{name}"
+        if not files_at(path).exists(path):
+            found[name] = "is gone"
+        elif (size := files_at(path).size(path)) != num_bytes:
+            found[name] = f"has {size} bytes; expected {num_bytes}"
+        elif not is_remote(path) and _file_crc32c(path) != crc32c:
+            found[name] = "has another checksum"
+    return found
+
+
+def _file_crc32c(path: str) -> int:
+    crc = 0
+    with open_file(path) as file:
+        while data := file.read(_BLOCK_BYTES):
+            crc = google_crc32c.extend(crc, data)
+    return crc
