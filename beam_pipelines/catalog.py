@@ -39,7 +39,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         shard: Its name.
         schema: Of the data set.
     """
-    references = References.concatenate([part.references for part in parts])
+    references = References.concatenate([_kept(part) for part in parts])
     num = len(references)
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
@@ -69,6 +69,10 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         pa.table(columns), buffer, compression="zstd", compression_level=3, version="2.6", use_dictionary=dictionaries, store_schema=False
     )  # fmt: skip
     return buffer.getvalue()
+
+
+def _kept(part: WrittenPart) -> References:
+    return part.references if len(part.kept) == len(part.references) else part.references.take(part.kept)
 
 
 def _strings(texts: Texts) -> pa.Array:

@@ -69,20 +69,20 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
     return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
 
 
-def sort_by_shuffle_key(references: References, seed: int) -> tuple[References, Collisions]:
-    """In rank order, whatever their splits; and what keys came more than once."""
-    rows = references.rows
-    positions = np.argsort(rows["order"], kind="stable")
-    orders = rows["order"][positions]
+def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
+    """Some of the references, split after split, each in rank order; and what keys came more than once, in one split or in two."""
+    rows = references.rows[members]
+    by_order = np.argsort(rows["order"], kind="stable")
+    orders = rows["order"][by_order]
     is_tied = orders[1:] == orders[:-1]
-    collisions = Collisions()
+    positions, collisions = members[by_order], Collisions()
     if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key
         keys, paths = list(references.keys), list(references.paths)
         tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
         named = sorted((shuffle_key(seed, keys[position]), keys[position], paths[position], position) for position in positions[tied].tolist())
         positions[tied] = [position for *_, position in named]
         collisions = _find_collisions(references, named)
-    return references.take(positions), collisions
+    return references.take(positions[np.argsort(references.rows["split"][positions], kind="stable")]), collisions
 
 
 def _find_collisions(references: References, named: list[tuple[bytes, bytes, bytes, int]]) -> Collisions:

@@ -1,6 +1,7 @@
 """One light process: how its parent starts and asks it, and what it does. Plain: see `light_processes`."""
 
 import contextlib
+import gc
 import importlib
 import os
 import pathlib
@@ -105,6 +106,7 @@ def run_child(preloaded: list[str]) -> None:
     os.dup2(2, 1)  # a stray print must not reach the answers
     for module in preloaded:
         importlib.import_module(module)
+    gc.freeze()  # what was imported stays, and need not be looked through again
     _write_message(answers, _READY)
     while True:
         try:

@@ -1,5 +1,6 @@
 """ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
 
+import gc
 import uuid
 from typing import Any, Iterable, Iterator, NamedTuple
 
@@ -34,15 +35,15 @@ class Listed(NamedTuple):
 
     Attributes:
         runs: Of `Run`.
-        counts: One packed `KeyCounts`.
-        listing: One `Listing`.
+        counts: Packed `KeyCounts`, to be merged.
         dead_letters: Of `Stretch`: sorted runs of them, a line each.
+        listing: One `Listing`.
     """
 
     runs: beam.PCollection
     counts: beam.PCollection
-    listing: beam.PCollection
     dead_letters: beam.PCollection
+    listing: beam.PCollection
 
 
 class ListImages(beam.PTransform):
@@ -62,12 +63,11 @@ class ListImages(beam.PTransform):
             | "List" >> beam.ParDo(_List(self._config)).with_outputs("runs", "counts", "found", "dead_letters")
         )
         listing = (
-            listed.found
-            | "MergeFound" >> beam.CombineGlobally(merge_found).without_defaults()
-            | "MakeListing" >> beam.Map(finish_listing, self._config)
+            begin
+            | "AfterListing" >> beam.Impulse()
+            | "MakeListing" >> beam.Map(make_one_listing, beam.pvalue.AsIter(listed.found), self._config)
         )
-        counts = listed.counts | "MergeCounts" >> beam.CombineGlobally(KeyCounts.merge)
-        return Listed(listed.runs, counts, listing, listed.dead_letters)
+        return Listed(listed.runs, listed.counts, listed.dead_letters, listing)
 
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
@@ -76,24 +76,23 @@ def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
     return open_source(config).parts()
 
 
-def merge_found(parts: Iterable[ListedPart]) -> ListedPart:
-    merged = ListedPart()
+def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareConfig) -> Listing:
+    found = ListedPart()
     for part in parts:
-        merged.merge(part)
-    return merged
-
-
-def finish_listing(found: ListedPart, config: PrepareConfig) -> Listing:
+        found.merge(part)
     listing = make_listing(config, open_source(config), found)
     count(config.progress_directory, listing_done=1)
     return listing
 
 
 class _List(beam.DoFn):
-    """Parts -> sorted runs, their `KeyCounts`, sorted runs of dead letters, and one `ListedPart` each."""
+    """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
 
     def __init__(self, config: PrepareConfig) -> None:
         self._config = config
+
+    def setup(self) -> None:
+        gc.freeze()  # else all that was imported is looked through again and again while millions of names are listed
 
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._config.num_processes)
@@ -102,6 +101,7 @@ class _List(beam.DoFn):
         self._waiting: list[References] = []
         self._dead_letters: list[DeadLetter] = []
         self._counts = KeyCounts()
+        self._found = ListedPart()
 
     def process(self, part: str) -> Iterator[Any]:
         if self._config.source.kind in SMALL_PARTS:
@@ -123,6 +123,7 @@ class _List(beam.DoFn):
         if self._dead_letters:
             yield self._write_dead_letters()
         yield beam.pvalue.TaggedOutput("counts", self._counts.pack())
+        yield beam.pvalue.TaggedOutput("found", self._found)
 
     def _take(self, listed: Iterable[References | DeadLetter | ListedPart]) -> Iterator[beam.pvalue.TaggedOutput]:
         for one in listed:
@@ -136,7 +137,7 @@ class _List(beam.DoFn):
                 if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
                     yield self._write_dead_letters()
             else:
-                yield beam.pvalue.TaggedOutput("found", one)
+                self._found.merge(one)
 
     def _add(self, references: References) -> None:
         self._waiting.append(references)

@@ -49,32 +49,28 @@ def buckets(orders: np.ndarray) -> np.ndarray:
 
 
 class KeyCounts:
-    """Of each split, how many keys there are in each bucket.
+    """Of each split, how many keys there are in each bucket."""
 
-    Packed, since there is one a bundle, and that is nearly empty.
-    """
-
-    def __init__(self, packed: Mapping[str, bytes] | None = None) -> None:
-        packed = packed or {}
-        self.counts = {split: np.frombuffer(zstandard.decompress(data), np.int64).copy() for split, data in packed.items()}
+    def __init__(self) -> None:
+        self._counts: dict[str, np.ndarray] = {}
 
     def add(self, split: str, orders: np.ndarray) -> None:
-        self._add(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
-
-    def _add(self, split: str, counts: np.ndarray) -> None:
-        self.counts[split] = self.counts[split] + counts if split in self.counts else counts
+        counts = np.bincount(buckets(orders), minlength=NUM_BUCKETS)
+        self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:
-        return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self.counts.items()}
+        """Small: there is one a bundle, and it is nearly empty."""
+        return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
 
-    @classmethod
-    def merge(cls, parts: Iterable[Mapping[str, bytes]]) -> dict[str, bytes]:
-        """Of packed ones, packed."""
-        merged = cls()
-        for part in parts:
-            for split, counts in cls(part).counts.items():
-                merged._add(split, counts)
-        return merged.pack()
+
+def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
+    """Of packed `KeyCounts`: split -> keys in each bucket, int64 [NUM_BUCKETS]."""
+    merged: dict[str, np.ndarray] = {}
+    for part in parts:
+        for split, packed in part.items():
+            counts = np.frombuffer(zstandard.decompress(packed), np.int64)
+            merged[split] = merged[split] + counts if split in merged else counts
+    return merged
 
 
 @dataclasses.dataclass(frozen=True)

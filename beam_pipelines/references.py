@@ -134,11 +134,12 @@ class Texts:
     def take(self, indices: np.ndarray) -> "Texts":
         if not self.blob:
             return Texts(self.lengths[indices], b"")
-        starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
-        lengths = self.lengths[indices]
-        ends = np.cumsum(lengths, dtype=np.int64)
-        places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[indices] - (ends - lengths), lengths)
-        return Texts(lengths, np.frombuffer(self.blob, np.uint8)[places].tobytes())
+        import pyarrow  # where many are sorted; not where records are written
+
+        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+        buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(self.blob)]
+        taken = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers).take(pyarrow.array(indices))
+        return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
 
     def slice(self, start: int, stop: int) -> "Texts":
         if not self.blob:

@@ -17,7 +17,7 @@ from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.files import files_at
 from beam_pipelines.input_reader import InputReader
 from beam_pipelines.light_processes import TaskWindow, share, shared
-from beam_pipelines.ranks import KeyCounts, choose_num_shards
+from beam_pipelines.ranks import choose_num_shards
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, read_references
 from beam_pipelines.references import References, unpack_pieces
@@ -57,25 +57,34 @@ def smallest_of_run(run: Run, listing: Listing, config: PrepareConfig) -> Iterat
     yield references.slice(0, min(num, int(np.searchsorted(references.rows["order"], np.uint64(below))))).pack()
 
 
-def take_sample(parts: Iterable[bytes], unused_seed: int) -> bytes:
+def take_sample(parts: Iterable[bytes]) -> References:
     """The `MAX_SAMPLE` with the smallest keys."""
-    references = References.concatenate([References.unpack(part) for part in parts])
-    return references.take(np.argsort(references.rows["order"], kind="stable")[:MAX_SAMPLE]).pack()
+    sample = References.concatenate([])
+    for part in parts:
+        sample = References.concatenate([sample, References.unpack(part)])
+        sample = sample.take(np.argsort(sample.rows["order"], kind="stable")[:MAX_SAMPLE])
+    return sample
 
 
-def check_sample(sample: bytes, listing: Listing, counts: Mapping[str, bytes], config: PrepareConfig) -> dict[str, int]:
+def check_sample(sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareConfig) -> dict[str, int]:
     """Reads, checks and encodes the sample, and says how many shards each split gets.
+
+    Args:
+        sample: See `take_sample`.
+        listing: Of all inputs.
+        counts: Of their keys: see `merge_counts`.
+        config: Of the run.
 
     Raises:
         UserError: None of it is an image, or a split is empty, or the number of shards does not fit.
         RunError: So many are bad that the run cannot end well.
     """
-    num_inputs = {split: int(of_split.sum()) for split, of_split in KeyCounts(counts).counts.items()}
+    num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
         if split not in num_inputs:
             raise empty_split(split, sum(num_inputs.values()))
     num_inputs = {split: num_inputs[split] for split in listing.splits}
-    references = References.unpack(sample).slice(0, sample_size(listing, config))
+    references = sample.slice(0, sample_size(listing, config))
     found = list(_look(references, listing, config))
     bad = DeadLetterCount()
     bad.add([one for one in found if isinstance(one, DeadLetter)])

@@ -55,6 +55,8 @@ class WrittenPart:
     """A file of records that lies in place, or waits to be joined with others, and what is known of its records, in their order.
 
     Attributes:
+        shard: Whose part it is.
+        part: Which one.
         path: Of the file.
         num_bytes: Its size.
         crc32c: Of all of it.
@@ -63,13 +65,16 @@ class WrittenPart:
         sizes: int32 [num_records, 2]: height and width of each image.
         formats: Of each image at its source.
         reencoded: Why its bytes are others; empty where they are not.
-        references: Of the same examples.
+        references: Of all inputs of the part.
+        kept: Places among them of those that became examples, ascending.
         labels: Feature with class names -> of each example its label, or a list of them.
         weights: Of each example, or None.
         statistics: Of all of them, and of the dead letters.
         dead_letters: Of the inputs that are not among them.
     """
 
+    shard: PlannedShard
+    part: ShardPart
     path: str
     num_bytes: int
     crc32c: int
@@ -79,6 +84,7 @@ class WrittenPart:
     formats: list[str]
     reencoded: list[str]
     references: References
+    kept: np.ndarray
     labels: dict[str, list[Any]]
     weights: list[float] | None
     statistics: ImageStatistics
@@ -101,7 +107,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             files_at(path).create(path) as file,
             contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
         ):
-            return _Part(context, shard, references, file, spool).write(path)
+            return _Part(context, shard, references, file, spool).write(part, path)
     except OSError as error:
         raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
 
@@ -140,7 +146,7 @@ class _Part:
         self._kept: list[int] = []  # places of what came through
         self._counted = (0, 0)
 
-    def write(self, path: str) -> WrittenPart:
+    def write(self, which: ShardPart, path: str) -> WrittenPart:
         context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
         keys, labels = list(self._references.keys), self._labels()
         kept, index, crcs, sizes, formats, reencoded = self._kept, [], [], [], [], []
@@ -174,11 +180,10 @@ class _Part:
                     those.append(extras.labels[name])
         writer.flush()
         self._count()
-        references = self._references if len(kept) == len(self._references) else self._references.take(np.array(kept, np.int64))
         rows = np.array(index, _INDEX)
         part = WrittenPart(
-            path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
-            formats, reencoded, references, extra_labels, self._weights(), statistics, self._dead_letters,
+            self._shard, which, path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
+            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, self._weights(), statistics, self._dead_letters,
         )  # fmt: skip
         if context.has_labels:
             part.labels[LABEL] = rows["label"].tolist()

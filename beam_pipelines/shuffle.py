@@ -9,7 +9,7 @@ from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton
+from apache_beam.pvalue import AsIter, AsSingleton
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.config import PrepareConfig
@@ -19,7 +19,7 @@ from beam_pipelines.keys import Collisions, refuse_collisions, sort_by_shuffle_k
 from beam_pipelines.list_images import Listed
 from beam_pipelines.plan import write_plan, write_planned_shard
 from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards
-from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
+from beam_pipelines.ranks import ShufflePlan, buckets, merge_counts, plan_shuffle
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
 from beam_pipelines.references import References
@@ -44,15 +44,11 @@ class GlobalShuffle(beam.PTransform):
     @no_annotations
     def expand(self, runs: beam.PCollection) -> beam.PCollection:
         config, listing = self._config, AsSingleton(self._listed.listing)
-        sample = (
-            runs
-            | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, config)
-            | "TakeSample" >> beam.CombineGlobally(take_sample, config.seed).without_defaults()
-        )
+        smallest = runs | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, config)
         plan = AsSingleton(
-            sample
-            | "CheckSample" >> beam.Map(check_sample, listing, AsSingleton(self._listed.counts), config)  # {split: number of shards}
-            | "PlanShuffle" >> beam.Map(make_plan, AsSingleton(self._listed.counts), listing)
+            runs.pipeline
+            | "AfterTheRuns" >> beam.Impulse()
+            | "PlanShuffle" >> beam.Map(make_plan, AsIter(smallest), AsIter(self._listed.counts), listing, config)
         )
         cut = (
             runs
@@ -60,22 +56,27 @@ class GlobalShuffle(beam.PTransform):
             | "GroupByBlock" >> beam.GroupByKey()
             | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="pieces")
         )
-        collisions = cut.collisions | "MergeCollisions" >> beam.CombineGlobally(Collisions.merge)
         planned = (
             cut.pieces  # ((split, shard index), (block, number of references, Stretch))
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
         finished = (
-            planned
-            | "CountPlanned" >> beam.combiners.Count.Globally()
-            | "FinishPlan" >> beam.Map(finish, AsSingleton(collisions), beam.pvalue.AsList(self._listed.dead_letters), plan, listing, config)
+            runs.pipeline
+            | "AfterPlanning" >> beam.Impulse()
+            | "FinishPlan"
+            >> beam.Map(finish, AsIter(planned), AsIter(cut.collisions), AsIter(self._listed.dead_letters), plan, listing, config)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
 
 
-def make_plan(num_shards: Mapping[str, int], counts: Mapping[str, bytes], listing: Listing) -> ShufflePlan:
-    return plan_shuffle(KeyCounts(counts).counts, num_shards, listing.reference_bytes)
+def make_plan(
+    unused: bytes, smallest: Iterable[bytes], counts: Iterable[Mapping[str, bytes]], listing: Listing, config: PrepareConfig
+) -> ShufflePlan:
+    """Which shards there are: here the run fails, before it writes, if the inputs do not make a data set."""
+    by_split = merge_counts(counts)
+    num_shards = check_sample(take_sample(smallest), listing, by_split, config)
+    return plan_shuffle(by_split, num_shards, listing.reference_bytes)
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
@@ -95,21 +96,21 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
     finally:
         spool.close()
     first, stop = plan.block_bounds[block : block + 2].tolist()
-    in_block = (references.rows["order"] >> np.uint64(48)).astype(np.int64)
-    references = references.take(np.flatnonzero((in_block >= first) & (in_block < stop)))
-    ordered, collisions = sort_by_shuffle_key(references, config.seed)
-    addresses, pieces = [], []
+    in_block = buckets(references.rows["order"])
+    ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
+    addresses, pieces, behind = [], [], 0
     for place, name in enumerate(ordered.splits):
-        members = np.flatnonzero(ordered.rows["split"] == place)
+        found = int(np.count_nonzero(ordered.rows["split"] == place))
         split = plan.splits.get(name)
         begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
-        if len(members) != end - begin:
+        if found != end - begin:
             raise RunError(
-                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {len(members)} arrived: the runner lost or repeated some"
+                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {found} arrived: the runner lost or repeated some"
             )
         for shard_index, low, high in split.cut(begin, end) if split else ():
             addresses.append((name, shard_index))
-            pieces.append(ordered.take(members[low - begin : high - begin]))
+            pieces.append(ordered.slice(behind + low - begin, behind + high - begin))
+        behind += found
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
     stretches = write_pieces(pieces, config.spool_directory)
@@ -147,9 +148,10 @@ def join_shard(
 
 
 def finish(
-    num_planned: int,
-    collisions: Collisions,
-    dead_letters: list[Stretch],
+    unused: bytes,
+    planned: Iterable[PlannedShard],
+    collisions: Iterable[Collisions],
+    dead_letters: Iterable[Stretch],
     plan: ShufflePlan,
     listing: Listing,
     config: PrepareConfig,
@@ -160,9 +162,9 @@ def finish(
         UserError: Two inputs have one key.
         RunError: Not every shard is planned.
     """
-    refuse_collisions(collisions, config, listing)
+    refuse_collisions(Collisions.merge(collisions), config, listing)
     splits = {split: SplitShards(one.num_inputs, one.num_shards) for split, one in plan.splits.items()}
-    num_shards = sum(split.num_shards for split in splits.values())
+    num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
         raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
     write_plan(Plan(config, listing, splits, tuple(dead_letters)))

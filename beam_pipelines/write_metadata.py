@@ -1,7 +1,7 @@
 """WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
 
 import contextlib
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 
@@ -37,13 +37,13 @@ class WriteMetadata(beam.PTransform):
 
     def expand(self, written: beam.PCollection) -> beam.PCollection:
         return (
-            written
-            | "CountWritten" >> beam.combiners.Count.Globally()
-            | "Publish" >> beam.Map(write_metadata, self._config, self._run_info)
+            written.pipeline
+            | "AfterTheShards" >> beam.Impulse()
+            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self._config, self._run_info)
         )
 
 
-def write_metadata(num_written: int, config: PrepareConfig, run_info: Mapping[str, Any]) -> str:
+def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: PrepareConfig, run_info: Mapping[str, Any]) -> str:
     """Writes the metadata of a data set whose shards are there, and publishes it.
 
     Raises:
@@ -56,6 +56,7 @@ def write_metadata(num_written: int, config: PrepareConfig, run_info: Mapping[st
             return config.name
         raise RunError("the plan of the run is gone")
     shards = [shard.address for shard in plan.shards()]
+    num_written = sum(1 for _ in written)
     if num_written != len(shards):
         raise RunError(f"{num_written} shards were written; expected {len(shards)}: the runner lost or repeated some")
     infos: dict[str, list[ShardInfo]] = {split: [] for split in plan.splits}

@@ -39,7 +39,7 @@ class _Write(beam.DoFn):
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._config.num_processes)
         self._context: WriteContext | None = None
-        self._parts: dict[PlannedShard, list[WrittenPart]] = {}
+        self._parts: list[WrittenPart] = []
 
     def process(self, shard: PlannedShard, listing: Listing) -> Iterator[ShardAddress]:
         if self._context is None:
@@ -51,29 +51,23 @@ class _Write(beam.DoFn):
         num_parts = choose_num_parts(shard, self._config.num_processes)
         for number in range(num_parts):
             part = ShardPart(number, num_parts)
-            yield from self._collect(self._tasks.run(write_with_its_shard, self._shared, shard, part))
+            yield from self._collect(self._tasks.run(write_part, self._shared, shard, part))
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for address in self._collect(self._tasks.drain()):
             yield WindowedValue(address, 0, [GlobalWindow()])
 
-    def _collect(self, written: Iterator[tuple[PlannedShard, ShardPart, WrittenPart]]) -> Iterator[ShardAddress]:
-        """Parts come in order, so the last one is the last to wait for."""
-        for shard, part, one in written:
-            parts = self._parts.setdefault(shard, [])
-            parts.append(one)
-            if len(parts) == part.num_parts:
-                del self._parts[shard]
-                yield self._finish(finish_shard(self._context, shard, parts))
+    def _collect(self, written: Iterator[WrittenPart]) -> Iterator[ShardAddress]:
+        """They come in order, so those of a shard follow each other."""
+        for one in written:
+            self._parts.append(one)
+            if len(self._parts) == one.part.num_parts:
+                parts, self._parts = self._parts, []
+                yield self._finish(finish_shard(self._context, one.shard, parts))
 
     def _finish(self, written: WrittenShard) -> ShardAddress:
         count_in_beam(written=written.info.num_examples, dead_letters=written.statistics.dead_letters.num)
         return written.address
-
-
-def write_with_its_shard(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> tuple[PlannedShard, ShardPart, WrittenPart]:
-    """In a light process: what comes back says what it is."""
-    return shard, part, write_part(shared_context, shard, part)
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
