@@ -109,10 +109,13 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     for part in source.parts():
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
-            if not isinstance(listed, DeadLetter):
-                split = listed.split or names[by_group([(listed.group or listed.key).encode()])[0]]
+            if isinstance(listed, DeadLetter):
+                continue
+            places = by_group([(image.group or image.key).encode() for image in listed])
+            for image, place in zip(listed, places.tolist()):
+                split = image.split or names[place]
                 num_examples[split] += 1
-                num_bytes[split] += listed.num_bytes
+                num_bytes[split] += image.num_bytes
         found.merge(in_part)
     listing = make_listing(config, source, found)
     for split in listing.splits:

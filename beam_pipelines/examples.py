@@ -198,7 +198,7 @@ def _int64_entry(name: str, value: int) -> bytes:
 
 
 def _bytes_entry(name: str, value: bytes) -> bytes:
-    return _map_entry(name, _delimited(_BYTES_LIST, _delimited(_LENGTH_DELIMITED_1, value)))
+    return _entry_header(name, "bytes", len(value)) + value
 
 
 def _map_entry(name: str, feature: bytes) -> bytes:

@@ -18,8 +18,7 @@ from beam_pipelines.sources import Source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits import SplitByGroup
 
-# Inputs that become references at once.
-BATCH_IMAGES = 4096
+_Listed = list[LabeledImage] | DeadLetter
 
 
 def open_to_list(config: PrepareConfig) -> Source:
@@ -80,22 +79,13 @@ def list_in_batches(source: Source, part: str, config: PrepareConfig) -> Iterato
     """The inputs of a part while they are found, and at last what was found of it."""
     found = ListedPart()
     maker = ReferenceMaker(config)
-    batch: list[LabeledImage] = []
     with value_writer(config.spool_directory) as values:
         for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
-            if isinstance(listed, DeadLetter):
-                yield listed
-                continue
-            batch.append(listed)
-            if len(batch) == BATCH_IMAGES:
-                yield maker.make(batch, values, found)
-                batch = []
-        if batch:
-            yield maker.make(batch, values, found)
+            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
     yield found
 
 
-def _with_trouble_told(listed: Iterator[LabeledImage | DeadLetter], path: str) -> Iterator[LabeledImage | DeadLetter]:
+def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
     """What no source took for a fact about an input fails the bundle, by name."""
     try:
         yield from listed

@@ -1,7 +1,7 @@
 """What becomes known while inputs are listed, part by part, and the data set's schema that follows from it. Plain."""
 
 import dataclasses
-from typing import Collection, Iterator
+from typing import Callable, Collection, Iterator
 
 from beam_pipelines.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
@@ -11,6 +11,11 @@ from beam_pipelines.references import LabeledImage, RawImage
 from beam_pipelines.sources import Listing, Source
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
 
+
+# Inputs that are learned of, and become references, at once.
+BATCH_IMAGES = 4096
+
+_Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
 
 
 @dataclasses.dataclass
@@ -67,41 +72,58 @@ class ListedPart:
         return self.num_images + self.dead_letters.num
 
 
-def list_part(source: Source, part: str, found: ListedPart) -> Iterator[LabeledImage | DeadLetter]:
-    """The inputs of one part, while `found` learns of them."""
+def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
+    """The inputs of one part, `BATCH_IMAGES` at a time, while `found` learns of them."""
     source.num_ignored = 0
     collect = _label_collectors(source)
     for feature, _ in collect:
         found.labels.setdefault(feature, set())
+    batch: list[LabeledImage] = []
     for listed in source.list(part):
         if isinstance(listed, DeadLetter):
             found.dead_letters.add([listed])
             if listed.reason == NO_SPLIT:
                 found.without_split.add([listed])
-        else:
-            found.num_images += 1
-            found.num_bytes += listed.num_bytes
-            found.num_unsized += not listed.num_bytes
-            found.splits.add(listed.split)
-            found.raws.add(listed.raw)
-            for feature, names in collect:
-                labels = names(listed)
-                found.labels[feature].update(labels)
-                if len(labels) > 1:
-                    found.several_labels.add(feature)
-        yield listed
+            yield listed
+            continue
+        batch.append(listed)
+        if len(batch) == BATCH_IMAGES:
+            _learn(found, batch, collect)
+            yield batch
+            batch = []
+    if batch:
+        _learn(found, batch, collect)
+        yield batch
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
 
 
-def _label_collectors(source: Source) -> list:
-    """(feature, function from an image to its class names of it) for each feature that has any."""
+def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector]) -> None:
+    found.num_images += len(batch)
+    sizes = [image.num_bytes for image in batch]
+    found.num_bytes += sum(sizes)
+    found.num_unsized += sizes.count(0)
+    found.splits.update({image.split for image in batch})
+    found.raws.update({image.raw for image in batch})
+    for feature, names in collect:
+        if names is None:
+            found.labels[feature].update({image.label for image in batch})
+            continue
+        for image in batch:
+            labels = names(image)
+            found.labels[feature].update(labels)
+            if len(labels) > 1:
+                found.several_labels.add(feature)
+
+
+def _label_collectors(source: Source) -> list[_Collector]:
+    """(feature, function from an image to its class names of it, or None for its `label`) for each feature that has any."""
     collectors = []
     for feature in source.features:
         if feature.kind != "class_label":
             continue
         if feature.name == LABEL and not feature.shape:
-            collectors.append((LABEL, lambda image: (image.label,)))
+            collectors.append((LABEL, None))
         elif feature.name == OBJECT_LABEL:
             collectors.append((OBJECT_LABEL, lambda image: image.values[OBJECTS].labels))
         elif feature.shape:
