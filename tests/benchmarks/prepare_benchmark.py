@@ -5,10 +5,11 @@
 FOLDER holds any photographs, or tiny JPEGs; they are repeated, as hard links under other names, to the numbers below.
 Each contestant is a process of its own, and they take turns, so that a slow moment of the machine hits them all.
 
-    whole          wall time of the whole process, imports and start included
+    whole          of the whole process, imports and start included
     steady state   images/s that remain when the start is taken away: more images over the time they add
 
-Absolute numbers are one machine's; the ratios, of medians over the rounds, are what holds.
+each by the wall clock and by the CPU time of the whole process tree. Absolute numbers are one machine's; the ratios, of medians over
+the rounds, are what holds, and those of CPU time hold where other work disturbs the clock.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from tests.benchmarks.measure import Measured, measure
 
 PYTHON = sys.executable
 NUM_SHARDS = 16
+KINDS = ("seconds", "cpu_seconds")
 LOOP, LOOP_2, TFDS, OURS = "loop", "loop, every core", "TensorFlow Datasets (no check)", "recordmill"
 
 
@@ -122,32 +124,40 @@ def run_case(case: Case, source: str, scratch: pathlib.Path, rounds: int) -> Non
 
 def print_table(case: Case, runs: dict[tuple[str, int], list[Measured]]) -> None:
     names = list(contestants(case))
-    whole = {name: statistics.median(run.seconds for run in runs[name, case.many]) for name in names}
-    steady = {name: _rate(case.many - case.few, runs[name, case.few], runs[name, case.many]) for name in names}
     peak = {name: max(run.peak_bytes for run in runs[name, case.many]) / 1e6 for name in names}
     smaller = f", short side {case.short}" if case.short else ""
     print(f"\n{case.many:,} {case.images}, --check {case.check}{smaller}, medians of {len(runs[OURS, case.many])} rounds")
-    print(f"{'':32}{'whole s':>9}{'steady images/s':>18}{'peak MB':>9}")
+    print(f"{'':32}{'whole s':>9}{'CPU s':>9}{'steady images/s':>18}{'images/CPU s':>14}{'peak MB':>9}")
+    whole, steady = {}, {}
     for name in names:
-        print(f"{name:32}{whole[name]:9.2f}{steady[name]:18,.0f}{peak[name]:9.0f}")
-    print(f"steady state, recordmill / {case.rival}: {steady[OURS] / steady[case.rival]:.2f}")
-    if TFDS in whole:
-        print(f"whole process, {TFDS} / recordmill: {whole[TFDS] / whole[OURS]:.2f}", flush=True)
+        for kind in KINDS:
+            whole[name, kind] = statistics.median(getattr(run, kind) for run in runs[name, case.many])
+            steady[name, kind] = _rate(case.many - case.few, runs[name, case.few], runs[name, case.many], kind)
+        times = "".join(f"{whole[name, kind]:9.2f}" for kind in KINDS)
+        print(f"{name:32}{times}{steady[name, KINDS[0]]:18,.0f}{steady[name, KINDS[1]]:14,.0f}{peak[name]:9.0f}")
+    _print_ratio(f"steady state, recordmill / {case.rival}", [steady[OURS, kind] / steady[case.rival, kind] for kind in KINDS])
+    if TFDS in names:
+        _print_ratio(f"whole process, {TFDS} / recordmill", [whole[TFDS, kind] / whole[OURS, kind] for kind in KINDS])
 
 
-def _rate(num_images: int, few: list[Measured], many: list[Measured]) -> float:
+def _print_ratio(title: str, ratios: list[float]) -> None:
+    print(f"{title}: {ratios[0]:.2f} by the clock, {ratios[1]:.2f} by CPU time", flush=True)
+
+
+def _rate(num_images: int, few: list[Measured], many: list[Measured], kind: str) -> float:
     """By the median; nan where the longer run took no longer, which means that it was not long enough."""
-    median = statistics.median(long.seconds - short.seconds for long, short in zip(many, few))
+    median = statistics.median(getattr(long, kind) - getattr(short, kind) for long, short in zip(many, few))
     return num_images / median if median > 0 else math.nan
 
 
 def run_memory(source: str, scratch: pathlib.Path, scale: float) -> None:
     """Peak memory of the whole process tree, at ten times the images."""
-    print("\npeak memory of recordmill, --check strict, all processes")
+    print("\npeak memory of recordmill, --check strict, all processes: RSS summed, and with shared pages counted once (PSS)")
     for num in (max(NUM_SHARDS, round(num * scale)) for num in (8_000, 80_000)):
         folder = repeat_images(source, scratch / f"photos-{num}", num)
-        run = measure(prepare_command(folder, str(scratch / "output"), "strict"))
-        print(f"{num:>7,} photos {run.peak_bytes / 1e6:6.0f} MB {run.seconds:7.1f} s", flush=True)
+        run = measure(prepare_command(folder, str(scratch / "output"), "strict"), with_shared=True)
+        peaks = f"{run.peak_bytes / 1e6:6.0f} MB {run.peak_shared_bytes / 1e6:6.0f} MB"
+        print(f"{num:>7,} photos {peaks} {run.seconds:7.1f} s", flush=True)
         shutil.rmtree(scratch / "output")
 
 
