@@ -1,24 +1,25 @@
 """Makes of one input an image that is fit to be stored, with all that belongs to it, or a dead letter. Plain."""
 
 import collections
-import statistics
+import itertools
 import time
-from typing import NamedTuple
+from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.annotations import BadAnnotationError
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, printable
 from beam_pipelines.extras import Extras
-from beam_pipelines.files import Files
+from beam_pipelines.files import Files, is_remote
 from beam_pipelines.images import BadImageError, CheckedImage, check_image, check_pixels
 from beam_pipelines.input_errors import describe_fact
+from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.references import WHOLE_FILE, LabeledImage
 from beam_pipelines.spool import SpoolReader
 from beam_pipelines.statistics import PixelSums
 from beam_pipelines.write_context import WriteContext
 
 # A disk that is slow, a mount or a store, against a page in memory: how long most of some reads take beside the copying.
-_NUM_WAITS = 8
+_NUM_WAITS = 16
 _SLOW_SECONDS = 400e-6
 _SECONDS_OF_A_BYTE = 1e-9
 
@@ -54,9 +55,23 @@ class InputReader:
         self._spool = spool
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
 
-    def is_slow(self) -> bool:
-        """Whether most of the last reads waited for their medium, which others could do meanwhile."""
-        return len(self._waits) == _NUM_WAITS and statistics.median(self._waits) > _SLOW_SECONDS
+    def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
+        """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
+        items = zip(images, sampled)
+        if not is_remote(self._context.listing.root):
+            for pair in items:
+                if self._is_slow():
+                    items = itertools.chain([pair], items)
+                    break
+                yield self.read(*pair)
+        yield from read_ahead(lambda pair: self.read(*pair), ((pair, pair[0].num_bytes) for pair in items), _size_of)
+
+    def _is_slow(self) -> bool:
+        """Whether nearly all of the last reads waited for their medium, while others could have been under way.
+
+        On a machine whose cores are busy many reads take long too, but never nearly all of them.
+        """
+        return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
     def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
         context = self._context
@@ -127,6 +142,10 @@ class InputReader:
         if not self._context.extras.features:
             return None
         return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool)
+
+
+def _size_of(result: ReadImage | DeadLetter) -> int:
+    return len(result.data) if isinstance(result, ReadImage) else 0
 
 
 class _CutOffError(ValueError):

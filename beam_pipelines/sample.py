@@ -5,6 +5,7 @@ is a wrong one, which is told within seconds.
 """
 
 import contextlib
+import itertools
 import math
 from typing import Iterable, Iterator, Mapping
 
@@ -18,7 +19,6 @@ from beam_pipelines.files import files_at
 from beam_pipelines.input_reader import InputReader
 from beam_pipelines.light_processes import TaskWindow, share, shared
 from beam_pipelines.ranks import choose_num_shards
-from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, read_references
 from beam_pipelines.references import References, unpack_pieces
 from beam_pipelines.shard_writer import list_again
@@ -135,6 +135,5 @@ def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
     references = References.concatenate(list(unpack_pieces(pieces)))
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
-        items = ((image, image.num_bytes) for image in list_again(references, spool))
-        read = read_ahead(lambda image: reader.read(image, False), items)
+        read = reader.read_all(list_again(references, spool), itertools.repeat(False))
         return [one if isinstance(one, DeadLetter) else len(one.data) for one in read]

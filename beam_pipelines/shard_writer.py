@@ -6,7 +6,6 @@ record written, or it is a dead letter.
 
 import contextlib
 import dataclasses
-import itertools
 import struct
 from collections import Counter
 from typing import Any, BinaryIO, Iterator, NamedTuple
@@ -17,13 +16,12 @@ import numpy as np
 from beam_pipelines import progress
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError
-from beam_pipelines.files import TEMPORARY, files_at, is_remote, make_folder
+from beam_pipelines.files import TEMPORARY, files_at, make_folder
 from beam_pipelines.input_reader import InputReader, ReadImage
 from beam_pipelines.light_processes import shared
 from beam_pipelines.listed_values import decode_values
 from beam_pipelines.plan import read_planned_shard
 from beam_pipelines.plan_values import PlannedShard, ShardAddress
-from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.references import LabeledImage, References
 from beam_pipelines.spool import SpoolReader
 from beam_pipelines.statistics import ImageStatistics, SplitStatistics
@@ -197,18 +195,8 @@ class _Part:
         return [labels[name] for name in self._references.labels] if self._context.has_labels else [0] * len(self._references)
 
     def _read_all(self) -> Iterator[ReadImage | DeadLetter]:
-        """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
         below = np.uint64(self._context.sample_below)
-        items = zip(list_again(self._references, self._spool), (self._references.rows["order"] < below).tolist())
-        reader = self._reader
-        if not is_remote(self._context.listing.root):
-            for pair in items:
-                if reader.is_slow():
-                    items = itertools.chain([pair], items)
-                    break
-                yield reader.read(*pair)
-        ahead = ((pair, pair[0].num_bytes) for pair in items)
-        yield from read_ahead(lambda pair: reader.read(*pair), ahead, _size_of)
+        return self._reader.read_all(list_again(self._references, self._spool), (self._references.rows["order"] < below).tolist())
 
     def _refuse(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)
@@ -232,10 +220,6 @@ class _Part:
         written, refused = (now - before for now, before in zip(counts, self._counted))
         progress.count(self._context.config.progress_directory, written=written, dead_letters=refused)
         self._counted = counts
-
-
-def _size_of(result: ReadImage | DeadLetter) -> int:
-    return len(result.data) if isinstance(result, ReadImage) else 0
 
 
 def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledImage]:
