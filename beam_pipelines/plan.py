@@ -52,20 +52,17 @@ def read_plan(config: PrepareConfig) -> Plan | None:
     return plain_json.loads(files.read(path)) if files.exists(path) else None
 
 
-def read_planned_shard(config: PrepareConfig, shard: PlannedShard) -> References:
-    """A shard's references, in rank order.
+def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int, stop: int) -> References:
+    """A shard's references from rank `start` to `stop` within it.
 
     Raises:
         RunError: They are not what was planned.
     """
     path = f"{config.plan_directory}/{shard.address}"
     try:
-        references = References.concatenate(list(unpack_pieces(files_at(path).read(path))))
-    except OSError as error:
-        raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
-    if len(references) != shard.num_inputs:
-        raise RunError(f"the plan of shard {shard.address} has {len(references)} references; expected {shard.num_inputs}")
-    return references
+        return unpack_pieces(files_at(path).read(path), start, stop)
+    except (OSError, ValueError) as error:
+        raise RunError(f"the plan of shard {shard.address} could not be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def write_done(config: PrepareConfig, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:

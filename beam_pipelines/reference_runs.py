@@ -96,7 +96,11 @@ def read_stretch(stretch: Stretch, spool: SpoolReader) -> bytes:
 
 
 def read_references(stretch: Stretch, spool: SpoolReader) -> References:
-    return References.concatenate(list(unpack_pieces(read_stretch(stretch, spool))))
+    """RunError where they are not there, or damaged."""
+    try:
+        return unpack_pieces(read_stretch(stretch, spool))
+    except ValueError as error:
+        raise RunError(f"the spool could not be read: {error}") from error
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> Stretch:

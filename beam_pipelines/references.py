@@ -8,6 +8,7 @@ with their lengths. A piece is compressed and stands for itself, so that pieces 
 import dataclasses
 import functools
 import json
+import struct
 import threading
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
@@ -238,22 +239,35 @@ class References:
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
     def pieces(self) -> Iterator[bytes]:
-        """All of them, packed, `PIECE_REFERENCES` to a piece, each with its length before it."""
+        """All of them, packed, `PIECE_REFERENCES` to a piece, each with its length and their number before it."""
         for start in range(0, len(self), PIECE_REFERENCES):
-            packed = self.slice(start, min(start + PIECE_REFERENCES, len(self))).pack()
-            yield len(packed).to_bytes(_FRAME_BYTES, "little") + packed
+            stop = min(start + PIECE_REFERENCES, len(self))
+            packed = self.slice(start, stop).pack()
+            yield _FRAME.pack(len(packed), stop - start) + packed
 
 
-_FRAME_BYTES = 4
+_FRAME = struct.Struct("<II")
 
 
-def unpack_pieces(data: bytes) -> Iterator[References]:
-    """What several `pieces`, one after the other, hold."""
-    position = 0
-    while position < len(data):
-        start = position + _FRAME_BYTES
-        position = start + int.from_bytes(data[position:start], "little")
-        yield References.unpack(data[start:position])
+def unpack_pieces(data: bytes, start: int = 0, stop: int | None = None) -> References:
+    """What several `pieces`, one after the other, hold: those from `start` to `stop`, or all. No others are unpacked.
+
+    Raises:
+        ValueError: There are not so many.
+    """
+    position, num, pieces, first = 0, 0, [], 0
+    while position < len(data) and (stop is None or num < stop):
+        num_bytes, num_references = _FRAME.unpack_from(data, position)
+        position += _FRAME.size
+        if num + num_references > start:
+            first = num if not pieces else first
+            pieces.append(References.unpack(data[position : position + num_bytes]))
+        position += num_bytes
+        num += num_references
+    if stop is not None and num < stop:
+        raise ValueError(f"{num} references; expected {stop}")
+    found = References.concatenate(pieces)
+    return found if stop is None else found.slice(start - first, stop - first)
 
 
 def _encode_columns(rows: np.ndarray) -> bytes:
@@ -291,4 +305,10 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    return _codec.decompressor.decompress(data)
+    """ValueError where it is damaged."""
+    import zstandard
+
+    try:
+        return _codec.decompressor.decompress(data)
+    except zstandard.ZstdError as error:
+        raise ValueError(f"damaged: {error}") from error

@@ -132,7 +132,7 @@ def _look(references: References, listing: Listing, config: PrepareConfig) -> It
 def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
     """The same of some of them."""
     context: WriteContext = shared(shared_context)
-    references = References.concatenate(list(unpack_pieces(pieces)))
+    references = unpack_pieces(pieces)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))

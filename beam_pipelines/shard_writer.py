@@ -96,9 +96,8 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
         RunError: Something could not be read, for no fault of an input, or not be written.
     """
     context: WriteContext = shared(shared_context)
-    references = read_planned_shard(context.config, shard)
-    start, stop = (len(references) * number // part.num_parts for number in (part.number, part.number + 1))
-    references = references.slice(start, stop)
+    start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
+    references = read_planned_shard(context.config, shard, start, stop)
     path = part_path(context, shard.address, part)
     try:
         with (
