@@ -3,6 +3,7 @@
 The job server that submits it is this process's child. Ctrl-C ends that one too, and Beam takes it down before it could be asked.
 """
 
+import argparse
 import json
 import time
 import urllib.request
@@ -11,6 +12,18 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions, PortableOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
+
+class FlinkExchangeOptions(PipelineOptions):
+    """An option of Flink's that Beam passes on, and that its Python does not know."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--execution_mode_for_batch",
+            choices=("PIPELINED", "PIPELINED_FORCED", "BATCH", "BATCH_FORCED"),
+            help="How Flink hands on what a stage gives; PIPELINED if not said otherwise; see `set_exchange`.",
+        )
+
 
 STOP_SECONDS = 300
 _KEPT_MILLISECONDS = 600_000
@@ -26,6 +39,16 @@ def name_job(name: str, options: PipelineOptions) -> None:
     """Gives the job a name that no other one has."""
     cloud = options.view_as(GoogleCloudOptions)  # Flink takes the same option
     cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
+
+
+def set_exchange(options: PipelineOptions) -> None:
+    """Lets stages run side by side, unless the user says otherwise.
+
+    Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
+    lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
+    """
+    exchange = options.view_as(FlinkExchangeOptions)
+    exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
 
 
 def keep_workers(options: PipelineOptions) -> None:

@@ -67,6 +67,7 @@ def run_prepare(
         dataflow.set_defaults(config, options)
     if engines.runner_name(options) == "FlinkRunner":
         flink.name_job(config.name, options)
+        flink.set_exchange(options)
     is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
     replaced = _replaced_classes(config.output) if overwrite and not config.is_output_new else {}
     with working_directory(config), _progress_directory(config, options, is_submitted) as progress_directory:
