@@ -5,7 +5,7 @@
 
 | column | |
 | --- | --- |
-| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image |
+| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image, or is compressed |
 | `num_bytes`, `crc32c`, `height`, `width` | of the image as stored; no size where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from beam_pipelines.files import files_at
 from beam_pipelines.references import WHOLE_FILE, References, Texts
 from beam_pipelines.shard_writer import WrittenPart
 from tf_input.dataset_format import Feature
@@ -44,10 +45,11 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
     offsets = references.rows["offset"]
+    has_no_offset = (offsets == WHOLE_FILE) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
     columns: dict[str, Any] = {
         "key": _strings(references.keys),
         "path": _strings(_else(references.paths, references.keys)),
-        "offset": pa.array(offsets, pa.int64(), mask=offsets == WHOLE_FILE),
+        "offset": pa.array(offsets, pa.int64(), mask=has_no_offset),
         "num_bytes": pa.array(np.concatenate([part.index["length"] for part in parts]), pa.uint32()),
         "crc32c": pa.array(np.concatenate([part.crcs for part in parts]), pa.uint32()),
         "height": pa.array(sizes[:, 0], pa.int32(), mask=~has_sizes),
@@ -73,6 +75,16 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
 
 def _kept(part: WrittenPart) -> References:
     return part.references if len(part.kept) == len(part.references) else part.references.take(part.kept)
+
+
+def read_catalog(path: str) -> pa.Table:
+    """A shard's catalog.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged.
+    """
+    return pq.read_table(pa.BufferReader(files_at(path).read(path)))
 
 
 def _strings(texts: Texts) -> pa.Array:
