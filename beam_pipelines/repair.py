@@ -62,7 +62,7 @@ def repair(config: RepairConfig) -> Iterator[str]:
         yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.damage)
     interrupts.note(str)
     if failures:
-        told = f"{_count(num_damaged - num_repaired, 'file')} could not be made again; nothing of their shards was touched"
+        told = f"{_count(num_damaged - num_repaired, 'file')} could not be made again, and no file of such a shard was touched"
         raise RunError(f"{told}:" + "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)]))
     yield f"{_count(num_repaired, 'file')} of {_count(len(damaged), 'shard')}: repaired"
 

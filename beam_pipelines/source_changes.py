@@ -128,7 +128,7 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
     for key, digests in _read_digests(old_path):
         changed = [name for name, digest in rebuilt.get(key, digests).items() if digests.get(name) != digest]
         if changed:
-            lines.append(f"{printable(key.decode())}: {', '.join(changed)} {'is' if len(changed) == 1 else 'are'} not what it was")
+            lines.append(f"{printable(key.decode())}: {', '.join(changed)} {'is not what it was' if len(changed) == 1 else 'are not what they were'}")
     return lines
 
 
