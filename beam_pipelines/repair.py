@@ -118,6 +118,8 @@ def _rebuild_in_place(
     num_repaired = 0
     interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
     with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as data_set:
+        if read_data_set(directory, "repair") != manifest:  # from here on it is `data_set` that files come to
+            raise RunError(f"{printable(directory)} was replaced by another data set meanwhile; nothing was touched")
         try:
             for shard, changes in rebuild(directory, manifest, config, damaged):
                 if not changes:
@@ -144,7 +146,8 @@ def _put_in_place(config: PrepareConfig, shard: DamagedShard, data_set: int) -> 
         for name, *_ in shard.info.files():
             path = f"{config.working_directory}/{name}"
             if name not in shard.damage:
-                os.unlink(path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
                 continue
             with contextlib.suppress(FileExistsError):
                 if folder := os.path.dirname(name):

@@ -65,6 +65,7 @@ PLAIN = (
     "read_ahead",
     "read_images",
     "rebuild",
+    "record_index",
     "references",
     "repair",
     "repair_arguments",
@@ -127,6 +128,7 @@ PLAIN = (
     "transform_job",
     "transform_metadata",
     "user_preprocessing",
+    "wanted_inputs",
     "written_data_set",
 )
 OTHERS = (

@@ -5,6 +5,7 @@ import hashlib
 import pathlib
 from typing import Iterator
 
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
@@ -261,3 +262,26 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
     assert digest(objects(server, out)) == expected
     assert not objects(server, f"{out}.incomplete")
     assert Manifest.from_json(objects(server, out)[MANIFEST].decode()).name == "made"
+
+
+def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, capsys):
+    """With the options that reach it; what has changed there is named."""
+    output = tmp_path / "out"
+    assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
+    files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    shards = sorted(output.glob("made-train.tfrecord-*"))
+    shards[0].unlink()
+    shards[1].write_bytes(files[shards[1]][:-9])
+    assert main(["repair", str(output), *server.flags]) == 0
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
+    shards[0].unlink()
+    store, catalog = open_store(server, bucket), pq.read_table(next((output / "catalog").glob("made-train-00000-*")))
+    gone, changed = catalog.column("key").to_pylist()[:2]
+    store.write(f"{bucket}/in/{changed}", encode(noise(99), "PNG"))
+    capsys.readouterr()
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {changed}: the image has " in capsys.readouterr().err
+    store.remove(f"{bucket}/in/{gone}")
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {gone}: is not listed any more" in capsys.readouterr().err
+    assert not shards[0].exists()

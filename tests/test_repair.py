@@ -288,6 +288,32 @@ def test_a_source_that_is_gone_as_a_whole_is_one_line(copied, capsys):
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_an_index_comes_from_its_shard_alone(made, tmp_path, name):
+    """Where all else is well, the source may be gone."""
+    output = shutil.copytree(made(name) / "out", tmp_path / "out")
+    run = json.loads((output / "run.json").read_text())
+    run["config"] = run["config"].replace(str(made(name) / "in"), str(tmp_path / "gone"))
+    (output / "run.json").write_text(json.dumps(run))
+    expected = contents(output)
+    for shard in shards_of(output):
+        flip(output / shard.index)
+    assert repair(output) == 0
+    assert contents(output) == expected
+
+
+def test_large_data_sets_are_looked_at_in_light_processes(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("beam_pipelines.repair._MANY_BYTES", 0)
+    output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
+    expected = contents(output)
+    files = [file for shard in shards_of(output) for file, *_ in shard.files()]
+    for file in files[1::3]:
+        flip(output / file)
+    assert repair(output) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:3]] == files[1::3]
+    assert contents(output) == expected
+
+
 def test_a_source_that_has_grown_still_repairs(copied):
     folder = copied("class folders")
     output = folder / "out"
