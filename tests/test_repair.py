@@ -1,16 +1,16 @@
 """`recordmill repair`: what is damaged of a data set has its very bytes again, or nothing is touched and the reason is named."""
 
 import csv
-import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
-from typing import Callable
+from typing import Callable, Iterator
 
 import pytest
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
@@ -430,6 +430,17 @@ def test_shards_are_chosen_by_name(made, tmp_path, capsys):
     assert "--shard=train-7: " in told and shards[0].name in told and len(told.splitlines()) == 1
 
 
+def test_a_path_of_any_bytes_is_found_again(tmp_path):
+    folder = tmp_path / os.fsdecode(b"\xe9t\xc3\xa9")
+    write_class_folders(folder / "in", {"ant": 4, "bee": 4})
+    output = prepare(folder / "in", tmp_path / "out", "--splits=train=1", "--name=made")
+    expected = contents(output)
+    for shard in shards_of(output):
+        delete(output / shard.name)
+    assert repair(output) == 0
+    assert contents(output) == expected
+
+
 def test_what_cannot_be_repaired_is_refused_in_one_line(made, tmp_path, capsys):
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
@@ -470,20 +481,77 @@ def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):
     assert "run `recordmill transform` again" in capsys.readouterr().err
 
 
-def test_two_repairs_at_once_are_refused(made, tmp_path, capsys):
+# The command, which waits at each shard whose records are written.
+_HELD = """
+import sys
+from beam_pipelines import rebuild
+from beam_pipelines.__main__ import run
+
+def hold(*arguments, finish=rebuild.finish_shard):
+    print("held", flush=True)
+    sys.stdin.readline()
+    return finish(*arguments)
+
+rebuild.finish_shard = hold
+run()
+"""
+
+
+@pytest.fixture
+def held(made, tmp_path) -> Iterator[tuple[pathlib.Path, subprocess.Popen]]:
+    """A data set, and a repair of its first shard that has come half of its way."""
     output = shutil.copytree(made("class folders") / "out", tmp_path / "out")
     delete(output / shards_of(output)[0].name)
-    working = tmp_path / "out.repair.incomplete"
-    working.mkdir()
-    descriptor = os.open(working, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", _HELD, "repair", str(output)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
+        try:
+            assert "is gone" in running.stdout.readline() and running.stdout.readline() == "held\n"
+            yield output, running
+        finally:
+            running.kill()
+
+
+def test_an_interrupted_repair_leaves_nothing(held):
+    output, running = held
+    before = contents(output)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate()
+    assert (running.returncode, told) == (130, "recordmill: interrupted; nothing was written\n")
+    assert contents(output) == before and [path.name for path in output.parent.iterdir()] == ["out"]
+
+
+def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
+    output, running = held
+    running.kill()
+    running.wait()
+    assert sorted(path.name for path in output.parent.iterdir()) == ["out", "out.repair.incomplete"]
+    assert repair(output) == 0
+    assert contents(output) == contents(made("class folders") / "out")
+
+
+def test_two_repairs_at_once_are_refused(held, made, capsys):
+    output, running = held
     before = contents(output)
     assert main(["repair", str(output)]) == 2
-    assert "another repair is at work on it" in capsys.readouterr().err
-    assert contents(output) == before and list(working.iterdir()) == []
-    os.close(descriptor)
-    assert repair(output) == 0  # what is nobody's is taken, and removed
-    assert not working.exists()
+    told = capsys.readouterr().err
+    assert "another repair is at work on it" in told and len(told.splitlines()) == 1
+    assert contents(output) == before
+    _, told = running.communicate("\n")
+    assert running.returncode == 0, told
+    assert contents(output) == contents(made("class folders") / "out")
+
+
+def test_a_data_set_that_comes_to_its_place_meanwhile_is_not_touched(held, made):
+    """As a run with --overwrite brings it: the files come to the one that was looked at."""
+    output, running = held
+    old = output.rename(output.with_name("old"))
+    shutil.copytree(made("table") / "out", output)
+    _, told = running.communicate("\n")
+    assert running.returncode == 0, told
+    assert contents(output) == contents(made("table") / "out")
+    assert contents(old) == contents(made("class folders") / "out")
+    assert sorted(path.name for path in output.parent.iterdir()) == ["old", "out"]
 
 
 def test_what_is_not_ours_is_not_emptied(made, tmp_path, capsys):
