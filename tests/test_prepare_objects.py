@@ -285,3 +285,17 @@ def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, c
     assert main(["repair", str(output), *server.flags]) == 1
     assert f"{shards[0].name}: {gone}: is not listed any more" in capsys.readouterr().err
     assert not shards[0].exists()
+
+
+def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
+    """Light processes would not know how to reach it."""
+    rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
+    (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
+    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", "--num_shards=7"]
+    assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0
+    assert main([*call, "--image_root", str(source), "--output", str(tmp_path / "disk")]) == 0
+    shards = sorted((tmp_path / "out").glob("made-*"))
+    assert [path.read_bytes() for path in shards] == [(tmp_path / "disk" / path.name).read_bytes() for path in shards]
+    shards[0].unlink()
+    assert main(["repair", str(tmp_path / "out"), *server.flags]) == 0
+    assert shards[0].read_bytes() == (tmp_path / "disk" / shards[0].name).read_bytes()
