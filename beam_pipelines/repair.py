@@ -12,15 +12,15 @@ from typing import Iterator, Sequence
 from beam_pipelines import interrupts
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError, did_you_mean, printable
-from beam_pipelines.files import is_remote
+from beam_pipelines.files import any_remote
 from beam_pipelines.light_processes import TaskWindow, close_light_processes, num_cores
 from beam_pipelines.marked_directory import own_directory
 from beam_pipelines.plan import damage
 from beam_pipelines.plan_values import PlannedShard, ShardAddress
 from beam_pipelines.rebuild import DamagedShard, rebuild
 from beam_pipelines.repair_arguments import RepairConfig
-from beam_pipelines.run_info import RecordedRun, installed_versions
-from beam_pipelines.written_data_set import read_data_set, read_how_made
+from beam_pipelines.versions import describe_others
+from beam_pipelines.written_data_set import RecordedRun, read_data_set, read_how_made
 from tf_input.dataset_format import Manifest, ShardInfo
 
 WORKING = ".repair"  # behind the data set's name: where shards are made again, with the ending of what is not whole
@@ -29,6 +29,11 @@ WORKING = ".repair"  # behind the data set's name: where shards are made again, 
 _MANY_BYTES = 256 << 20
 
 _NUM_CHANGES_SHOWN = 5
+
+_LOST = (
+    "its catalog is damaged or gone too, so that nothing says which examples it had; prepare the data set again: the same command "
+    "writes the same bytes"
+)
 
 
 def repair(config: RepairConfig) -> Iterator[str]:
@@ -52,7 +57,8 @@ def repair(config: RepairConfig) -> Iterator[str]:
         yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')}: all are as they were written"
         return
     if config.is_dry:
-        raise RunError(f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone; without --dry_run: {_what_to_expect(damaged)}")
+        told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
+        raise RunError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
     run = read_how_made(config.directory, manifest)
     failures: list[str] = []
     num_repaired = 0
@@ -103,7 +109,7 @@ def _rebuild_in_place(
     directory: str, manifest: Manifest, run: RecordedRun, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     """Shards, each with what was in the way of making it again: nothing where it is in its place."""
-    yield from ((shard, [_lost(shard)]) for shard in damaged if shard.is_lost)
+    yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
     damaged = [shard for shard in damaged if not shard.is_lost]
     if not damaged:
         return
@@ -112,7 +118,8 @@ def _rebuild_in_place(
         output=f"{directory}{WORKING}",
         is_output_new=False,
         progress_directory="",
-        num_processes=0 if is_remote(run.config.input) else num_cores(),  # light processes know nothing of how stores are reached
+        # light processes know nothing of how stores are reached
+        num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
         max_bad_fraction=1.0,  # each dead letter is told of
     )
     num_repaired = 0
@@ -157,10 +164,6 @@ def _put_in_place(config: PrepareConfig, shard: DamagedShard, data_set: int) -> 
         raise RunError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
 
 
-def _lost(shard: DamagedShard) -> str:
-    return "its catalog is damaged or gone too, so that nothing says which examples it had; prepare the data set again: the same command writes the same bytes"
-
-
 def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
     lost = sum(shard.is_lost for shard in damaged)
     if not lost:
@@ -177,8 +180,7 @@ def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:
 
 
 def _describe_versions(run: RecordedRun) -> list[str]:
-    installed = installed_versions()
-    others = [f"{name} {version} (here {installed.get(name, 'none')})" for name, version in run.versions.items() if installed.get(name) != version]
+    others = describe_others(run.python, run.versions)
     return [f"the data set was made with {', '.join(others)}: another version may give other bytes"] if others else []
 
 

@@ -44,7 +44,7 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
     )
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path")
-    add("--shard", action="append", default=[], metavar="NAME", help="a TFRecord file of it, with its index and catalog; may come again (default: all)")
+    add("--shard", action="append", default=[], metavar="NAME", help="one TFRecord file, with its index and catalog; may come again (default: all)")
     add("--dry_run", action="store_true", help="say what is damaged, and do nothing")
 
 

@@ -98,5 +98,5 @@ def _check_features(source: Source, manifest: Manifest) -> None:
     expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in _OF_EVERY_SOURCE}
     found = {(one.name, one.kind, one.shape) for one in source.features}
     if found != expected:
-        shown = [", ".join(f"{name} ({kind})" for name, kind, _ in sorted(those, key=str)) or "none" for those in (found - expected, expected - found)]
-        raise UserError(f"{printable(source.root)} has other features than it had: now {shown[0]}; then {shown[1]}")
+        now, then = (", ".join(f"{name} ({kind})" for name, kind, _ in sorted(those, key=str)) or "none" for those in (found - expected, expected - found))
+        raise UserError(f"{printable(source.root)} has other features than it had: now {now}; then {then}")

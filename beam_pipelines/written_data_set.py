@@ -1,9 +1,27 @@
 """A data set that is there: what its manifest says, and the run that made it. Plain."""
 
+import json
+from typing import Mapping, NamedTuple
+
+from beam_pipelines import plain_json
+from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.run_info import RecordedRun, read_run
 from tf_input.dataset_format import RUN, Manifest, read_manifest
+
+
+class RecordedRun(NamedTuple):
+    """What `run.json` says of a run of `recordmill prepare`.
+
+    Attributes:
+        config: Its options, exactly.
+        python: The version of Python.
+        versions: Of packages.
+    """
+
+    config: PrepareConfig
+    python: str
+    versions: Mapping[str, str]
 
 
 def read_data_set(directory: str, command: str) -> Manifest:
@@ -41,3 +59,16 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
             f"expected that of {manifest.name!r} with seed {manifest.seed}"
         )
     return run
+
+
+def read_run(data: bytes) -> RecordedRun | None:
+    """What a `run.json` says; None where it is of another command.
+
+    Raises:
+        ValueError: It is damaged, or another version's.
+    """
+    fields = json.loads(data)
+    try:
+        return RecordedRun(plain_json.loads(fields["config"].encode()), fields["python"], dict(fields["versions"])) if "config" in fields else None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not what was written: {error!r}") from error

@@ -76,7 +76,8 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
 def test_each_row_says_what_its_record_holds(tmp_path, name):
     case = CASES[name]
     source = tmp_path / "in" / case.write(tmp_path / "in")
-    output = prepare(source, tmp_path / "out", *case.options, *([] if case.has_splits else ["--num_shards=train=3,test=1", "--splits=train=0.8,test=0.2"]))
+    splits = [] if case.has_splits else ["--num_shards=train=3,test=1", "--splits=train=0.8,test=0.2"]
+    output = prepare(source, tmp_path / "out", *case.options, *splits)
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
     for shard in shards_of(output):

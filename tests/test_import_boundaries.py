@@ -70,7 +70,6 @@ PLAIN = (
     "repair",
     "repair_arguments",
     "resize",
-    "run_info",
     "shard_writer",
     "source_changes",
     "sources.annotated.coco",
@@ -128,6 +127,7 @@ PLAIN = (
     "transform_job",
     "transform_metadata",
     "user_preprocessing",
+    "versions",
     "wanted_inputs",
     "written_data_set",
 )
@@ -145,6 +145,7 @@ OTHERS = (
     "object_stores.object_store",
     "object_stores.s3",
     "pipeline",
+    "run_info",
     "sources.__init__",
     "sources.annotated.__init__",
     "sources.arrays.__init__",

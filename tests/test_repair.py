@@ -64,7 +64,8 @@ def class_folders(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    files = {f"{name}/{index}.{kind}": encode(noise(index), kind.upper()) for name in ("ant", "bee") for index in range(6) for kind in ("png", "bmp")}
+    kinds = ((name, index, kind) for name in ("ant", "bee") for index in range(6) for kind in ("png", "bmp"))
+    files = {f"{name}/{index}.{kind}": encode(noise(index), kind.upper()) for name, index, kind in kinds}
     return write_files(folder, files), ["--image_size=short=12", "--image_format=jpeg:80"]
 
 
@@ -84,7 +85,8 @@ def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
     """Whose images can only be read again from a spool."""
     folder.mkdir()
     for number in range(2):
-        files = {f"{number}{index:02d}.{kind}": data for index in range(12) for kind, data in (("jpg", jpeg(100 * number + index)), ("cls", b"%d" % (index % 3)))}
+        files = {f"{number}{index:02d}.jpg": jpeg(100 * number + index) for index in range(12)}
+        files |= {name.replace("jpg", "cls"): b"%d" % (place % 3) for place, name in enumerate(files)}
         loose = write_files(folder.parent / f"loose{number}", files)
         with tarfile.open(folder / f"{number}.tar.gz", "w:gz") as tar:
             for name in sorted(files):
