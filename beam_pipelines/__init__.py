@@ -25,6 +25,11 @@ What looks at a data set that is written, with TensorFlow, in the same order:
     transform          `recordmill transform`: the graph on one page, a shard to an element  (transform_job, transform_shards,
                        transform_metadata)
 
+What makes again what is damaged of a data set, without Beam:
+
+    repair             `recordmill repair`: finds damage, and puts in place what has its bytes again  (repair_arguments, written_data_set)
+    rebuild            damaged shards, from what names their examples and from the sources  (wanted_inputs, source_changes, record_index)
+
 `references` is what travels between them in the images' place, `accounting` sees that nothing is lost, `counters` says how far it
 is, `light_processes` runs the plain parts on every core and `read_ahead` in threads, `files` reads and writes, on disk or in
 `object_stores`; `estimate` says beforehand what a run would take, and `summary` at the end what came out.

@@ -22,6 +22,7 @@ from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
 from beam_pipelines.quiet_imports import import_quietly
+from beam_pipelines.repair_arguments import make_repair_config
 from beam_pipelines.transform_arguments import make_transform_config
 from beam_pipelines.transform_job import make_job
 
@@ -86,6 +87,14 @@ def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
+def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_repair_config(arguments)
+    if beam_flags:  # of what reaches an object store
+        _import("jobs").use_for_stores(beam_flags, "repair")
+    for line in importlib.import_module("beam_pipelines.repair").repair(config):  # with pyarrow, which takes a while
+        print(line, flush=True)
+
+
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
 
@@ -105,7 +114,7 @@ def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
     return _import("launch").run_estimate(config, _import("jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
-_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "benchmark": benchmark}
+_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "repair": repair, "benchmark": benchmark}
 
 
 def _import(name: str, *needed: str) -> ModuleType:

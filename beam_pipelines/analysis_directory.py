@@ -10,10 +10,10 @@ from typing import Any, Iterator
 from beam_pipelines import interrupts
 from beam_pipelines.analyze_arguments import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.files import is_remote
 from beam_pipelines.graph_failures import find_not_writable
 from beam_pipelines.marked_directory import check_is_ours, own_directory
-from tf_input.dataset_format import STATISTICS, Manifest, read_manifest, training_split
+from beam_pipelines.written_data_set import read_data_set
+from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
 _WORKING = f".{TRANSFORM_FN}.incomplete"
@@ -26,13 +26,7 @@ def open_data_set(directory: str, command: str) -> Manifest:
     Raises:
         UserError: It is a URL, or no data set, or where TensorFlow can't open it.
     """
-    if is_remote(directory):
-        raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
-    try:
-        manifest = read_manifest(directory)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(printable(reason if str(directory) in reason else f"{directory}: {reason}")) from None
+    manifest = read_data_set(directory, command)
     path = os.path.realpath(directory)
     if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
         reason = f"TensorFlow opens no SavedModel where a path has one of {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"

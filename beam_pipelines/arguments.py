@@ -28,6 +28,7 @@ from beam_pipelines.option_values import (
     parse_splits,
     read_earlier_names,
 )
+from beam_pipelines.repair_arguments import add_repair
 from beam_pipelines.transform_arguments import add_transform
 from tf_input.dataset_format import LAYOUTS
 
@@ -120,6 +121,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_image_options(prepare.add_argument_group("how images are stored"))
     add_analyze(commands)
     add_transform(commands)
+    add_repair(commands)
     add_benchmark(commands)
     return parser
 

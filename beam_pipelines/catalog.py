@@ -5,30 +5,41 @@
 
 | column | |
 | --- | --- |
-| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image |
+| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image, or is compressed |
 | `num_bytes`, `crc32c`, `height`, `width` | of the image as stored; no size where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
-| each feature with class names | the name, or a list of names; `label_NAME` where the name is that of a column above |
+| each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
 
 Plain, but for pyarrow, which the workers of Beam have loaded. The same rows give the same bytes.
 """
 
 import io
-from typing import Any, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from beam_pipelines.files import files_at
 from beam_pipelines.references import WHOLE_FILE, References, Texts
 from beam_pipelines.shard_writer import WrittenPart
 from tf_input.dataset_format import Feature
 
-_COLUMNS = (
-    "key", "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", "group", "weight", "shard", "record",
-)  # fmt: skip
+# None is left to the defaults of a version of pyarrow that other bytes would come of.
+_WRITER: Mapping[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "dictionary_pagesize_limit": 1 << 20,
+    "row_group_size": 1 << 20,
+    "compression": "zstd",
+    "compression_level": 3,
+    "write_statistics": True,
+    "store_schema": False,
+}
 
 
 def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Feature]) -> bytes:
@@ -44,10 +55,11 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
     offsets = references.rows["offset"]
+    has_no_offset = (offsets == WHOLE_FILE) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
     columns: dict[str, Any] = {
-        "key": _strings(references.keys),
-        "path": _strings(_else(references.paths, references.keys)),
-        "offset": pa.array(offsets, pa.int64(), mask=offsets == WHOLE_FILE),
+        "key": (keys := _strings(references.keys)),
+        "path": pc.coalesce(_strings(references.paths), keys) if references.paths.blob else keys,
+        "offset": pa.array(offsets, pa.int64(), mask=has_no_offset),
         "num_bytes": pa.array(np.concatenate([part.index["length"] for part in parts]), pa.uint32()),
         "crc32c": pa.array(np.concatenate([part.crcs for part in parts]), pa.uint32()),
         "height": pa.array(sizes[:, 0], pa.int32(), mask=~has_sizes),
@@ -59,20 +71,38 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         "shard": pa.DictionaryArray.from_arrays(np.zeros(num, np.int32), [shard] if num else pa.array([], pa.string())),
         "record": pa.array(np.arange(num), pa.int64()),
     }
-    for feature in schema:
-        if feature.kind == "class_label":
-            name = f"label_{feature.name}" if feature.name in _COLUMNS else feature.name
-            columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+    with_names = [feature for feature in schema if feature.kind == "class_label"]
+    for feature in sorted(with_names, key=lambda feature: feature.name in columns):  # who has its own name keeps it
+        name = feature.name
+        while name in columns:
+            name = f"label_{name}"
+        columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
     buffer = io.BytesIO()
-    dictionaries = [name for name, column in columns.items() if pa.types.is_dictionary(column.type)]
-    pq.write_table(
-        pa.table(columns), buffer, compression="zstd", compression_level=3, version="2.6", use_dictionary=dictionaries, store_schema=False
-    )  # fmt: skip
+    pq.write_table(pa.table(columns), buffer, use_dictionary=list(_dictionaries(columns)), **_WRITER)
     return buffer.getvalue()
 
 
 def _kept(part: WrittenPart) -> References:
     return part.references if len(part.kept) == len(part.references) else part.references.take(part.kept)
+
+
+def read_catalog(path: str) -> pa.Table:
+    """A shard's catalog.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged.
+    """
+    return pq.read_table(pa.BufferReader(files_at(path).read(path)))
+
+
+def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
+    """The columns, as Parquet names them, whose values come again and again."""
+    for name, column in columns.items():
+        if pa.types.is_dictionary(column.type):
+            yield name
+        elif pa.types.is_list(column.type):
+            yield f"{name}.list.element"
 
 
 def _strings(texts: Texts) -> pa.Array:
@@ -82,13 +112,6 @@ def _strings(texts: Texts) -> pa.Array:
     present = np.packbits(texts.lengths > 0, bitorder="little")
     buffers = [pa.py_buffer(present), pa.py_buffer(offsets), pa.py_buffer(texts.blob)]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
-
-
-def _else(texts: Texts, others: Texts) -> Texts:
-    """The others where there is none."""
-    if not texts.blob:
-        return others
-    return Texts.of([text or other for text, other in zip(texts, others)])
 
 
 def _names(values: Sequence[str]) -> pa.Array:

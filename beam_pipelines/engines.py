@@ -35,7 +35,7 @@ from apache_beam.version import __version__ as beam_version
 from beam_pipelines import dataflow
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import is_remote
+from beam_pipelines.files import any_remote, is_remote
 from beam_pipelines.light_processes import num_cores
 
 LOCAL = ("DirectRunner", "FnApiRunner")
@@ -80,7 +80,7 @@ def uses_light_processes(options: PipelineOptions) -> bool:
 def settle(config: PrepareConfig, options: PipelineOptions) -> PrepareConfig:
     """The configuration with what the engine decides."""
     # A light process has no Beam, hence no object store.
-    is_plain = not is_remote(config.input) and not is_remote(config.output)
+    is_plain = not any_remote(config.input, config.output, config.source.image_root)
     num_processes = num_cores() if uses_light_processes(options) and is_plain else 0
     return dataclasses.replace(config, num_processes=num_processes)
 

@@ -123,6 +123,11 @@ def is_remote(path: str) -> bool:
     return bool(_SCHEME.match(path))
 
 
+def any_remote(*paths: str | None) -> bool:
+    """The same of any of some paths that may be given."""
+    return any(is_remote(path) for path in paths if path)
+
+
 def files_at(path: str) -> Files:
     """What reads and writes such a path.
 

@@ -95,3 +95,12 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     if worker_options.default_sdk_harness_log_level is None:
         worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels
     return options
+
+
+def use_for_stores(flags: list[str], command: str) -> None:
+    """Lets Beam's options say how object stores are reached from this process.
+
+    Raises:
+        UserError: One of them is unknown, or has a wrong value.
+    """
+    beam.io.filesystems.FileSystems.set_options(parse_pipeline_options(flags, command))

@@ -14,7 +14,7 @@ from beam_pipelines.counters import count
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import TaskWindow, share
-from beam_pipelines.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.list_part import SMALL_PARTS, PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.listing import ListedPart, make_listing
 from beam_pipelines.marked_directory import make_marked
 from beam_pipelines.ranks import KeyCounts
@@ -22,9 +22,6 @@ from beam_pipelines.reference_runs import RUN_BYTES, RUN_REFERENCES, write_dead_
 from beam_pipelines.references import References
 from beam_pipelines.sources import Listing, Source
 from beam_pipelines.sources.open_source import open_source
-
-# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
-SMALL_PARTS = ("tfrecord", "voc", "webdataset")
 
 # Dead letters that are sorted at once.
 _RUN_DEAD_LETTERS = 1 << 16

@@ -20,6 +20,9 @@ from beam_pipelines.splits import SplitByGroup
 
 _Listed = list[LabeledImage] | DeadLetter
 
+# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
+SMALL_PARTS = ("tfrecord", "voc", "webdataset")
+
 
 def open_to_list(config: PrepareConfig) -> Source:
     return open_source(config, spool_directory=config.spool_directory)

@@ -75,7 +75,7 @@ class ListedPart:
 def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
     """The inputs of one part, `BATCH_IMAGES` at a time, while `found` learns of them."""
     source.num_ignored = 0
-    collect = _label_collectors(source)
+    collect = label_collectors(source)
     for feature, _ in collect:
         found.labels.setdefault(feature, set())
     batch: list[LabeledImage] = []
@@ -116,7 +116,7 @@ def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collecto
                 found.several_labels.add(feature)
 
 
-def _label_collectors(source: Source) -> list[_Collector]:
+def label_collectors(source: Source) -> list[_Collector]:
     """(feature, function from an image to its class names of it, or None for its `label`) for each feature that has any."""
     collectors = []
     for feature in source.features:

@@ -102,12 +102,17 @@ def damage(directory: str, info: ShardInfo) -> dict[str, str]:
     found = {}
     for name, num_bytes, crc32c in info.files():
         path = f"{directory}/{name}"
-        if not files_at(path).exists(path):
-            found[name] = "is gone"
-        elif (size := files_at(path).size(path)) != num_bytes:
-            found[name] = f"has {size} bytes; expected {num_bytes}"
-        elif not is_remote(path) and _file_crc32c(path) != crc32c:
-            found[name] = "has another checksum"
+        try:
+            if not files_at(path).exists(path):
+                found[name] = "is gone"
+            elif (size := files_at(path).size(path)) != num_bytes:
+                found[name] = f"has {size} bytes; expected {num_bytes}"
+            elif not is_remote(path) and _file_crc32c(path) != crc32c:
+                found[name] = "has another checksum"
+        except OSError as error:
+            if is_remote(path):  # which is busy, or refuses us
+                raise
+            found[name] = f"cannot be read: {error.strerror or error}"
     return found
 
 

@@ -1,22 +1,19 @@
 """What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
 
-import contextlib
-import importlib.metadata
 import os
 import platform
 import re
-import sys
 import time
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config import SourceConfig
+from beam_pipelines import plain_json
+from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.image_config import ImageConfig
+from beam_pipelines.versions import installed_versions, python_version
 
 _SECRET = re.compile("key|secret|token|password|credential")
-
-_PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "tensorflow")
 
 
 def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
@@ -26,17 +23,15 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
         config: A dataclass: what the run is to do.
         options: How Beam is to do it.
     """
-    versions = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": platform.node(),
         "platform": platform.platform(),
-        "python": sys.version.split()[0],
-        "versions": versions,
+        "python": python_version(),
+        "versions": installed_versions(),
         "options": {name: _plain(value) for name, value in vars(config).items()},
+        # the same exactly, so that a shard can be made again
+        **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareConfig) else {}),
         "pipeline_options": {
             name: "(hidden)" if _SECRET.search(name) else _plain(value)
             for name, value in options.get_all_options(drop_default=True).items()

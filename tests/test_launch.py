@@ -1,6 +1,8 @@
 """One run from outside: which runner, with which options, and what run.json says."""
 
+import dataclasses
 import json
+from fractions import Fraction
 
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
@@ -8,9 +10,11 @@ from google.protobuf import json_format
 from made_images import write_class_folders
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.engines import uses_light_processes
 from beam_pipelines.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.written_data_set import read_run
 
 
 @pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
@@ -51,6 +55,11 @@ def test_run_json_says_how_the_data_set_was_made(tmp_path):
     assert main([*command, "--seed", "5", "--direct_num_workers=1"]) == 0
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["started"] <= run["finished"] and run["host"] and run["python"].startswith("3.")
-    assert {"apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c"} <= set(run["versions"])
+    assert {"apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow"} <= set(run["versions"])
     assert (run["options"]["seed"], run["options"]["splits"], run["options"]["check"]) == (5, {"train": "1"}, "strict")
     assert run["options"]["output"] == str(tmp_path / "out")
+    recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
+    expected = PrepareConfig(str(tmp_path / "in"), str(tmp_path / "out"), "out", 5, {"train": Fraction(1)}, is_output_new=True)
+    of_this_run = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory")}
+    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind="image_folder"), **of_this_run)
+    assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

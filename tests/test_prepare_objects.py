@@ -5,6 +5,7 @@ import hashlib
 import pathlib
 from typing import Iterator
 
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystems import FileSystems
 
@@ -261,3 +262,40 @@ def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(ser
     assert digest(objects(server, out)) == expected
     assert not objects(server, f"{out}.incomplete")
     assert Manifest.from_json(objects(server, out)[MANIFEST].decode()).name == "made"
+
+
+def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, capsys):
+    """With the options that reach it; what has changed there is named."""
+    output = tmp_path / "out"
+    assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
+    files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    shards = sorted(output.glob("made-train.tfrecord-*"))
+    shards[0].unlink()
+    shards[1].write_bytes(files[shards[1]][:-9])
+    assert main(["repair", str(output), *server.flags]) == 0
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
+    shards[0].unlink()
+    store, catalog = open_store(server, bucket), pq.read_table(next((output / "catalog").glob("made-train-00000-*")))
+    gone, changed = catalog.column("key").to_pylist()[:2]
+    store.write(f"{bucket}/in/{changed}", encode(noise(99), "PNG"))
+    capsys.readouterr()
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {changed}: the image has " in capsys.readouterr().err
+    store.remove(f"{bucket}/in/{gone}")
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {gone}: is not listed any more" in capsys.readouterr().err
+    assert not shards[0].exists()
+
+
+def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
+    """Light processes would not know how to reach it."""
+    rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
+    (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
+    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", "--num_shards=7"]
+    assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0
+    assert main([*call, "--image_root", str(source), "--output", str(tmp_path / "disk")]) == 0
+    shards = sorted((tmp_path / "out").glob("made-*"))
+    assert [path.read_bytes() for path in shards] == [(tmp_path / "disk" / path.name).read_bytes() for path in shards]
+    shards[0].unlink()
+    assert main(["repair", str(tmp_path / "out"), *server.flags]) == 0
+    assert shards[0].read_bytes() == (tmp_path / "disk" / shards[0].name).read_bytes()

@@ -1,0 +1,52 @@
+"""The options of `recordmill repair`, and the configuration that they become. Plain."""
+
+import argparse
+import dataclasses
+
+from beam_pipelines.option_values import parse_directory
+
+_EXAMPLE = """\
+example:
+  recordmill repair out/flowers --dry_run
+  recordmill repair out/flowers
+  recordmill repair out/flowers --shard flowers-train.tfrecord-00003-of-00016
+
+The images and labels have to lie where `recordmill prepare` read them. What has come to them since is left aside.
+It ends with 0 where everything is as it was written, or is so again; with 1 where something is not (also with --dry_run).
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairConfig:
+    """What `recordmill repair` is to do.
+
+    Attributes:
+        directory: The data set.
+        shards: Which of its shards, by the names of their TFRecord files; empty: all.
+        is_dry: Whether to say only what is damaged.
+    """
+
+    directory: str
+    shards: tuple[str, ...] = ()
+    is_dry: bool = False
+
+
+def add_repair(commands: argparse._SubParsersAction) -> None:
+    parser = commands.add_parser(
+        "repair",
+        help="damaged and missing shards, indexes and catalogs -> the same bytes again",
+        description="Compares every shard, index and catalog of a data set with its size and checksum, and makes what is damaged or\n"
+        "gone again from the images and labels: only with the very bytes that it had, else it is left, and what has changed is named.\n"
+        "Every other option goes to Apache Beam (of an object store where images lie, such as --s3_endpoint_url).",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("directory", metavar="OUT", help="the data set: a path")
+    add("--shard", action="append", default=[], metavar="NAME", help="one TFRecord file, with its index and catalog; may come again (default: all)")
+    add("--dry_run", action="store_true", help="say what is damaged, and do nothing")
+
+
+def make_repair_config(arguments: argparse.Namespace) -> RepairConfig:
+    return RepairConfig(parse_directory("OUT", arguments.directory), tuple(dict.fromkeys(arguments.shard)), arguments.dry_run)
