@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.metadata
-import os
 import platform
 import re
 import sys
@@ -11,8 +10,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config import SourceConfig
-from beam_pipelines.image_config import ImageConfig
+from beam_pipelines.run_options import plain, plain_options
 
 _SECRET = re.compile("key|secret|token|password|credential")
 
@@ -36,19 +34,9 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "versions": versions,
-        "options": {name: _plain(value) for name, value in vars(config).items()},
+        "options": plain_options(config),
         "pipeline_options": {
-            name: "(hidden)" if _SECRET.search(name) else _plain(value)
+            name: "(hidden)" if _SECRET.search(name) else plain(value)
             for name, value in options.get_all_options(drop_default=True).items()
         },
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (int, float, bool, type(None))):
-        return value
-    if isinstance(value, (SourceConfig, ImageConfig)):
-        return {name: _plain(item) for name, item in vars(value).items()}
-    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -18,7 +18,7 @@ from beam_pipelines.files import is_remote
 from beam_pipelines.keys import Collisions, refuse_collisions, sort_by_shuffle_key
 from beam_pipelines.list_images import Listed
 from beam_pipelines.plan import write_plan, write_planned_shard
-from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards
+from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards, own_version
 from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
@@ -66,10 +66,12 @@ class GlobalShuffle(beam.PTransform):
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
+        found = AsSingleton(collisions), beam.pvalue.AsList(self._listed.dead_letters)
+        version = own_version()  # of who begins the run, whatever its workers know of theirs
         finished = (
             planned
             | "CountPlanned" >> beam.combiners.Count.Globally()
-            | "FinishPlan" >> beam.Map(finish, AsSingleton(collisions), beam.pvalue.AsList(self._listed.dead_letters), plan, listing, config)
+            | "FinishPlan" >> beam.Map(finish, *found, plan, listing, config, version)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
 
@@ -153,6 +155,7 @@ def finish(
     plan: ShufflePlan,
     listing: Listing,
     config: PrepareConfig,
+    version: str,
 ) -> None:
     """Writes what makes the plan whole.
 
@@ -165,4 +168,4 @@ def finish(
     num_shards = sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
         raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
-    write_plan(Plan(config, listing, splits, tuple(dead_letters)))
+    write_plan(Plan(config, listing, splits, tuple(dead_letters), version))
