@@ -5,9 +5,9 @@ The modules, in the order in which data meets them; what stands in brackets is p
     __main__           the command line: our flags -> a PrepareConfig, the rest -> Beam's PipelineOptions  (arguments, command_parser,
                        image_arguments, option_values, config, image_config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
-    launch             one run of it from outside  (output_directory, marked_directory, progress, run_info); jobs: its runner, whose
-                       fault a failure is  (errors)
-    pipeline           prepare(root, config): the whole graph on one page
+    launch             one run of it from outside  (output_directory, marked_directory, left_run, progress, run_info, run_options);
+                       jobs: its runner, whose fault a failure is  (errors)
+    pipeline           prepare(root, config): the whole graph on one page; resume(root, config): what is missing of it
     list_images        ListImages: the inputs, a batch to an element  (list_part, listing, class_tables; sources; columns, cells,
                        class_cells, array_cells, label_lists; buckets)
     check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)

@@ -15,9 +15,9 @@ from typing import NoReturn
 from beam_pipelines import interrupts
 from beam_pipelines.analysis_directory import check_analysis
 from beam_pipelines.analyze_arguments import make_analyze_config
-from beam_pipelines.arguments import make_config, make_parser
+from beam_pipelines.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import LeftError, RunError, UserError
+from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import light_processes, num_cores
 from beam_pipelines.output_directory import check_paths
@@ -37,13 +37,16 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, LeftError)):
+        if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
             print(f"recordmill: interrupted; {interrupts.find_in_place() or 'nothing was written'}", file=sys.stderr)
             return 130
-        if not isinstance(error, (UserError, RunError)):
-            raise
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
-        print(f"recordmill: {error}{in_place and f'; {in_place}'}", file=sys.stderr)
+        if not isinstance(error, (UserError, RunError)):
+            if in_place:
+                error.add_note(f"recordmill: {in_place}")
+            raise
+        separator = "\n" if "\n" in str(error) else "; "
+        print(f"recordmill: {error}{in_place and f'{separator}{in_place}'}", file=sys.stderr)
         return 2 if isinstance(error, UserError) else 1
     return 0
 
@@ -54,7 +57,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         print(estimate(config, beam_flags))
         return
     if not is_remote(config.input) and not is_remote(config.output):
-        check_paths(config, arguments.overwrite)
+        check_paths(config, arguments.overwrite, make_on_left(arguments))
         if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
 
@@ -62,6 +65,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         config,
         _import("jobs").parse_pipeline_options(beam_flags, "prepare"),
         overwrite=arguments.overwrite,
+        on_left=make_on_left(arguments),
         shared_filesystem=arguments.shared_filesystem,
         wait=arguments.wait,
     )

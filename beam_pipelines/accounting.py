@@ -34,7 +34,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig)
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise RunError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
-            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows:{dead_letters.describe()}"
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be given):{dead_letters.describe()}"
         )
     for position, split in enumerate(listing.splits):
         if not images.splits[position].num_examples:

@@ -18,6 +18,7 @@ from beam_pipelines.config import (
 from beam_pipelines.errors import UserError
 from beam_pipelines.image_arguments import add_image_options, make_image_config
 from beam_pipelines.label_lists import DEFAULT_SEPARATOR
+from beam_pipelines.left_run import OnLeft
 from beam_pipelines.option_values import (
     default_name,
     parse_directory,
@@ -117,6 +118,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
+    left = prepare.add_mutually_exclusive_group()
+    left.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from what a run to OUT has left that was killed, or whose engine failed, with the same options: the shards that are "
+        "there stay; where nothing is there, begin",
+    )
+    left.add_argument("--restart", action="store_true", help="remove what such a run has left, and begin anew")
     _add_source_options(prepare.add_argument_group("where images and labels come from"))
     add_image_options(prepare.add_argument_group("how images are stored"))
     add_analyze(commands)
@@ -209,6 +218,12 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         source=make_source_config(arguments),
         images=make_image_config(arguments),
     )
+
+
+def make_on_left(arguments: argparse.Namespace) -> OnLeft:
+    if arguments.resume:
+        return OnLeft.RESUME
+    return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:

@@ -116,6 +116,7 @@ class SourceConfig:
 
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
+PLAN, PROGRESS = "plan/plan.json", "progress"  # below where it works
 
 
 class OutputPaths:
@@ -132,6 +133,7 @@ class OutputPaths:
     is_output_new: bool
     progress_directory: str
     output_option = "--output"
+    can_resume = False  # whether what a run leaves there can be gone on from
 
     @property
     def scratch_directory(self) -> str:
@@ -151,6 +153,11 @@ class OutputPaths:
     @property
     def plan_directory(self) -> str:
         return f"{self.scratch_directory}/plan"
+
+    @property
+    def plan_path(self) -> str:
+        """The file that says that the plan is whole."""
+        return f"{self.scratch_directory}/{PLAN}"
 
     @property
     def done_directory(self) -> str:
@@ -198,6 +205,7 @@ class PrepareConfig(OutputPaths):
     output_layout: str = "flat"
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
+    can_resume = True
 
     def __post_init__(self) -> None:
         check_name("--name", self.name, "letters, digits and '_', a letter first")

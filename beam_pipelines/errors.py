@@ -37,15 +37,11 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
 
 
 class RunError(RuntimeError):
-    """A run that had begun cannot give a right data set: what it wrote is removed, exit code 1."""
+    """A run that had begun came to no end: what it wrote is removed, unless another one can go on from it. Exit code 1."""
 
 
-class LeftError(RunError):
-    """What was written must stay, which the message says, and where it is: exit code 1, after Ctrl-C too."""
-
-
-class StillRunningError(LeftError):
-    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay."""
+class StillRunningError(RunError):
+    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay. Exit code 1, after Ctrl-C too."""
 
 
 _CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}

@@ -10,16 +10,18 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines import dataflow, engines, flink
+from beam_pipelines import dataflow, engines, flink, progress
 from beam_pipelines.class_tables import describe_changes, read_class_tables
-from beam_pipelines.config import SOURCES, PrepareConfig
+from beam_pipelines.config import PROGRESS, SOURCES, PrepareConfig
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.files import is_remote
 from beam_pipelines.jobs import explained_errors, make_runner, quiet_engines
+from beam_pipelines.left_run import LeftRun, OnLeft, find_left
 from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
-from beam_pipelines.pipeline import prepare
+from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.progress import ProgressDisplay
+from beam_pipelines.publish import finish_publishing
 from beam_pipelines.run_info import make_run_info
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
@@ -31,15 +33,17 @@ def run_prepare(
     options: PipelineOptions,
     *,
     overwrite: bool = False,
+    on_left: OnLeft = OnLeft.REFUSE,
     shared_filesystem: bool = False,
     wait: bool = True,
 ) -> str | None:
-    """Runs `prepare`. Afterwards the data set is in place, whole, or nothing is.
+    """Runs `prepare`. Afterwards the data set is in place, whole, or nothing is; beside it may be what another run goes on from.
 
     Args:
         config: What to do.
         options: How Beam is to do it.
         overwrite: A data set at the output is replaced, once the new one is whole.
+        on_left: What becomes of what an earlier run to the same output has left.
         shared_filesystem: The workers see the local paths that the configuration names.
         wait: For the job's end; a service that takes jobs (Dataflow) needs nobody to wait for them.
 
@@ -55,7 +59,7 @@ def run_prepare(
     roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
     paths = [("--input", config.input), ("--output", config.output), *roots]
     engines.check_engine(paths, options, shared_filesystem=shared_filesystem, wait=wait)
-    check_paths(config, overwrite)
+    check_paths(config, overwrite, on_left)
     config = dataclasses.replace(
         engines.settle(settle_source(config), options),
         input=_absolute(config.input, os.path.abspath),
@@ -63,6 +67,12 @@ def run_prepare(
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
     )
+    left = find_left(config) if on_left is OnLeft.RESUME else None
+    if left and left.plan and is_remote(config.output):
+        config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
+    if on_left is OnLeft.RESUME and not left:
+        print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
+        on_left = OnLeft.REFUSE
     if engines.runner_name(options) == "DataflowRunner":
         dataflow.set_defaults(config, options)
     if engines.runner_name(options) == "FlinkRunner":
@@ -70,19 +80,32 @@ def run_prepare(
         flink.set_exchange(options)
     is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
     replaced = _replaced_classes(config.output) if overwrite and not config.is_output_new else {}
-    with working_directory(config), _progress_directory(config, options, is_submitted) as progress_directory:
+    with working_directory(config, on_left), _progress_directory(config, options, is_submitted) as progress_directory:
         config = dataclasses.replace(config, progress_directory=progress_directory)
         with explained_errors(options):
-            pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-            prepare(pipeline, config, make_run_info(config, options))
-            if is_submitted:
-                return dataflow.describe_job(pipeline.run(), config, options, replaces_classes=any(replaced.values()))
-            stop = how_to_stop(options)
-            with ProgressDisplay(progress_directory):
-                wait_for(pipeline.run(), stop)
+            if not (left and finish_publishing(config)):
+                pipeline = _make_pipeline(config, options, left)
+                if is_submitted:
+                    return dataflow.describe_job(pipeline.run(), config, options, replaces_classes=any(replaced.values()))
+                stop = how_to_stop(options)
+                with ProgressDisplay(progress_directory):
+                    wait_for(pipeline.run(), stop)
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
         print(f"recordmill: warning: {line}", file=sys.stderr)
     return None
+
+
+def _make_pipeline(config: PrepareConfig, options: PipelineOptions, left: LeftRun | None) -> beam.Pipeline:
+    """The whole run, or what is missing."""
+    pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+    run_info = make_run_info(config, options)
+    if left is None:
+        prepare(pipeline, config, run_info)
+    else:
+        num_planned = sum(split.num_inputs for split in left.plan.splits.values())
+        progress.count(config.progress_directory, listed=num_planned, listing_done=1)
+        resume(pipeline, config, run_info)
+    return pipeline
 
 
 def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
@@ -133,4 +156,4 @@ def _progress_directory(config: PrepareConfig, options: PipelineOptions, is_subm
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:
-        yield f"{config.scratch_directory}/progress"
+        yield f"{config.scratch_directory}/{PROGRESS}"

@@ -3,15 +3,21 @@
 import contextlib
 import fcntl
 import os
+import pathlib
 import shutil
 from typing import Callable, Iterator
 
+from beam_pipelines.config import PLAN
 from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
 # A file, or in an object store an object, that says that what lies beside it is a run's and not whole yet.
 MARKER = "INCOMPLETE"
-MARKER_TEXT = b"A run of recordmill is writing here, or failed: the next run removes what is here. In what is whole this is not.\n"
+MARKER_TEXT = b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. In what is whole this is not.\n"
+
+# What says of the rest that it is there: it goes first, so that who is killed meanwhile leaves nothing that claims too much.
+CLAIMS = (MANIFEST, PLAN)
 
 
 def is_ours(directory: str) -> bool:
@@ -52,7 +58,14 @@ def make_marked(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def own_directory(directory: str, whose: str, busy: str, rescue: Callable[[], None] = lambda: None) -> Iterator[int]:
+def own_directory(
+    directory: str,
+    whose: str,
+    busy: str,
+    rescue: Callable[[], None] = lambda: None,
+    goes_on: bool = False,
+    stays: Callable[[BaseException], bool] = lambda error: False,
+) -> Iterator[int]:
     """Makes a directory, or takes the one that a killed run left: this run's alone, empty but for the mark. Removes it after the block.
 
     The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left is known to
@@ -62,7 +75,10 @@ def own_directory(directory: str, whose: str, busy: str, rescue: Callable[[], No
         directory: Its path.
         whose: How the user names what the directory is for.
         busy: What to say of another run that has it.
-        rescue: Called before it is emptied, when it is this run's alone: takes out what a killed run left that must not be lost.
+        rescue: Called before it is emptied, when it is this run's alone: takes out what a killed run left that must not be lost, or
+            raises UserError, and all stays as it is.
+        goes_on: It is not emptied: the run goes on from what is there.
+        stays: Whether it stays after an error.
 
     Yields:
         The directory's descriptor.
@@ -83,21 +99,44 @@ def own_directory(directory: str, whose: str, busy: str, rescue: Callable[[], No
                 raise BlockingIOError  # another run has just ended, and renamed or removed it
         except BlockingIOError:
             raise UserError(f"{whose}: {busy}") from None
-        check_is_ours(directory, whose)
+        if not goes_on:
+            check_is_ours(directory, whose)
         rescue()
         is_left = False
         try:
             _mark(directory)
-            _empty(directory)
+            if not goes_on:
+                _empty(directory)
             yield descriptor
-        except StillRunningError:
-            is_left = True
+        except BaseException as error:
+            is_left = isinstance(error, StillRunningError) or stays(error)
             raise
         finally:
             if not is_left and is_same(descriptor, directory):  # else it is in its place, and another run may have made a new one
                 _remove(directory)
     finally:
         os.close(descriptor)
+
+
+def is_in_use(directory: str) -> bool:
+    """Whether a run is at work in it."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def remove_temporary_files(directory: str) -> None:
+    """Those of attempts that were killed; who has the directory has no attempt under way."""
+    for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
+        left.unlink(missing_ok=True)
 
 
 def is_same(descriptor: int, path: str) -> bool:
@@ -118,6 +157,9 @@ def _mark(directory: str) -> None:
 
 def _empty(directory: str, ignore_errors: bool = False) -> None:
     """The mark stays: who is killed meanwhile leaves what is still ours."""
+    for name in CLAIMS:
+        with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
+            os.unlink(f"{directory}/{name}")
     for entry in os.scandir(directory):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=ignore_errors)

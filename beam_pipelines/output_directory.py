@@ -1,26 +1,45 @@
-"""The output directory of a run: what may be written, whose it is, and what a failed run leaves: nothing. Plain."""
+"""The output directory of a run: what may be written, whose it is, and what a failed run leaves: nothing, or what another goes on from.
+
+Plain.
+"""
 
 import contextlib
 import os
+import dataclasses
 import pathlib
+import shutil
 from typing import Iterator
 
 from beam_pipelines import interrupts
-from beam_pipelines.config import REPLACED, SCRATCH, OutputPaths, PrepareConfig
-from beam_pipelines.errors import LeftError, StillRunningError, UserError, printable
+from beam_pipelines.config import PROGRESS, REPLACED, SCRATCH, OutputPaths, PrepareConfig
+from beam_pipelines.errors import StillRunningError, UserError, printable
 from beam_pipelines.files import Files, files_at, is_remote, write_file
+from beam_pipelines.left_run import OnLeft, check_left, describe_left, is_left, is_whole
 from beam_pipelines.light_processes import close_light_processes
-from beam_pipelines.marked_directory import MARKER, MARKER_TEXT, check_is_ours, own_directory
+from beam_pipelines.marked_directory import (
+    CLAIMS,
+    MARKER,
+    MARKER_TEXT,
+    check_is_ours,
+    is_in_use,
+    own_directory,
+    remove_temporary_files,
+)
 from tf_input.dataset_format import MANIFEST
 
 
-def check_paths(config: PrepareConfig, overwrite: bool) -> None:
+def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
     """Fails where there is no input or the output must not be written."""
     check_input(config.input)
-    check_output(config.output, config.input, overwrite, config.output_option)
+    resolved = dataclasses.replace(config, output=_resolve(config.output))
+    if is_remote(config.output):
+        _check_access(config.output_option, config.output)
+    if is_remote(config.output) or not is_in_use(resolved.scratch_directory):  # whose run is at work is told under its lock
+        check_left(resolved, on_left, f"{config.output_option}={printable(config.output)}")
+    check_output(config.output, config.input, overwrite, config.output_option, on_left)
 
 
-def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
+def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE) -> None:
     """Fails where the output must not be written.
 
     Args:
@@ -28,23 +47,25 @@ def check_output(path: str, source: str, overwrite: bool, option: str) -> None:
         source: What is read, which must lie neither in nor around it.
         overwrite: Whether it may replace a data set.
         option: How the user names the output.
+        on_left: What becomes of what an earlier run has left there.
     """
-    if is_remote(path):
-        _check_access(option, path)
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
     if _is_within(output, folder) or _is_within(folder, output):
         raise UserError(f"{shown}: expected a path outside the input {printable(source)}, and not around it")
     _check_above(output, shown)
-    _check_beside(output, shown)
+    _check_beside(output, shown, on_left)
     if not _exists(output):
         return
-    is_left = is_remote(output) and not _has(output, MANIFEST) and _has(output, MARKER)
-    if not overwrite and is_left:
-        raise UserError(f"{shown} holds what a run left that failed or still goes on; expected a new path, or --overwrite")
+    # With the mark and a manifest it is whole, and its run was killed before it had removed the mark.
+    is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, MANIFEST))
+    if is_half and on_left is not OnLeft.REFUSE:
+        return
+    if not overwrite and is_half:
+        raise UserError(f"{shown} holds what a run left that failed or still goes on; expected a new path, or --restart if it does not")
     if not overwrite:
         raise UserError(f"{shown} exists; expected a new path, or --overwrite")
-    if not is_left and not _has(output, MANIFEST) and not _is_empty_folder(output):
+    if not is_half and not _has(output, MANIFEST) and not _is_empty_folder(output):
         raise UserError(f"{shown} is not a data set, and --overwrite replaces nothing else")
 
 
@@ -57,7 +78,7 @@ def _check_above(output: str, whose: str) -> None:
         raise UserError(f"{whose}: {printable(str(above))} is not a folder; expected a path in one")
 
 
-def _check_beside(output: str, whose: str) -> None:
+def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
     """Fails where a run would have to remove what may not be ours: where it works, or where the old data set steps aside."""
     if is_remote(output):
         _check_prefix(f"{output}{SCRATCH}", whose)
@@ -68,7 +89,8 @@ def _check_beside(output: str, whose: str) -> None:
         raise UserError(f"{whose}: a run that was killed may have left the old data set as {printable(old)}; bring it back (`{shown}`), or remove it")
     if os.path.lexists(old):
         raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; move it away, or remove it")
-    check_is_ours(f"{output}{SCRATCH}", whose)
+    if on_left is not OnLeft.RESUME or not os.path.isfile(f"{output}{SCRATCH}/{MANIFEST}"):
+        check_is_ours(f"{output}{SCRATCH}", whose)
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
@@ -130,70 +152,105 @@ def _is_empty_folder(path: str) -> bool:
     return not is_remote(path) and os.path.isdir(path) and not os.listdir(path)
 
 
-def working_directory(config: OutputPaths) -> contextlib.AbstractContextManager[None]:
-    """Makes the working directory, this run's alone, and removes it unless the block ends well."""
-    return _working_objects(config) if is_remote(config.output) else _working_folder(config)
+def working_directory(config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE) -> contextlib.AbstractContextManager[None]:
+    """Makes the working directory, this run's alone. Unless the block ends well, it is removed, or what is there is to be gone on from.
+
+    Args:
+        config: Whose it is.
+        on_left: What becomes of what an earlier run has left; `RESUME` where there is something: see `left_run`.
+    """
+    return _working_objects(config, on_left) if is_remote(config.output) else _working_folder(config, on_left)
+
+
+def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
+    """Whether what is there stays after an error: where the plan is whole, unless the input or the options make no data set."""
+    try:
+        return (on_left is OnLeft.RESUME or not isinstance(error, UserError)) and is_left(config)
+    except OSError:  # a disk or a store that does not answer: nothing is known to be of no use
+        return True
 
 
 @contextlib.contextmanager
-def _working_objects(config: OutputPaths) -> Iterator[None]:
+def _working_objects(config: OutputPaths, on_left: OnLeft) -> Iterator[None]:
     """The job may go on after the block: then its last step removes what is scratch."""
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
     for directory in (scratch, working):
         _check_prefix(directory, f"{config.output_option}={config.output}")
         write_file(f"{directory}/{MARKER}", MARKER_TEXT)
-        store.remove_all(directory, but=MARKER)
+        if on_left is not OnLeft.RESUME:
+            _remove_objects(store, directory)
     interrupts.note(lambda: _describe_objects(config))
     try:
         yield
     except StillRunningError:
+        interrupts.note(str)
         raise
     except BaseException as error:
-        if not is_new(config.output):
+        if not _stays(config, error, on_left):
+            if working == config.output and is_new(config.output):
+                remove_marked(store, working)
             remove_marked(store, scratch)
-        elif working == config.output:
-            remove_marked(store, working)
-            remove_marked(store, scratch)
-        elif not _has(working, MANIFEST):
-            remove_marked(store, scratch)
-        else:  # it is all that there is
-            told = f"{config.output} was being replaced, and is not whole; the new data set is, as {working}: copy it from there"
-            raise LeftError(f"{told} ({' '.join(str(error).split()) or type(error).__name__})") from error
         raise
 
 
 def _describe_objects(config: OutputPaths) -> str:
-    """Whether objects that this run has begun to write are a data set by now."""
+    """Whether objects that this run has begun to write are a data set by now; if not, what is there of it."""
     try:
-        is_whole = not is_new(config.output) and not _has(config.working_directory, MARKER)
+        is_marked = _has(config.working_directory, MARKER)
+        if not is_new(config.output) and not is_marked:
+            return f"{config.output} is written, whole"
+        told = describe_left(config)
+        if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
+            return f"{config.output} was being replaced, and is not whole; {told}"
+        return told
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
-    return f"{config.output} is written, whole" if is_whole else ""
+
+
+def _remove_objects(store: Files, directory: str) -> None:
+    for name in CLAIMS:
+        store.remove(f"{directory}/{name}")
+    store.remove_all(directory, but=MARKER)
 
 
 def remove_marked(store: Files, directory: str) -> None:
     """The mark goes last: who is killed meanwhile leaves what is still ours."""
-    store.remove_all(directory, but=MARKER)
+    _remove_objects(store, directory)
     store.remove(f"{directory}/{MARKER}")
 
 
 @contextlib.contextmanager
-def _working_folder(config: OutputPaths) -> Iterator[None]:
-    directory, output = pathlib.Path(config.working_directory), config.output
-    missing = [parent for parent in directory.parents if not parent.exists()]
+def _working_folder(config: OutputPaths, on_left: OnLeft) -> Iterator[None]:
+    directory, output = config.working_directory, config.output
+    missing = [parent for parent in pathlib.Path(directory).parents if not parent.exists()]
+    whose, busy, goes_on = f"{config.output_option}={printable(output)}", "another run is writing to it", on_left is OnLeft.RESUME
+    check = lambda: _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
     try:
-        with own_directory(str(directory), f"{config.output_option}={output}", "another run is writing to it") as descriptor:
+        with own_directory(directory, whose, busy, check, goes_on, lambda error: _stays(config, error, on_left)) as descriptor:
             own = os.fstat(descriptor)
             in_place = lambda: os.path.exists(output) and os.path.samestat(own, os.stat(output))
-            interrupts.note(lambda: f"{printable(output)} is written, whole" if in_place() else "")
+            find_whole = lambda: f"{printable(output)} is written, whole" if in_place() else ""
+            interrupts.note(lambda: find_whole() or describe_left(config))
+            remove_temporary_files(directory)
+            shutil.rmtree(f"{directory}/{PROGRESS}", ignore_errors=True)  # what a killed run has counted
             try:
                 yield
             except StillRunningError:
+                interrupts.note(find_whole)
                 raise
             except BaseException:
                 close_light_processes()  # so that nobody writes into what is removed
+                remove_temporary_files(directory)
                 raise
     finally:
         with contextlib.suppress(OSError):  # not empty: the output is in it
             for parent in missing:
                 parent.rmdir()
+
+
+def _check_still_left(config: OutputPaths, whose: str) -> None:
+    """Under the lock: a run that had it until now may have brought it to its end."""
+    if not is_left(config):
+        raise UserError(f"{whose}: another run has gone on from what was there meanwhile")
+    if not is_whole(config):
+        check_is_ours(config.working_directory, whose)

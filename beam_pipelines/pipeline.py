@@ -1,13 +1,16 @@
 """The whole graph on one page."""
 
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.list_images import ListImages
+from beam_pipelines.errors import RunError
+from beam_pipelines.plan import read_plan
 from beam_pipelines.plan_values import Plan
+from beam_pipelines.publish import is_in_place
 from beam_pipelines.shuffle import GlobalShuffle
 from beam_pipelines.write_metadata import WriteMetadata
 from beam_pipelines.write_shards import WriteShards
@@ -36,9 +39,19 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     return written | "WriteMetadata" >> WriteMetadata(config, run_info)
 
 
-def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any], plan: Plan) -> beam.PCollection:
+def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any]) -> beam.PCollection:
     """The rest of a run whose plan is there: the shards that are missing, and the metadata."""
-    listing = AsSingleton(root | "Listing" >> beam.Create([plan.listing]))
-    planned = root | "Planned" >> beam.Create(list(plan.shards()), reshuffle=False)
+    plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
+    listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
+    planned = plan | "Planned" >> beam.FlatMap(lambda plan: list(plan.shards()))  # PlannedShard
     written = planned | "WriteShards" >> WriteShards(config, listing)
     return written | "WriteMetadata" >> WriteMetadata(config, run_info)
+
+
+def read_plan_again(unused: bytes, config: PrepareConfig) -> Iterator[Plan]:
+    """The plan; none where a whole job is tried again after its end was not heard."""
+    plan = read_plan(config)
+    if plan is not None:
+        yield plan
+    elif not is_in_place(config):
+        raise RunError("the plan of the run is gone")

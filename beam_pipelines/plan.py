@@ -16,7 +16,7 @@ from typing import Sequence
 import google_crc32c
 
 from beam_pipelines import plain_json
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config import OutputPaths, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at, is_remote, make_folder, open_file, write_file
@@ -24,7 +24,6 @@ from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, Written
 from beam_pipelines.references import References, unpack_pieces
 from tf_input.dataset_format import ShardInfo
 
-_PLAN = "plan.json"
 _BLOCK_BYTES = 4 << 20
 
 
@@ -38,18 +37,22 @@ def write_planned_shard(config: PrepareConfig, shard: PlannedShard, pieces: byte
 def write_plan(plan: Plan) -> None:
     """Once every shard is planned: from now on the run can be resumed."""
     make_folder(plan.config.done_directory)
-    write_file(f"{plan.config.plan_directory}/{_PLAN}", plain_json.dumps(plan))
+    write_file(plan.config.plan_path, plain_json.dumps(plan))
 
 
-def read_plan(config: PrepareConfig) -> Plan | None:
+def is_planned(config: OutputPaths) -> bool:
+    """Whether an earlier run has come to the end of its plan."""
+    return files_at(config.plan_path).exists(config.plan_path)
+
+
+def read_plan(config: OutputPaths) -> Plan | None:
     """What an earlier run has planned; None where it did not come so far.
 
     Raises:
         ValueError: The plan is damaged, or another version's.
     """
-    path = f"{config.plan_directory}/{_PLAN}"
-    files = files_at(path)
-    return plain_json.loads(files.read(path)) if files.exists(path) else None
+    path = config.plan_path
+    return plain_json.loads(files_at(path).read(path)) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int, stop: int) -> References:
@@ -87,7 +90,7 @@ def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | No
         return None
 
 
-def num_done(config: PrepareConfig) -> int:
+def num_done(config: OutputPaths) -> int:
     """How many shards are finished."""
     directory = config.done_directory
     if is_remote(directory):

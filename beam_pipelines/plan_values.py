@@ -1,6 +1,7 @@
 """What a plan is made of, and what comes of it: plain values."""
 
 import dataclasses
+import importlib.metadata
 from typing import Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config import PrepareConfig
@@ -8,7 +9,7 @@ from beam_pipelines.quality import LabelSequence
 from beam_pipelines.reference_runs import Stretch
 from beam_pipelines.sources import Listing
 from beam_pipelines.statistics import ImageStatistics
-from tf_input.dataset_format import ShardInfo, shard_place
+from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
 
 
 class ShardAddress(NamedTuple):
@@ -68,15 +69,26 @@ class Plan:
         listing: What is known of its inputs.
         splits: By name.
         dead_letters: Sorted runs of those of the listing.
+        version: Of what began the run: see `own_version`.
     """
 
     config: PrepareConfig
     listing: Listing
     splits: Mapping[str, SplitShards]
     dead_letters: tuple[Stretch, ...]
+    version: str
 
     def shards(self) -> Iterator[PlannedShard]:
         for name, split in self.splits.items():
             for index in range(split.num_shards):
                 num_inputs = (index + 1) * split.num_inputs // split.num_shards - index * split.num_inputs // split.num_shards
                 yield PlannedShard(ShardAddress(name, index, split.num_shards), num_inputs)
+
+
+def own_version() -> str:
+    """Of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
+    try:
+        package = importlib.metadata.version("recordmill")
+    except importlib.metadata.PackageNotFoundError:
+        package = "(not installed)"
+    return f"recordmill {package}, format {FORMAT_VERSION}"

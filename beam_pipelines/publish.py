@@ -8,10 +8,11 @@ import pathlib
 import shutil
 from typing import Iterable, Iterator, Mapping, Sequence
 
-from beam_pipelines.config import REPLACED, OutputPaths
+from beam_pipelines.config import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, printable
-from beam_pipelines.files import TEMPORARY, files_at, is_remote, write_file
-from beam_pipelines.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.files import files_at, is_remote, write_file
+from beam_pipelines.left_run import is_whole
+from beam_pipelines.marked_directory import MARKER, MARKER_TEXT, remove_temporary_files
 from beam_pipelines.output_directory import remove_marked
 from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest, ShardInfo
 
@@ -107,17 +108,39 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
 def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
     if is_published(config, manifest):
         return
-    directory, output = pathlib.Path(config.working_directory), pathlib.Path(config.output)
-    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, config.progress_directory):
-        if scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
-    for left in directory.rglob(f".*{TEMPORARY}"):  # by an attempt that was killed
-        left.unlink(missing_ok=True)
     if config.is_output_new:
-        _check_still_new(output, manifest)
-    write_file(f"{directory}/{MANIFEST}", manifest)
+        _check_still_new(pathlib.Path(config.output), manifest)
+    remove_temporary_files(config.working_directory)  # of an attempt that was killed
+    write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+    _finish_folder(config)
+
+
+def finish_publishing(config: OutputPaths) -> bool:
+    """Brings to its place what an earlier attempt has written whole; False where none came so far.
+
+    Raises:
+        RunError: A shard is not as it was written.
+    """
+    if is_in_place(config):
+        return True
+    if not is_whole(config):
+        return False
+    data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
+    manifest = Manifest.from_json(data.decode())
+    check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+    if config.is_output_new:
+        _check_still_new(pathlib.Path(config.output), data)
+    _finish_folder(config)
+    return True
+
+
+def _finish_folder(config: OutputPaths) -> None:
+    """From the manifest on the data set is whole: what it was made from goes, the mark, and at last the name that says that it is not."""
+    directory = pathlib.Path(config.working_directory)
+    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.scratch_directory}/{PROGRESS}"):
+        shutil.rmtree(scratch, ignore_errors=True)
     (directory / MARKER).unlink(missing_ok=True)  # who is killed from here on leaves a whole data set, which no run will empty
-    move_into_place(directory, output)
+    move_into_place(directory, pathlib.Path(config.output))
 
 
 def _check_still_new(output: pathlib.Path, manifest: bytes) -> None:

@@ -1,6 +1,5 @@
 """What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
 
-import os
 import platform
 import re
 import time
@@ -9,8 +8,8 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines import plain_json
-from beam_pipelines.config import PrepareConfig, SourceConfig
-from beam_pipelines.image_config import ImageConfig
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.run_options import plain, plain_options
 from beam_pipelines.versions import installed_versions, python_version
 
 _SECRET = re.compile("key|secret|token|password|credential")
@@ -29,21 +28,11 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
         "platform": platform.platform(),
         "python": python_version(),
         "versions": installed_versions(),
-        "options": {name: _plain(value) for name, value in vars(config).items()},
+        "options": plain_options(config),
         # the same exactly, so that a shard can be made again
         **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareConfig) else {}),
         "pipeline_options": {
-            name: "(hidden)" if _SECRET.search(name) else _plain(value)
+            name: "(hidden)" if _SECRET.search(name) else plain(value)
             for name, value in options.get_all_options(drop_default=True).items()
         },
     }
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, (int, float, bool, type(None))):
-        return value
-    if isinstance(value, (SourceConfig, ImageConfig)):
-        return {name: _plain(item) for name, item in vars(value).items()}
-    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes

@@ -204,7 +204,7 @@ class _Part:
             count.dead_letters.add(self._dead_letters)
             raise RunError(
                 f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
-                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows:{count.dead_letters.describe()}"
+                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows (with --resume another one may be given):{count.dead_letters.describe()}"
             )
 
     def _weights(self) -> list[float] | None:

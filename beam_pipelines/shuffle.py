@@ -18,7 +18,7 @@ from beam_pipelines.files import is_remote
 from beam_pipelines.keys import Collisions, refuse_collisions, sort_by_shuffle_key
 from beam_pipelines.list_images import Listed
 from beam_pipelines.plan import write_plan, write_planned_shard
-from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards
+from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards, own_version
 from beam_pipelines.ranks import ShufflePlan, buckets, merge_counts, plan_shuffle
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
@@ -61,11 +61,12 @@ class GlobalShuffle(beam.PTransform):
             | "GroupByShard" >> beam.GroupByKey()
             | "WritePlan" >> beam.Map(join_shard, plan, config)
         )
+        found = AsIter(cut.collisions), AsIter(self._listed.dead_letters)
+        version = own_version()  # of who begins the run, whatever its workers know of theirs
         finished = (
             runs.pipeline
             | "AfterPlanning" >> beam.Impulse()
-            | "FinishPlan"
-            >> beam.Map(finish, AsIter(planned), AsIter(cut.collisions), AsIter(self._listed.dead_letters), plan, listing, config)
+            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *found, plan, listing, config, version)
         )
         return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
 
@@ -155,6 +156,7 @@ def finish(
     plan: ShufflePlan,
     listing: Listing,
     config: PrepareConfig,
+    version: str,
 ) -> None:
     """Writes what makes the plan whole.
 
@@ -167,4 +169,4 @@ def finish(
     num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
     if num_planned != num_shards:
         raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
-    write_plan(Plan(config, listing, splits, tuple(dead_letters)))
+    write_plan(Plan(config, listing, splits, tuple(dead_letters), version))

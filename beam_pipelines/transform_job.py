@@ -8,7 +8,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from beam_pipelines.analysis_directory import image_sides, open_data_set
-from beam_pipelines.config import OutputPaths
+from beam_pipelines.config import PROGRESS, OutputPaths
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.files import is_remote
 from beam_pipelines.output_directory import check_output, is_new
@@ -101,7 +101,7 @@ def make_job(config: TransformConfig) -> TransformJob:
         is_output_new=is_new(config.output),
         name=config.name,
     )
-    return dataclasses.replace(job, progress_directory=f"{job.scratch_directory}/progress")
+    return dataclasses.replace(job, progress_directory=f"{job.scratch_directory}/{PROGRESS}")
 
 
 def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:

@@ -13,7 +13,7 @@ from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at, is_remote
 from beam_pipelines.plan import dead_letters_path, read_done, read_plan
 from beam_pipelines.plan_values import Plan, ShardAddress, WrittenShard
-from beam_pipelines.publish import is_in_place, publish_files
+from beam_pipelines.publish import finish_publishing, publish_files
 from beam_pipelines.quality import ShuffleQualities
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.spool import SpoolReader
@@ -50,10 +50,10 @@ def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: Prepa
         UserError: They make no data set.
         RunError: Something is missing, or too much was refused.
     """
+    if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
+        return config.name
     plan = read_plan(config)
     if plan is None:
-        if is_in_place(config):  # an earlier attempt came to its end, and nobody heard of it
-            return config.name
         raise RunError("the plan of the run is gone")
     shards = [shard.address for shard in plan.shards()]
     num_written = sum(1 for _ in written)

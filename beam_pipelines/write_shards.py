@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_pipelines import progress
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.counters import count_in_beam
 from beam_pipelines.light_processes import TaskWindow, share
@@ -46,6 +47,8 @@ class _Write(beam.DoFn):
             self._context = WriteContext(self._config, listing)
             self._shared = share(self._context)
         if (done := finished(self._context, shard)) is not None:
+            refused = done.statistics.dead_letters.num
+            progress.count(self._config.progress_directory, written=done.info.num_examples + refused, dead_letters=refused)
             yield self._finish(done)
             return
         num_parts = choose_num_parts(shard, self._config.num_processes)

@@ -11,7 +11,7 @@ from beam_pipelines.errors import UserError
 
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths.
 NO_PARAMETERS = ("estimate", "shared_filesystem", "wait")
-SWITCHES = ("masks", "overwrite")
+SWITCHES = ("masks", "overwrite", "restart", "resume")
 LISTS = {"feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
 
 
