@@ -13,7 +13,7 @@ from beam_pipelines.files import Files
 from beam_pipelines.images import BadImageError, CheckedImage, check_image, check_pixels
 from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.references import WHOLE_FILE, LabeledImage
-from beam_pipelines.spool import SpoolReader
+from beam_pipelines.spool import SpoolReader, read_whole
 from beam_pipelines.statistics import PixelSums
 from beam_pipelines.write_context import WriteContext
 
@@ -99,12 +99,9 @@ class InputReader:
     def _read_spool(self, image: LabeledImage) -> bytes:
         """What we wrote ourselves: that it is not there says nothing about the image."""
         try:
-            data = self._spool.read(image.spool, image.offset, image.num_bytes)
-        except OSError as error:
-            raise RunError(f"{printable(image.path)}: the spool could not be read: {error.strerror or error}") from error
-        if len(data) != image.num_bytes:
-            raise RunError(f"{printable(image.path)}: the spool has {len(data)} bytes at {image.offset}; expected {image.num_bytes}")
-        return data
+            return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
+        except RunError as error:
+            raise RunError(f"{printable(image.path)}: {error}") from error
 
     def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""

@@ -63,6 +63,8 @@ def read_planned_shard(config: PrepareConfig, shard: PlannedShard) -> References
         references = References.concatenate(list(unpack_pieces(files_at(path).read(path))))
     except OSError as error:
         raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
     if len(references) != shard.num_inputs:
         raise RunError(f"the plan of shard {shard.address} has {len(references)} references; expected {shard.num_inputs}")
     return references

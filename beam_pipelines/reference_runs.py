@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.errors import RunError
 from beam_pipelines.references import PIECE_REFERENCES, References, unpack_pieces
-from beam_pipelines.spool import SpoolReader, own_spool
+from beam_pipelines.spool import SpoolReader, own_spool, read_whole
 
 # References of a run, unless the listing ends before; and their bytes, which bound the memory that it takes to sort them.
 RUN_REFERENCES = 1 << 19
@@ -86,17 +86,15 @@ def write_pieces(pieces: Iterable[References], spool_directory: str) -> list[Str
 
 def read_stretch(stretch: Stretch, spool: SpoolReader) -> bytes:
     """RunError where it is not there, or not whole."""
-    try:
-        data = spool.read(*stretch)
-    except OSError as error:
-        raise RunError(f"the spool could not be read: {error.strerror or error}") from error
-    if len(data) != stretch.num_bytes:
-        raise RunError(f"the spool has {len(data)} bytes at {stretch.offset}; expected {stretch.num_bytes}")
-    return data
+    return read_whole(spool, *stretch)
 
 
 def read_references(stretch: Stretch, spool: SpoolReader) -> References:
-    return References.concatenate(list(unpack_pieces(read_stretch(stretch, spool))))
+    """RunError where they are not there, or not whole."""
+    try:
+        return References.concatenate(list(unpack_pieces(read_stretch(stretch, spool))))
+    except ValueError as error:
+        raise RunError(f"the spool is damaged at {stretch.offset}: {error}") from error
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> Stretch:

@@ -201,6 +201,7 @@ class References:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
+        places = {raw: place for place, raw in enumerate(raws, 1)}
         if len(raws) >= _MAX_RAWS:
             raise ValueError(f"pixels of {len(raws)} layouts; there is room for {_MAX_RAWS - 1}")
         rows = np.concatenate([batch.rows for batch in batches] or [np.zeros(0, ROW)])
@@ -211,7 +212,7 @@ class References:
             if batch.splits != splits:
                 mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
             if batch.raws != raws and batch.raws:
-                mine["raw"] = np.array([0, *(1 + raws.index(raw) for raw in batch.raws)], np.uint16)[mine["raw"]]
+                mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint16)[mine["raw"]]
         columns = zip(*(batch._texts() for batch in batches)) if batches else ([] for _ in _TEXTS)
         return cls(rows, splits, raws, *(Texts.concatenate(parts) if parts else Texts.of([]) for parts in columns))
 
@@ -222,6 +223,7 @@ class References:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
+        """Those of one `pack`; ValueError where it is damaged."""
         data = _decompress(packed)
         position = 4 + int.from_bytes(data[:4], "little")
         num, splits, raws, blob_sizes = json.loads(data[4:position])
@@ -247,11 +249,17 @@ _FRAME_BYTES = 4
 
 
 def unpack_pieces(data: bytes) -> Iterator[References]:
-    """What several `pieces`, one after the other, hold."""
+    """What several `pieces`, one after the other, hold.
+
+    Raises:
+        ValueError: One of them is damaged.
+    """
     position = 0
     while position < len(data):
         start = position + _FRAME_BYTES
         position = start + int.from_bytes(data[position:start], "little")
+        if position > len(data):
+            raise ValueError(f"references end at byte {len(data)}; expected {position}")
         yield References.unpack(data[start:position])
 
 
@@ -290,4 +298,10 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    return _codec.decompressor.decompress(data)
+    """ValueError where it is not, as its checksum has it, what was compressed."""
+    import zstandard
+
+    try:
+        return _codec.decompressor.decompress(data, allow_extra_data=False)
+    except (zstandard.ZstdError, MemoryError) as error:  # the second of a size that is damaged
+        raise ValueError(f"references are damaged: {error}") from error

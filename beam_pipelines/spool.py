@@ -143,6 +143,17 @@ class SpoolReader:
             self._open.clear()
 
 
+def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
+    """RunError where the bytes are not there, or not all of them: we wrote them ourselves, so it says nothing about any input."""
+    try:
+        data = reader.read(spool, offset, num_bytes)
+    except OSError as error:
+        raise RunError(f"the spool could not be read: {error.strerror or error}") from error
+    if len(data) != num_bytes:
+        raise RunError(f"the spool has {len(data)} bytes at {offset}; expected {num_bytes}")
+    return data
+
+
 class _OpenFile:
     """Closed when the last thread that reads it lets go of it."""
 
