@@ -55,7 +55,7 @@ class Run(NamedTuple):
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, Stretch]]:
         """(block, the pieces that may hold references of it), by the key at which each block begins, uint64 [num_blocks]."""
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)
-        firsts = np.maximum(np.searchsorted(orders, bounds, side="right") - 1, 0)
+        firsts = np.maximum(np.searchsorted(orders, bounds, side="left") - 1, 0)
         lasts = np.append(np.searchsorted(orders, bounds[1:], side="left"), len(orders))
         for block, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist())):
             if first < last:
