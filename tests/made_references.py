@@ -8,8 +8,10 @@ from unittest import mock
 import apache_beam as beam
 
 from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.keys import Collisions
-from beam_pipelines.list_part import ReferenceMaker
+from beam_pipelines.list_images import finish_listing
+from beam_pipelines.list_part import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.listed_values import value_writer
 from beam_pipelines.listing import ListedPart
 from beam_pipelines.plan_values import PlannedShard
@@ -17,11 +19,13 @@ from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
 from beam_pipelines.reference_runs import write_run
 from beam_pipelines.references import LabeledImage, References
 from beam_pipelines.shuffle import cut_shards, join_shard, route_to_blocks
+from beam_pipelines.sources import Listing
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareConfig:
     """Of a run that works below a directory, where its scratch directory is there."""
-    config = PrepareConfig("in", str(directory / "out"), "made", **{"source": SourceConfig("image_folder"), **options})
+    defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
+    config = PrepareConfig(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
     return config
 
@@ -30,6 +34,19 @@ def make_references(images: Sequence[LabeledImage], config: PrepareConfig) -> Re
     """As the listing makes them."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config).make(images, values, ListedPart())
+
+
+def list_input(config: PrepareConfig) -> tuple[list[References], list[DeadLetter], Listing]:
+    """Lists the configuration's input, as workers do it."""
+    batches, dead_letters, merged = [], [], ListedPart()
+    source = open_to_list(config)
+    for part in source.parts():
+        for listed in list_in_batches(source, part, config):
+            if isinstance(listed, ListedPart):
+                merged.merge(listed)
+            else:
+                (batches if isinstance(listed, References) else dead_letters).append(listed)
+    return batches, dead_letters, finish_listing(merged, config)
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, bytes]:
