@@ -49,7 +49,7 @@ def read_plan(config: PrepareConfig) -> Plan | None:
     """
     path = f"{config.plan_directory}/{_PLAN}"
     files = files_at(path)
-    return plain_json.loads(files.read(path)) if files.exists(path) else None
+    return plain_json.loads(files.read(path), Plan) if files.exists(path) else None
 
 
 def read_planned_shard(config: PrepareConfig, shard: PlannedShard) -> References:
@@ -87,7 +87,7 @@ def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | No
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     try:
-        return plain_json.loads(files.read(path)) if files.exists(path) else None
+        return plain_json.loads(files.read(path), WrittenShard) if files.exists(path) else None
     except ValueError:  # half of it, after a crash of the machine
         return None
 
