@@ -1,7 +1,7 @@
 """ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
 
 import uuid
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -14,6 +14,7 @@ from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.listed import Listed
 from beam_pipelines.listing import ListedPart, make_listing
 from beam_pipelines.marked_directory import make_marked
 from beam_pipelines.ranks import KeyCounts
@@ -27,22 +28,6 @@ SMALL_PARTS = ("tfrecord", "voc", "webdataset")
 
 # Dead letters that are sorted at once.
 _RUN_DEAD_LETTERS = 1 << 16
-
-
-class Listed(NamedTuple):
-    """What comes of listing.
-
-    Attributes:
-        runs: Of `Run`.
-        counts: One packed `KeyCounts`.
-        listing: One `Listing`.
-        dead_letters: Of `Stretch`: sorted runs of them, a line each.
-    """
-
-    runs: beam.PCollection
-    counts: beam.PCollection
-    listing: beam.PCollection
-    dead_letters: beam.PCollection
 
 
 class ListImages(beam.PTransform):

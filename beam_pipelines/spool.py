@@ -25,29 +25,30 @@ class SpoolWriter:
         make_folder(directory)
         self._file = open(_spool_path(directory, self.spool), "xb", buffering=1 << 20)
         self._offset = 0
-        self._lock = threading.Lock()  # the local runner may run bundles in threads of one process
 
     def append(self, data: bytes) -> int:
         """Returns the offset at which `data` begins; RunError if the disk is full."""
-        with self._lock:
-            offset = self._offset
-            try:
-                self._file.write(data)
-            except OSError as error:
-                raise _write_error(error) from error
-            self._offset += len(data)
-            return offset
+        offset = self._offset
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise _write_error(error) from error
+        self._offset += len(data)
+        return offset
 
     def flush(self) -> None:
         """Makes what was appended readable for other processes: before its pointers leave this one."""
         try:
-            with self._lock:
-                self._file.flush()
+            self._file.flush()
         except OSError as error:
             raise _write_error(error) from error
 
     def close(self) -> None:
-        self._file.close()
+        """RunError where what was appended since the last flush could not be written: a network's disk may tell of it only now."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise _write_error(error) from error
 
 
 class ObjectSpoolWriter:

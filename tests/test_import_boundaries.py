@@ -21,7 +21,6 @@ PLAIN = (
     "array_cells",
     "array_values",
     "benchmark_arguments",
-    "buckets",
     "cells",
     "class_cells",
     "class_masks",
@@ -40,7 +39,6 @@ PLAIN = (
     "image_codecs",
     "image_config",
     "image_headers",
-    "image_reader",
     "images",
     "input_errors",
     "input_reader",
@@ -50,6 +48,7 @@ PLAIN = (
     "light_process",
     "light_processes",
     "list_part",
+    "listed_values",
     "listing",
     "marked_directory",
     "metadata",
@@ -57,15 +56,19 @@ PLAIN = (
     "object_stores.upload",
     "option_values",
     "output_directory",
+    "plain_json",
+    "plan",
+    "plan_values",
     "progress",
     "publish",
     "quality",
     "quiet_imports",
     "ranks",
     "read_ahead",
-    "read_images",
+    "reference_runs",
     "references",
     "resize",
+    "sample",
     "shard_writer",
     "sources.annotated.coco",
     "sources.annotated.coco_annotations",
@@ -122,22 +125,26 @@ PLAIN = (
     "transform_job",
     "transform_metadata",
     "user_preprocessing",
+    "write_context",
 )
 OTHERS = (
     "__init__",
     "__main__",
+    "catalog",
     "counters",
     "dataflow",
     "engines",
     "flink",
     "jobs",
     "launch",
+    "listed",
     "object_stores.__init__",
     "object_stores.gcs",
     "object_stores.object_store",
     "object_stores.s3",
     "pipeline",
     "run_info",
+    "shard_files",
     "sources.__init__",
     "sources.annotated.__init__",
     "sources.arrays.__init__",
@@ -149,7 +156,7 @@ OTHERS = (
 )
 # `recordmill analyze` and `recordmill transform`: their graph decodes images as the reader does, by the reader's own functions.
 WITH_TENSORFLOW = ("analysis_trial", "analyze", "preprocessing", "record_batches", "tft_modules", "traced_preprocessing", "transform_shards")
-PTRANSFORMS = ("check_keys", "list_images", "prepare_images", "shuffle", "write_metadata", "write_shards")
+PTRANSFORMS = ("list_images", "shuffle", "write_metadata", "write_shards")
 
 
 def imported_by(statement: str) -> set[str]:

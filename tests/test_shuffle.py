@@ -14,7 +14,7 @@ from beam_pipelines import shuffle
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError, find_user_facing
 from beam_pipelines.jobs import make_runner, parse_pipeline_options
-from beam_pipelines.list_images import Listed
+from beam_pipelines.listed import Listed
 from beam_pipelines.plan import read_plan, read_planned_shard
 from beam_pipelines.plan_values import Plan
 from beam_pipelines.quality import LabelSequence, expected_run_length
