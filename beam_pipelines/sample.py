@@ -21,7 +21,7 @@ from beam_pipelines.ranks import KeyCounts, choose_num_shards
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.reference_runs import Run, read_references
 from beam_pipelines.references import References, unpack_pieces
-from beam_pipelines.shard_writer import list_again
+from beam_pipelines.shard_writer import list_again, stored_bytes
 from beam_pipelines.sources import Listing
 from beam_pipelines.spool import SpoolReader
 from beam_pipelines.write_context import WriteContext
@@ -127,5 +127,5 @@ def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         items = ((image, image.num_bytes) for image in list_again(references, spool))
-        read = read_ahead(lambda image: reader.read(image, False), items)
+        read = read_ahead(lambda image: reader.read(image, False), items, stored_bytes)
         return [one if isinstance(one, DeadLetter) else len(one.data) for one in read]

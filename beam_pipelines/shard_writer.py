@@ -203,7 +203,7 @@ class _Part:
                     break
                 yield reader.read(*pair)
         ahead = ((pair, pair[0].num_bytes) for pair in items)
-        yield from read_ahead(lambda pair: reader.read(*pair), ahead, _size_of)
+        yield from read_ahead(lambda pair: reader.read(*pair), ahead, stored_bytes)
 
     def _refuse(self, dead_letter: DeadLetter) -> None:
         self._dead_letters.append(dead_letter)
@@ -229,7 +229,8 @@ class _Part:
         self._counted = counts
 
 
-def _size_of(result: ReadImage | DeadLetter) -> int:
+def stored_bytes(result: ReadImage | DeadLetter) -> int:
+    """Of one image; 0 of a dead letter."""
     return len(result.data) if isinstance(result, ReadImage) else 0
 
 
