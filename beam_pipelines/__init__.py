@@ -8,13 +8,14 @@ The modules, in the order in which data meets them; what stands in brackets is p
     launch             one run of it from outside  (output_directory, marked_directory, left_run, progress, run_info, run_options);
                        jobs: its runner, whose fault a failure is  (errors)
     pipeline           prepare(root, config): the whole graph on one page; resume(root, config): what is missing of it
-    list_images        ListImages: the inputs, a batch to an element  (list_part, listing, class_tables; sources; columns, cells,
-                       class_cells, array_cells, label_lists; buckets)
-    check_keys         CheckKeys: no two inputs have one key, in one split or in two  (keys)
-    prepare_images     PrepareImages: reads and checks images  (read_images, input_reader, input_errors; images, image_headers,
-                       image_codecs, resize; extras, annotations, array_values, class_masks; splits, spool)
-    shuffle            GlobalShuffle: gives each example its exact rank, hence its shard  (ranks)
-    write_shards       WriteShards: writes each shard in rank order  (shard_writer, image_reader, examples, quality)
+    list_images        ListImages: what is known of all inputs, and sorted runs of references to them  (list_part, listing, listed,
+                       class_tables; sources; columns, cells, class_cells, array_cells, label_lists; splits; references,
+                       listed_values, reference_runs, spool)
+    shuffle            GlobalShuffle: gives each input its exact rank, hence its shard: the plan  (ranks, keys, sample; plan, plan_values,
+                       plain_json)
+    write_shards       WriteShards: reads, checks and writes the images of each shard in rank order  (shard_writer, shard_files, write_context;
+                       input_reader, input_errors; images, image_headers, image_codecs, resize; extras, annotations, array_values,
+                       class_masks; examples, quality, catalog)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)
 
 What looks at a data set that is written, with TensorFlow, in the same order:

@@ -6,7 +6,7 @@ Times come from rates measured on one core of a 2-core machine with its files in
 import dataclasses
 import math
 from collections import Counter
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from beam_pipelines.accounting import empty_split
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
@@ -15,11 +15,15 @@ from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import num_cores
 from beam_pipelines.listing import ListedPart, list_part, make_listing
 from beam_pipelines.ranks import BLOCK_REFERENCES, choose_num_shards
+from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.splits import SplitByGroup
 from beam_pipelines.summary import format_size
 
 CORES_PER_WORKER = 4
+
+# That are put into splits at once.
+_BATCH_IMAGES = 4096
 
 # Where a listing does not say an image's size, as of a table.
 ASSUMED_BYTES = 128 << 10
@@ -100,8 +104,6 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     Args:
         config: A settled one: the kind of its source is known.
     """
-    fractions = config.splits or DEFAULT_SPLITS
-    by_group, names = SplitByGroup(fractions), list(fractions)
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
     found = ListedPart()
@@ -111,9 +113,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         for listed in list_part(source, part, in_part):
             if isinstance(listed, DeadLetter):
                 continue
-            places = by_group([(image.group or image.key).encode() for image in listed])
-            for image, place in zip(listed, places.tolist()):
-                split = image.split or names[place]
+            for image, split in zip(listed, _splits(listed, config)):
                 num_examples[split] += 1
                 num_bytes[split] += image.num_bytes
         found.merge(in_part)
@@ -135,6 +135,14 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         has_sizes=bool(found.num_bytes),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
+
+
+def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
+    """That of each, as its source or its group says."""
+    fractions = config.splits or DEFAULT_SPLITS
+    names = list(fractions)
+    places = SplitByGroup(fractions)([(image.group or image.key).encode() for image in images]).tolist()
+    return [image.split or names[place] for image, place in zip(images, places)]
 
 
 def describe(estimate: Estimate, runner: str, runs_here: bool) -> str:

@@ -14,7 +14,7 @@ from beam_pipelines.images import BadImageError, CheckedImage, check_image, chec
 from beam_pipelines.input_errors import describe_fact
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.references import WHOLE_FILE, LabeledImage
-from beam_pipelines.spool import SpoolReader
+from beam_pipelines.spool import SpoolReader, read_whole
 from beam_pipelines.statistics import PixelSums
 from beam_pipelines.write_context import WriteContext
 
@@ -60,13 +60,13 @@ class InputReader:
         items = zip(images, sampled)
         if not is_remote(self._context.listing.root):
             for pair in items:
-                if self._is_slow():
+                if self.is_slow():
                     items = itertools.chain([pair], items)
                     break
                 yield self.read(*pair)
         yield from read_ahead(lambda pair: self.read(*pair), ((pair, pair[0].num_bytes) for pair in items), _size_of)
 
-    def _is_slow(self) -> bool:
+    def is_slow(self) -> bool:
         """Whether nearly all of the last reads waited for their medium, while others could have been under way.
 
         On a machine whose cores are busy many reads take long too, but never nearly all of them.
@@ -114,12 +114,9 @@ class InputReader:
     def _read_spool(self, image: LabeledImage) -> bytes:
         """What we wrote ourselves: that it is not there says nothing about the image."""
         try:
-            data = self._spool.read(image.spool, image.offset, image.num_bytes)
-        except OSError as error:
-            raise RunError(f"{printable(image.path)}: the spool could not be read: {error.strerror or error}") from error
-        if len(data) != image.num_bytes:
-            raise RunError(f"{printable(image.path)}: the spool has {len(data)} bytes at {image.offset}; expected {image.num_bytes}")
-        return data
+            return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
+        except RunError as error:
+            raise RunError(f"{printable(image.path)}: {error}") from error
 
     def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""

@@ -2,7 +2,7 @@
 
 import gc
 import uuid
-from typing import Any, Iterable, Iterator, NamedTuple
+from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -15,6 +15,7 @@ from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.list_part import SMALL_PARTS, PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.listed import Listed
 from beam_pipelines.listing import ListedPart, make_listing
 from beam_pipelines.marked_directory import make_marked
 from beam_pipelines.ranks import KeyCounts
@@ -25,22 +26,6 @@ from beam_pipelines.sources.open_source import open_source
 
 # Dead letters that are sorted at once.
 _RUN_DEAD_LETTERS = 1 << 16
-
-
-class Listed(NamedTuple):
-    """What comes of listing.
-
-    Attributes:
-        runs: Of `Run`.
-        counts: Packed `KeyCounts`, to be merged.
-        dead_letters: Of `Stretch`: sorted runs of them, a line each.
-        listing: One `Listing`.
-    """
-
-    runs: beam.PCollection
-    counts: beam.PCollection
-    dead_letters: beam.PCollection
-    listing: beam.PCollection
 
 
 class ListImages(beam.PTransform):

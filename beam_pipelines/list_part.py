@@ -45,9 +45,10 @@ class ReferenceMaker:
         rows["order"] = shuffle_orders(self._seed, encoded)
         for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
             rows[name] = column
-        raw_names = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
-        if raw_names:
-            rows["raw"] = [0 if raw is None else 1 + raw_names.index(raw) for raw in raws]
+        layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
+        if layouts:
+            places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
+            rows["raw"] = [places[raw] for raw in raws]
         own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
         has_groups = any(groups)
         encoded_groups = Texts.of([group.encode() for group in groups]) if has_groups else no_texts(len(keys))
@@ -55,7 +56,7 @@ class ReferenceMaker:
         references = References(
             rows,
             names,
-            raw_names,
+            layouts,
             Texts.of(encoded),
             Texts.of(own_paths) if own_paths else no_texts(len(keys)),
             Texts.of([label.encode() for label in labels]),

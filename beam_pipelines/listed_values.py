@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, Mapping
 
 from beam_pipelines.annotations import Objects, Regions
 from beam_pipelines.references import ArrayPart, FilePart
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool
+from beam_pipelines.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
 
 # What is larger costs more to sort and to send on than to read again from a place of its own.
 MAX_INLINE_BYTES = 2048
@@ -56,14 +56,14 @@ def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
     """The values again.
 
     Raises:
-        OSError: The spool could not be read.
+        RunError: The spool could not be read: this says nothing about the example.
         pickle.UnpicklingError: They are not what was written.
     """
     if not data:
         return None
     if data[:1] == _SPOOLED:
         _, number, offset, length = _POINTER.unpack(data)
-        return _Unpickler(io.BytesIO(spool.read(number, offset, length))).load()
+        return _Unpickler(io.BytesIO(read_whole(spool, number, offset, length))).load()
     return _Unpickler(io.BytesIO(memoryview(data)[1:])).load()
 
 

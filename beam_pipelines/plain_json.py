@@ -1,6 +1,6 @@
 """Our own plain values as JSON, and back, exactly: what a later run has to know of an earlier one. Plain.
 
-Tuples and lists both come back as tuples. Nothing is made but of the classes that are named here.
+Nothing is made but of the classes that are named here.
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from beam_pipelines.columns import Column
 from beam_pipelines.config import PrepareConfig, SourceConfig
@@ -29,19 +29,30 @@ _CLASSES = {
         Plan,
     )
 }
-_MADE_OF_ITEMS = {"Counter": lambda items: Counter(dict(items)), "dict": dict, "frozenset": frozenset, "Fraction": lambda texts: Fraction(*texts)}
+_MADE_OF_ITEMS = {
+    "Counter": lambda items: Counter(dict(items)),
+    "Fraction": lambda texts: Fraction(*texts),
+    "dict": dict,
+    "frozenset": frozenset,
+    "list": list,
+}
+
+Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 
-def loads(data: bytes) -> Any:
-    """ValueError where it is not what `dumps` gives."""
+def loads(data: bytes, kind: type[Value]) -> Value:
+    """ValueError where it is not what `dumps` gives of a value of that class."""
     try:
-        return _decode(json.loads(data))
-    except (KeyError, TypeError) as error:
+        value = _decode(json.loads(data))
+    except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not what was written: {error!r}") from error
+    if not isinstance(value, kind):
+        raise ValueError(f"not what was written: {type(value).__name__}; expected {kind.__name__}")
+    return value
 
 
 def _encode(value: Any) -> Any:
@@ -61,8 +72,10 @@ def _encode(value: Any) -> Any:
             return {"": kind, "fields": {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}}
         case tuple() if hasattr(value, "_fields"):
             return {"": kind, "fields": {name: _encode(getattr(value, name)) for name in value._fields}}
-        case tuple() | list():
+        case tuple():
             return [_encode(one) for one in value]
+        case list():
+            return {"": kind, "items": [_encode(one) for one in value]}
     raise TypeError(f"{kind} is no plain value")
 
 

@@ -52,7 +52,7 @@ def read_plan(config: OutputPaths) -> Plan | None:
         ValueError: The plan is damaged, or another version's.
     """
     path = config.plan_path
-    return plain_json.loads(files_at(path).read(path)) if is_planned(config) else None
+    return plain_json.loads(files_at(path).read(path), Plan) if is_planned(config) else None
 
 
 def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int, stop: int) -> References:
@@ -85,7 +85,7 @@ def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | No
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)
     try:
-        return plain_json.loads(files.read(path)) if files.exists(path) else None
+        return plain_json.loads(files.read(path), WrittenShard) if files.exists(path) else None
     except ValueError:  # half of it, after a crash of the machine
         return None
 

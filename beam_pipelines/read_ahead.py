@@ -8,8 +8,8 @@ from typing import Callable, Iterable, Iterator, TypeVar
 NUM_THREADS = 32
 MAX_BYTES = 64 << 20
 
-# Of the first results whose sizes are not known: a photograph's.
-ASSUMED_BYTES = 256 << 10
+# Of each result, while none whose size was unknown has come: a large photograph's, for a few of them soon tell what theirs are.
+ASSUMED_BYTES = 4 << 20
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,27 +29,33 @@ def read_ahead(
     Args:
         function: Thread-safe. What it raises is raised here, in its turn.
         items: (item, size of its result in bytes). At most `2 * NUM_THREADS` results wait, of `MAX_BYTES` unless a single one
-            is larger. Of a size of 0, which is an unknown one, the largest is assumed that has come.
+            is larger. A size of 0 is an unknown one: then that of the largest result is assumed that has come.
         size_of: A result's size, where it was unknown.
     """
     waiting: collections.deque[tuple[Future, int]] = collections.deque()
-    num_bytes, largest = 0, ASSUMED_BYTES
+    known_bytes, num_unknown, largest = 0, 0, 0
+
+    def add(item: Item, size: int) -> None:
+        nonlocal known_bytes, num_unknown
+        waiting.append((_threads().submit(function, item), size))
+        known_bytes, num_unknown = known_bytes + size, num_unknown + (not size)
 
     def take() -> Result:
-        nonlocal num_bytes, largest
-        future, assumed = waiting.popleft()
-        num_bytes -= assumed
+        nonlocal known_bytes, num_unknown, largest
+        future, size = waiting.popleft()
+        known_bytes, num_unknown = known_bytes - size, num_unknown - (not size)
         result = future.result()
         largest = max(largest, size_of(result))
         return result
 
     try:
         for item, size in items:
-            size = size or largest
-            while waiting and (len(waiting) >= 2 * NUM_THREADS or num_bytes + size > MAX_BYTES):
+            while waiting and (
+                len(waiting) >= 2 * NUM_THREADS
+                or known_bytes + size + (num_unknown + (not size)) * (largest or ASSUMED_BYTES) > MAX_BYTES
+            ):
                 yield take()
-            waiting.append((_threads().submit(function, item), size))
-            num_bytes += size
+            add(item, size)
         while waiting:
             yield take()
     finally:

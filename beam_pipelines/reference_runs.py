@@ -10,7 +10,7 @@ import numpy as np
 from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.errors import RunError
 from beam_pipelines.references import PIECE_REFERENCES, References, unpack_pieces
-from beam_pipelines.spool import SpoolReader, own_spool
+from beam_pipelines.spool import SpoolReader, own_spool, read_whole
 
 # References of a run, unless the listing ends before; and their bytes, which bound the memory that it takes to sort them.
 RUN_REFERENCES = 1 << 19
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, Stretch]]:
         """(block, the pieces that may hold references of it), by the key at which each block begins, uint64 [num_blocks]."""
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)
-        firsts = np.maximum(np.searchsorted(orders, bounds, side="right") - 1, 0)
+        firsts = np.maximum(np.searchsorted(orders, bounds, side="left") - 1, 0)
         lasts = np.append(np.searchsorted(orders, bounds[1:], side="left"), len(orders))
         for block, (first, last) in enumerate(zip(firsts.tolist(), lasts.tolist())):
             if first < last:
@@ -86,21 +86,15 @@ def write_pieces(pieces: Iterable[References], spool_directory: str) -> list[Str
 
 def read_stretch(stretch: Stretch, spool: SpoolReader) -> bytes:
     """RunError where it is not there, or not whole."""
-    try:
-        data = spool.read(*stretch)
-    except OSError as error:
-        raise RunError(f"the spool could not be read: {error.strerror or error}") from error
-    if len(data) != stretch.num_bytes:
-        raise RunError(f"the spool has {len(data)} bytes at {stretch.offset}; expected {stretch.num_bytes}")
-    return data
+    return read_whole(spool, *stretch)
 
 
 def read_references(stretch: Stretch, spool: SpoolReader) -> References:
-    """RunError where they are not there, or damaged."""
+    """RunError where they are not there, or not whole."""
     try:
         return unpack_pieces(read_stretch(stretch, spool))
     except ValueError as error:
-        raise RunError(f"the spool could not be read: {error}") from error
+        raise RunError(f"the spool is damaged at {stretch.offset}: {error}") from error
 
 
 def write_dead_letters(dead_letters: list[DeadLetter], spool_directory: str) -> Stretch:

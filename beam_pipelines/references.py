@@ -203,6 +203,7 @@ class References:
             return batches[0]
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
+        places = {raw: place for place, raw in enumerate(raws, 1)}
         if len(raws) >= _MAX_RAWS:
             raise ValueError(f"pixels of {len(raws)} layouts; there is room for {_MAX_RAWS - 1}")
         rows = np.concatenate([batch.rows for batch in batches] or [np.zeros(0, ROW)])
@@ -213,7 +214,7 @@ class References:
             if batch.splits != splits:
                 mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
             if batch.raws != raws and batch.raws:
-                mine["raw"] = np.array([0, *(1 + raws.index(raw) for raw in batch.raws)], np.uint16)[mine["raw"]]
+                mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint16)[mine["raw"]]
         columns = zip(*(batch._texts() for batch in batches)) if batches else ([] for _ in _TEXTS)
         return cls(rows, splits, raws, *(Texts.concatenate(parts) if parts else Texts.of([]) for parts in columns))
 
@@ -224,6 +225,7 @@ class References:
 
     @classmethod
     def unpack(cls, packed: bytes) -> "References":
+        """Those of one `pack`; ValueError where it is damaged."""
         data = _decompress(packed)
         position = 4 + int.from_bytes(data[:4], "little")
         num, splits, raws, blob_sizes = json.loads(data[4:position])
@@ -253,12 +255,14 @@ def unpack_pieces(data: bytes, start: int = 0, stop: int | None = None) -> Refer
     """What several `pieces`, one after the other, hold: those from `start` to `stop`, or all. No others are unpacked.
 
     Raises:
-        ValueError: There are not so many.
+        ValueError: One of them is damaged, or there are not so many.
     """
     position, num, pieces, first = 0, 0, [], 0
     while position < len(data) and (stop is None or num < stop):
-        num_bytes, num_references = _FRAME.unpack_from(data, position)
+        num_bytes, num_references = _FRAME.unpack(data[position : position + _FRAME.size].ljust(_FRAME.size, b"\xff"))
         position += _FRAME.size
+        if position + num_bytes > len(data):
+            raise ValueError(f"references end at byte {len(data)}; expected {position + num_bytes}")
         if num + num_references > start:
             first = num if not pieces else first
             pieces.append(References.unpack(data[position : position + num_bytes]))
@@ -305,10 +309,10 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """ValueError where it is damaged."""
+    """ValueError where it is not, as its checksum has it, what was compressed."""
     import zstandard
 
     try:
-        return _codec.decompressor.decompress(data)
-    except zstandard.ZstdError as error:
-        raise ValueError(f"damaged: {error}") from error
+        return _codec.decompressor.decompress(data, allow_extra_data=False)
+    except (zstandard.ZstdError, MemoryError) as error:  # the second of a size that is damaged
+        raise ValueError(f"references are damaged: {error}") from error

@@ -16,7 +16,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import RunError
 from beam_pipelines.files import is_remote
 from beam_pipelines.keys import Collisions, refuse_collisions, sort_by_shuffle_key
-from beam_pipelines.list_images import Listed
+from beam_pipelines.listed import Listed
 from beam_pipelines.plan import write_plan, write_planned_shard
 from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, SplitShards, own_version
 from beam_pipelines.ranks import ShufflePlan, buckets, merge_counts, plan_shuffle

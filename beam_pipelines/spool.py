@@ -25,29 +25,30 @@ class SpoolWriter:
         make_folder(directory)
         self._file = open(_spool_path(directory, self.spool), "xb", buffering=1 << 20)
         self._offset = 0
-        self._lock = threading.Lock()  # the local runner may run bundles in threads of one process
 
     def append(self, data: bytes) -> int:
         """Returns the offset at which `data` begins; RunError if the disk is full."""
-        with self._lock:
-            offset = self._offset
-            try:
-                self._file.write(data)
-            except OSError as error:
-                raise _write_error(error) from error
-            self._offset += len(data)
-            return offset
+        offset = self._offset
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise _write_error(error) from error
+        self._offset += len(data)
+        return offset
 
     def flush(self) -> None:
         """Makes what was appended readable for other processes: before its pointers leave this one."""
         try:
-            with self._lock:
-                self._file.flush()
+            self._file.flush()
         except OSError as error:
             raise _write_error(error) from error
 
     def close(self) -> None:
-        self._file.close()
+        """RunError where what was appended since the last flush could not be written: a network's disk may tell of it only now."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise _write_error(error) from error
 
 
 class ObjectSpoolWriter:
@@ -141,6 +142,17 @@ class SpoolReader:
         with self._lock:
             self._is_closed = True
             self._open.clear()
+
+
+def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> bytes:
+    """RunError where the bytes are not there, or not all of them: we wrote them ourselves, so it says nothing about any input."""
+    try:
+        data = reader.read(spool, offset, num_bytes)
+    except OSError as error:
+        raise RunError(f"the spool could not be read: {error.strerror or error}") from error
+    if len(data) != num_bytes:
+        raise RunError(f"the spool has {len(data)} bytes at {offset}; expected {num_bytes}")
+    return data
 
 
 class _OpenFile:

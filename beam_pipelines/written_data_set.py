@@ -69,6 +69,8 @@ def read_run(data: bytes) -> RecordedRun | None:
     """
     fields = json.loads(data)
     try:
-        return RecordedRun(plain_json.loads(fields["config"].encode()), fields["python"], dict(fields["versions"])) if "config" in fields else None
+        if "config" not in fields:
+            return None
+        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareConfig), fields["python"], dict(fields["versions"]))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not what was written: {error!r}") from error

@@ -27,6 +27,7 @@ def make_listing(*label_names: str, **fields: Any) -> Listing:
         "fractions": None,
         "num_inputs": 0,
         "num_bytes": 0,
+        "reference_bytes": 0,
         "num_ignored": 0,
         "dead_letters": DeadLetterCount(),
     }

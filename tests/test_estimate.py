@@ -7,7 +7,9 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.estimate import Estimate, describe, make_estimate
+from beam_pipelines.references import LabeledImage
 from made_images import write_class_folders
+from made_references import make_config, make_references, plan_without_beam
 from tf_input import dataset_format
 
 MILLION = {"train": 1_000_000}
@@ -28,7 +30,6 @@ def estimate(**fields: object) -> Estimate:
         "num_classes": 10,
         "num_dead_letters": 0,
         "core_seconds": 10_000.0,
-        "is_inline": False,
     }
     return Estimate(**{**whole, **fields})
 
@@ -50,15 +51,15 @@ def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
 def test_the_command_prints_it_and_does_nothing(folder, capsys):
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
     printed = capsys.readouterr().out
-    assert "images:    70 in 2 classes" in printed and "spooled" not in printed
+    assert "images:    70 in 2 classes" in printed and "B of references, beside the output until the end" in printed
     assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
 
 
 def test_it_needs_no_cluster(folder, capsys):
     call = ["prepare", "--input=flowers", "--output=gs://bucket/out", "--estimate", "--runner=DataflowRunner"]
-    assert main([*call, "--shuffle_payload=inline"]) == 0
+    assert main(call) == 0
     printed = capsys.readouterr().out
-    assert "workers:   1 of 4 cores" in printed and "spooled:   " in printed
+    assert "workers:   1 of 4 cores" in printed and "planned:   " in printed
 
 
 def test_a_folder_that_is_not_there_is_refused(folder, capsys):
@@ -79,15 +80,24 @@ def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
     assert "70 in 2 classes, 1 inputs refused already" in capsys.readouterr().out
 
 
-def test_image_bytes_never_go_through_the_shuffle():
-    for is_inline in (False, True):
-        assert 10**7 < estimate(is_inline=is_inline).shuffle_bytes < 10**9
+def test_what_waits_beside_the_output_is_references_and_no_images():
+    assert 10**7 < estimate().plan_bytes < 10**9 < estimate().output_bytes
 
 
-def test_memory_grows_with_the_references_here_and_with_a_block_of_them_on_a_cluster():
-    small = estimate(num_examples={"train": 1000}, num_shards={"train": 10})
-    assert estimate().memory(runs_here=True) - small.memory(runs_here=True) > 10**8
-    assert estimate().memory(runs_here=False) - small.memory(runs_here=False) < 10**6
+def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
+    """Of 20,000 references in sorted runs, and in the plan."""
+    config = make_config(tmp_path, splits={"train": 1})
+    paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
+    batches = [make_references([LabeledImage(path, path, path[:7], None) for path in paths], config)]
+    plan_without_beam(batches, {"train": 4}, config)
+    found = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
+    assert 0.3 < found / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
+
+
+def test_memory_grows_with_a_block_of_references_and_no_further():
+    for runs_here in (True, False):
+        small, large, huge = (estimate(num_examples={"train": num}).memory(runs_here) for num in (1000, 10**6, 10**9))
+        assert small + 10**8 < large == huge < 2 * small, runs_here
 
 
 def test_workers_are_enough_for_the_work_and_no_more():

@@ -14,14 +14,13 @@ import pytest
 
 import beam_pipelines
 from beam_pipelines import light_process, light_processes
+from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.light_processes import LightProcesses, TaskWindow, share, shared
-from beam_pipelines.input_reader import ReadContext
-from beam_pipelines.read_images import read_batch
-from beam_pipelines.references import LabeledImage, pack_images
-from beam_pipelines.shard_writer import ShardAddress, WriteContext, write_shard
-from listings import make_schema
+from beam_pipelines.sample import look_at
+from beam_pipelines.shard_writer import ShardPart, write_part
 from made_images import jpeg, write_files
+from made_plan import PlannedInput
 
 TIMEOUT = 240  # seconds, for what takes milliseconds: a test that runs into it has found something that hangs
 
@@ -248,18 +247,14 @@ def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
 
 
 def test_a_child_works_without_beam_and_tensorflow(start, tmp_path):
-    root = write_files(tmp_path / "in", {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"})
-    (tmp_path / "out").mkdir()
-    pool = start(1)
-    read_context = ReadContext(str(root), "strict", 0, ("train",), {"train": 1}, make_schema("cat"), 2, str(tmp_path / "spool"))
-    images = [LabeledImage(key, key, "cat", None) for key in ("cat/1.jpg", "cat/bad.jpg")]
-    batch = ask(pool, read_batch, share(read_context), pack_images(images))
-    assert batch.statistics.num_examples == len(batch.dead_letters) == 1
-    write_context = WriteContext(str(root), str(tmp_path / "out"), str(tmp_path / "spool"), "cats", make_schema("cat"), True)
-    shard = ask(pool, write_shard, share(write_context), ShardAddress("train", 0, 1), batch.references)
-    assert shard.info.num_examples == 1
+    run, pool = PlannedInput(tmp_path, {"cat/1.jpg": jpeg(1), "cat/bad.jpg": b"<html>"}), start(1)
+    context, shard = share(run.context), run.shards[0]
+    looked_at = ask(pool, look_at, context, (pathlib.Path(run.config.plan_directory) / str(shard.address)).read_bytes())
+    assert sorted(map(type, looked_at), key=str) == [DeadLetter, int]
+    part = ask(pool, write_part, context, shard, ShardPart())
+    assert (len(part.index), [letter.path for letter in part.dead_letters]) == (1, ["cat/bad.jpg"])
     modules = ask(pool, eval, CHILD_MODULES)
-    assert "beam_pipelines.shard_writer" in modules and "beam_pipelines.read_images" in modules
+    assert "beam_pipelines.shard_writer" in modules and "beam_pipelines.input_reader" in modules
     heavy = ("apache_beam", "tensorflow", "tensorflow_metadata", "grpc", "rich", "pytest")
     assert [name for name in modules if name.split(".")[0] in heavy] == []
 

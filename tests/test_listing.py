@@ -78,6 +78,13 @@ def test_parts_add_up_whatever_their_order():
     assert (listing.splits, listing.source, listing.targets) == (("train", "validation"), "table", ("label",))
 
 
+def test_bytes_are_known_where_each_image_says_its_own():
+    sized, unsized = classes("cat", "dog"), [image(7, "bird")._replace(num_bytes=0)]
+    for case, parts, num_bytes in (("all", [sized, []], 20), ("all but one", [sized, unsized], 0), ("none", [unsized], 0)):
+        listing = listing_of(MadeSource(*parts))
+        assert (listing.num_bytes, listing.has_sizes) == (num_bytes, num_bytes > 0), case
+
+
 def test_without_a_check_nothing_is_known_of_sizes():
     assert [feature.name for feature in listing_of(MadeSource(classes("a")), check="none").schema] == ["image", "key", "label"]
 

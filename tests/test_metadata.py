@@ -13,7 +13,10 @@ from tf_input.dataset_format import Feature, Manifest, ShardInfo
 @pytest.fixture
 def manifest() -> Manifest:
     kinds = {"height": "integer", "image": "image", "key": "text", "label": "class_label"}
-    shards = (ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a"), ShardInfo("b", 2, 20, 2, "b"))
+    shards = (
+        ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a.idx", 7, 8, "a.parquet", 9, 10),
+        ShardInfo("b", 2, 20, 2, "b.idx", 11, 12),  # as `recordmill transform` writes them: without a catalog
+    )
     names = {"label": ("ant", "<b>bee</b>")}
     schema = tuple(Feature(name, kind, (), names.get(name, ())) for name, kind in kinds.items())
     return Manifest("x", 0, schema, {"train": shards}, 6, 1)
@@ -50,3 +53,11 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
 
 def test_a_manifest_survives_its_file(manifest):
     assert Manifest.from_json(manifest.to_json()) == manifest
+    text = json.loads(json.dumps(manifest.to_json()))
+    assert Manifest.from_json(text) == manifest
+
+
+def test_a_manifest_names_every_file_of_its_shards_with_size_and_checksum(manifest):
+    first, second = manifest.splits["train"]
+    assert first.files() == ((first.name, 30, 1), ("a.idx", 7, 8), ("a.parquet", 9, 10))
+    assert second.files() == (("b", 20, 2), ("b.idx", 11, 12))

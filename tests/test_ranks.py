@@ -2,8 +2,8 @@
 
 import hashlib
 import itertools
-from collections import Counter, defaultdict
-from typing import Callable, Mapping, Sequence
+from collections import Counter
+from typing import Mapping, Sequence
 from unittest import mock
 
 import numpy as np
@@ -14,10 +14,13 @@ from scipy import stats
 
 from beam_pipelines import ranks
 from beam_pipelines.config import PrepareConfig
-from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, NUM_BUCKETS, PREFERRED_SHARDS, SplitPlan
-from beam_pipelines.references import ROW, References
-from beam_pipelines.shuffle import add_histograms, cut_shards, group_by_block, pack_histograms, plan_shards
+from beam_pipelines.errors import UserError
+from beam_pipelines.keys import sort_by_shuffle_key
+from beam_pipelines.plan import read_planned_shard
+from beam_pipelines.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, NUM_BUCKETS, PREFERRED_SHARDS, KeyCounts, SplitPlan, plan_shuffle
+from beam_pipelines.references import ROW, References, Texts
+from made_references import plan_without_beam
+from made_references import make_config as make_run_config
 
 SEEDS = st.integers(0, 2**64 - 1)
 # Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
@@ -34,46 +37,21 @@ def promised_order(seed: int, keys: Sequence[bytes]) -> list[bytes]:
 
 
 def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> References:
-    """References whose `label` is the key's position and whose path is told from the key.
+    """References whose `num_bytes` is the key's position and whose path is told from the key.
 
     A `shift` drops the last bits of the orders: what is left sorts alike, but ties, and in few buckets.
     """
     rows = np.zeros(len(keys), ROW)
     rows["order"] = [int.from_bytes(full_shuffle_key(seed, key)[:8], "big") >> shift for key in keys]
-    rows["label"] = np.arange(len(keys))
-    return References(rows, list(keys), [b"path/" + key for key in keys])
+    rows["num_bytes"] = np.arange(len(keys))
+    nothing = Texts.of([b""] * len(keys))
+    return References(rows, ("train",), (), Texts.of(keys), Texts.of([b"path/" + key for key in keys]), nothing, nothing, nothing)
 
 
 def cut(references: References, bounds: Sequence[int]) -> list[References]:
     """Batches that begin and end at `bounds`; some may be empty."""
     edges = [0, *sorted(min(bound, len(references)) for bound in bounds), len(references)]
-    return [references.take(np.arange(begin, end)) for begin, end in itertools.pairwise(edges)]
-
-
-def shuffle_without_beam(
-    batches: Sequence[References],
-    seed: int,
-    num_shards: int,
-    meddle: Callable[[int, list[bytes]], list[bytes]] = lambda block, pieces: pieces[::-1],
-) -> list[References]:
-    """What GlobalShuffle does to one split, shard by shard; `meddle` is the runner's hand in a block's pieces."""
-    histograms = [
-        pack_histograms({0: np.bincount(ranks.buckets(batch.rows["order"]), minlength=NUM_BUCKETS)})
-        for batch in batches
-        if len(batch)
-    ]
-    plans = plan_shards(add_histograms(histograms), {"train": num_shards})
-    pieces: dict[int, list[bytes]] = defaultdict(list)
-    for batch in batches:
-        for block, members in group_by_block(plans[0], batch.rows["order"]):
-            pieces[block].append(batch.take(members).pack())
-    shards: dict[int, References] = {}
-    for block, arrived in pieces.items():
-        for (split, index, count), ordered in cut_shards(((0, block), meddle(block, arrived)), seed, plans):
-            assert (split, count, index in shards) == ("train", num_shards, False)
-            shards[index] = References.unpack(ordered)
-    assert sorted(shards) == list(range(num_shards))
-    return [shards[index] for index in range(num_shards)]
+    return [references.slice(begin, end) for begin, end in itertools.pairwise(edges)]
 
 
 # The order
@@ -82,10 +60,12 @@ def shuffle_without_beam(
 @given(st.lists(KEYS, unique=True), SEEDS)
 def test_the_order_is_a_permutation_by_the_full_blake2b_128(keys, seed):
     references = make_references(keys, seed)
-    ordered = ranks.sort_by_shuffle_key(references, seed)
-    assert ordered.keys == promised_order(seed, keys)
-    assert [keys[label] for label in ordered.rows["label"]] == ordered.keys, "rows moved away from their keys"
-    assert [path.removeprefix(b"path/") for path in ordered.paths] == ordered.keys, "paths moved away from their keys"
+    ordered, collisions = sort_by_shuffle_key(references, seed)
+    found = list(ordered.keys)
+    assert found == promised_order(seed, keys)
+    assert [keys[position] for position in ordered.rows["num_bytes"]] == found, "rows moved away from their keys"
+    assert [path.removeprefix(b"path/") for path in ordered.paths] == found, "paths moved away from their keys"
+    assert not collisions.num
 
 
 @given(st.lists(KEYS, unique=True), SEEDS)
@@ -113,134 +93,115 @@ def test_equal_first_64_bits_are_told_apart_by_the_rest(num_keys, seed, shift, r
     references = make_references(keys, seed, min(shift, 63))
     if shift == 64:
         references.rows["order"] = 0
-    assert ranks.sort_by_shuffle_key(references, seed).keys == promised_order(seed, keys)
+    ordered, collisions = sort_by_shuffle_key(references, seed)
+    assert list(ordered.keys) == promised_order(seed, keys)
+    assert not collisions.num, "keys that tie are two keys"
 
 
 # Shards
 
 
-@given(st.integers(1, 10**12), st.integers(1, 5000), st.integers(1, 2000))
-def test_shards_are_equal_give_or_take_one_and_tile_the_ranks(num_examples, num_shards, max_blocks):
-    num_shards = min(num_shards, num_examples)
-    plan = SplitPlan("train", num_examples, num_shards, np.zeros(0, np.int64))
+@given(st.integers(1, 10**12), st.integers(1, 5000), st.data())
+def test_shards_are_equal_give_or_take_one_and_tile_the_ranks(num_inputs, num_shards, data):
+    num_shards = min(num_shards, num_inputs)
+    plan = SplitPlan("train", num_inputs, num_shards, np.zeros(0, np.int64))
     bounds = [plan.first_rank(index) for index in range(num_shards + 1)]
-    assert (bounds[0], bounds[-1]) == (0, num_examples)
-    assert {end - begin for begin, end in itertools.pairwise(bounds)} <= {
-        num_examples // num_shards,
-        -(-num_examples // num_shards),
-    }
-    with mock.patch.object(ranks, "MAX_BLOCKS", max_blocks):
-        assert plan.num_blocks == min(num_shards, max_blocks)
-        blocks = [plan.block_shards(block) for block in range(plan.num_blocks)]
-        assert [shard for block in blocks for shard in block] == list(range(num_shards))
-        assert plan.block_bounds().tolist() == [bounds[block.start] for block in blocks] + [num_examples]
+    assert (bounds[0], bounds[-1]) == (0, num_inputs)
+    sizes = {end - begin for begin, end in itertools.pairwise(bounds)}
+    assert sizes <= {num_inputs // num_shards, -(-num_inputs // num_shards)}
+    first, stop = sorted(data.draw(st.tuples(*[st.integers(0, num_inputs)] * 2)))
+    parts = list(plan.cut(first, stop))
+    for index, begin, end in parts:
+        assert bounds[index] <= begin < end <= bounds[index + 1]
+    edges = [first, *(end for _, _, end in parts)]
+    assert [begin for _, begin, _ in parts] == edges[:-1] and edges[-1] == stop
+    assert [index for index, _, _ in parts] == list(range(parts[0][0], parts[-1][0] + 1)) if parts else first == stop
 
 
-@settings(max_examples=150, deadline=None)
+ORDERS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50).map(lambda orders: np.array(orders, np.uint64))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["train", "test"]), ORDERS), max_size=5))
+def test_counts_of_parts_add_up_however_they_are_merged(parts):
+    packed = []
+    for split, orders in parts:
+        counts = KeyCounts()
+        counts.add(split, orders)
+        packed.append(counts.pack())
+    merged = KeyCounts(KeyCounts.merge([KeyCounts.merge(packed[:2]), KeyCounts.merge(packed[2:])])).counts
+    for split in {split for split, _ in parts}:
+        mine = np.concatenate([orders for one, orders in parts if one == split])
+        assert merged[split].tolist() == np.bincount(ranks.buckets(mine), minlength=NUM_BUCKETS).tolist()
+    assert merged.keys() == {split for split, _ in parts}
+
+
+def test_counts_of_a_bundle_of_few_keys_are_small():
+    counts = KeyCounts()
+    counts.add("train", ranks.shuffle_orders(0, [f"{index}".encode() for index in range(100)]))
+    assert sum(map(len, counts.pack().values())) < 1000 < NUM_BUCKETS
+
+
+@given(st.dictionaries(st.sampled_from(["train", "test"]), ORDERS, min_size=1), st.integers(1, 30), st.integers(0, 10**9))
+def test_blocks_tile_the_buckets_and_are_of_about_equal_size(orders, block_references, reference_bytes):
+    counts = {split: np.bincount(ranks.buckets(of_split), minlength=NUM_BUCKETS) for split, of_split in orders.items()}
+    with mock.patch.object(ranks, "BLOCK_REFERENCES", block_references):
+        plan = plan_shuffle(counts, dict.fromkeys(counts, 1), reference_bytes)
+    bounds = plan.block_bounds.tolist()
+    assert (bounds[0], bounds[-1]) == (0, NUM_BUCKETS) and bounds == sorted(set(bounds))
+    assert plan.order_bounds().tolist() == [bound << 48 for bound in bounds[:-1]]
+    total = sum(counts.values())
+    assert len(bounds) - 1 <= max(1, -(-int(total.sum()) // block_references), -(-reference_bytes // ranks.BLOCK_BYTES))
+    for begin, end in itertools.pairwise(bounds):
+        assert total[begin:end].sum() < 2 * block_references + total[begin:end].max(), "but for what one bucket adds"
+    for split, one in plan.splits.items():
+        assert one.num_inputs == len(orders[split]) == one.before[-1]
+        assert (np.diff(one.before) == counts[split]).all()
+
+
+def test_blocks_grow_with_the_data_and_references_with_many_bytes_make_more_of_them():
+    counts = {"train": np.full(NUM_BUCKETS, 1000)}  # 65 million
+    for reference_bytes, expected in ((0, 125), (13 << 30, 139), (1 << 50, NUM_BUCKETS)):
+        assert len(plan_shuffle(counts, {"train": 1}, reference_bytes).block_bounds) - 1 == expected, reference_bytes
+
+
+@settings(max_examples=60, deadline=None)
 @given(
     num_keys=st.integers(1, 300),
     seed=SEEDS,
     shards=st.integers(1, 300),
-    max_blocks=st.sampled_from([1, 2, 3, 7, 1024]),
+    block_references=st.sampled_from([1, 2, 10, 70, 1 << 19]),
     shift=st.sampled_from([0, 0, 2, 14, 16, 32, 58, 61]),
     bounds=st.lists(st.integers(0, 300), max_size=6),
     random=st.randoms(use_true_random=False),
 )
-def test_routing_by_buckets_gives_the_exact_global_order(num_keys, seed, shards, max_blocks, shift, bounds, random):
+def test_routing_by_blocks_gives_the_exact_global_order(
+    tmp_path_factory, num_keys, seed, shards, block_references, shift, bounds, random
+):
     keys = [f"class {index % 7}/{index}.jpg".encode() for index in range(num_keys)]
     random.shuffle(keys)
     num_shards = min(shards, num_keys)
-    batches = cut(make_references(keys, seed, shift), bounds)
-    with mock.patch.object(ranks, "MAX_BLOCKS", max_blocks):
-        written = shuffle_without_beam(batches, seed, num_shards)
+    batches = [batch for batch in cut(make_references(keys, seed, shift), bounds) if len(batch)]
+    config = make_run_config(tmp_path_factory.mktemp("run"), seed=seed)
+    with mock.patch("beam_pipelines.references.PIECE_REFERENCES", 7), mock.patch("beam_pipelines.reference_runs.PIECE_REFERENCES", 7):
+        planned, _, _ = plan_without_beam(batches, {"train": num_shards}, config, block_references=block_references)
+        written = [read_planned_shard(config, shard) for shard in planned]
     assert [key for shard in written for key in shard.keys] == promised_order(seed, keys)
     assert {len(shard) for shard in written} <= {num_keys // num_shards, -(-num_keys // num_shards)}
+    assert [shard.address.shard_index for shard in planned] == list(range(num_shards))
     for shard in written:
-        assert [keys[label] for label in shard.rows["label"]] == shard.keys
+        assert [keys[position] for position in shard.rows["num_bytes"]] == list(shard.keys)
 
 
-def test_many_keys_of_many_batches_and_shards_come_out_in_the_exact_global_order():
-    # Enough keys that most buckets hold one, many more shards than blocks, and shards that end within a bucket.
+def test_many_keys_of_many_batches_and_shards_come_out_in_the_exact_global_order(tmp_path):
+    # Enough keys that most buckets hold one, many more shards than blocks, and shards that end within a block.
     keys = [f"{index}.jpg".encode() for index in range(20_000)]
-    batches = cut(make_references(keys, seed=3), range(0, 20_000, 1_111))
-    with mock.patch.object(ranks, "MAX_BLOCKS", 50):
-        written = shuffle_without_beam(batches, 3, 777)
+    batches = cut(make_references(keys, seed=3), range(1_111, 20_000, 1_111))
+    config = make_run_config(tmp_path, seed=3)
+    planned, _, plan = plan_without_beam(batches, {"train": 777}, config, block_references=400)
+    written = [read_planned_shard(config, shard) for shard in planned]
+    assert len(plan.block_bounds) - 1 == 50
     assert [key for shard in written for key in shard.keys] == promised_order(3, keys)
     assert {len(shard) for shard in written} == {25, 26}
-
-
-def test_a_key_is_sent_to_one_block_unless_its_bucket_is_cut():
-    keys = [f"{index}.jpg".encode() for index in range(5_000)]
-    orders = make_references(keys, seed=0).rows["order"]
-    plan = ranks.plan_split("train", np.bincount(ranks.buckets(orders), minlength=NUM_BUCKETS), 40)
-    num_sent = sum(len(members) for _, members in group_by_block(plan, orders))
-    most_in_a_bucket = np.bincount(ranks.buckets(orders)).max()
-    assert len(keys) <= num_sent <= len(keys) + (plan.num_blocks - 1) * most_in_a_bucket
-
-
-# What goes wrong on the way
-
-
-def drop_one(block: int, pieces: list[bytes]) -> list[bytes]:
-    first = References.unpack(pieces[0])
-    return [first.take(np.arange(1, len(first))).pack(), *pieces[1:]]
-
-
-def drop_largest(block: int, pieces: list[bytes]) -> list[bytes]:
-    return drop_end(pieces, slice(0, -1))
-
-
-def drop_smallest(block: int, pieces: list[bytes]) -> list[bytes]:
-    return drop_end(pieces, slice(1, None))
-
-
-def drop_end(pieces: list[bytes], kept: slice) -> list[bytes]:
-    references = References.concatenate([References.unpack(piece) for piece in pieces])
-    return [references.take(np.argsort(references.rows["order"], kind="stable")[kept]).pack()]
-
-
-def repeat_one(block: int, pieces: list[bytes]) -> list[bytes]:
-    first = References.unpack(pieces[0])
-    return [*pieces, first.take(np.arange(1)).pack()]
-
-
-def repeat_a_piece(block: int, pieces: list[bytes]) -> list[bytes]:
-    return [*pieces, pieces[0]]
-
-
-def lose_one_and_repeat_another(block: int, pieces: list[bytes]) -> list[bytes]:
-    first = References.unpack(pieces[0])
-    return [first.take(np.array([1, 1, *range(2, len(first))])).pack(), *pieces[1:]]
-
-
-MEDDLERS = (
-    drop_one,
-    drop_largest,
-    drop_smallest,
-    lambda block, pieces: pieces[1:],
-    repeat_one,
-    repeat_a_piece,
-    lose_one_and_repeat_another,
-)
-MEDDLER_NAMES = (
-    "a reference is lost",
-    "the last reference is lost",
-    "the first reference is lost",
-    "a piece is lost",
-    "a reference is repeated",
-    "a piece is repeated",
-    "one is lost and another repeated",
-)
-
-
-@pytest.mark.parametrize("shift", [0, 16], ids=["many buckets", "one bucket"])
-@pytest.mark.parametrize("meddle", MEDDLERS, ids=MEDDLER_NAMES)
-def test_a_runner_that_loses_or_repeats_references_fails_the_run(meddle, shift):
-    keys = [f"{index}.jpg".encode() for index in range(100)]
-    batches = cut(make_references(keys, 1, shift), [30, 60])
-    for meddled_block in range(4):
-        with pytest.raises(RunError, match="lost or repeated"):
-            shuffle_without_beam(batches, 1, 4, lambda block, p: meddle(block, p) if block == meddled_block else p)
 
 
 # How many shards
@@ -337,7 +298,7 @@ def test_shards_by_size_are_a_few_for_a_small_data_set():
 
 def ordered_labels(seed: int, num_keys: int) -> tuple[int, ...]:
     references = make_references([f"cat/{index}.jpg".encode() for index in range(num_keys)], seed)
-    return tuple(ranks.sort_by_shuffle_key(references, seed).rows["label"].tolist())
+    return tuple(sort_by_shuffle_key(references, seed)[0].rows["num_bytes"].tolist())
 
 
 def assert_uniform(counts: Counter, num_outcomes: int) -> None:

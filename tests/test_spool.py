@@ -7,15 +7,14 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at
-from beam_pipelines.spool import SpoolReader, SpoolWriter, own_spool, spool_writer
+from beam_pipelines.spool import SpoolReader, SpoolWriter, own_spool, read_whole
 from tf_input.records import _LocalFiles
 
 
@@ -109,70 +108,59 @@ def test_a_reader_opens_each_file_once_and_closes_them_all(tmp_path):
     assert num_open_files(tmp_path) == before
 
 
-def test_a_process_keeps_one_writer_for_a_directory(tmp_path):
-    first = spool_writer(str(tmp_path / "one"))
-    assert spool_writer(str(tmp_path / "one")) is first
-    assert spool_writer(str(tmp_path / "other")).spool != first.spool
-    assert [len(os.listdir(tmp_path / name)) for name in ("one", "other")] == [1, 1]
-
-
 def test_a_second_run_in_the_same_process_spools_to_a_file_that_is_there(tmp_path):
-    # A notebook that prepares the same output again: the first run's spool is gone, and its writer must not live on.
-    directory, writers = str(tmp_path / "spool"), []
+    # A notebook that prepares the same output again, after the first run's spool is gone.
+    directory = str(tmp_path / "spool")
     for run in range(3):
-        writers.append(spool_writer(directory))
-        offset = writers[-1].append(b"an image")
-        writers[-1].flush()
-        reader = SpoolReader(directory)
-        assert reader.read(writers[-1].spool, offset, 8) == b"an image", run
-        reader.close()
-        assert num_open_files(tmp_path) == 1, "a file that is removed and open keeps its disk space"
+        with own_spool(directory) as writer:
+            offset = writer.append(b"an image")
+        with contextlib.closing(SpoolReader(directory)) as reader:
+            assert reader.read(writer.spool, offset, 8) == b"an image", run
+        assert num_open_files(tmp_path) == 0, "a file that is removed and open keeps its disk space"
         shutil.rmtree(directory)
 
 
-def test_threads_of_one_worker_do_not_write_into_each_others_images(tmp_path):
+def test_blocks_that_run_side_by_side_have_spools_of_their_own(tmp_path):
     # As with --direct_running_mode=multi_threading, where bundles run in threads of one process.
-    directory, num_threads, num_images = str(tmp_path / "spool"), 4, 20
+    directory, num_threads = str(tmp_path / "spool"), 4
     barrier = threading.Barrier(num_threads)
-    found: dict[bytes, tuple[Any, int]] = {}
 
-    def spool_some(thread: int) -> None:
-        barrier.wait()
-        for index in range(num_images):
-            image = f"thread {thread} image {index:03d}".encode()
-            writer = spool_writer(directory)
-            found[image] = writer, writer.append(image)
-        writer.flush()
+    def spool_some(thread: int) -> list[tuple[int, int, bytes]]:
+        with own_spool(directory) as writer:
+            barrier.wait()
+            images = [f"thread {thread} image {index:03d}".encode() for index in range(50)]
+            return [(writer.spool, writer.append(image), image) for image in images]
 
-    class SlowFile:
-        """Gives other threads their turn in the middle of an append, as a full buffer does."""
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
+        found = [pointer for pointers in threads.map(spool_some, range(num_threads)) for pointer in pointers]
+    with contextlib.closing(SpoolReader(directory)) as reader:
+        assert all(reader.read(spool, offset, len(image)) == image for spool, offset, image in found)
+    assert len({spool for spool, _, _ in found}) == num_threads
 
-        def __init__(self, file: Any) -> None:
-            self._file = file
-            self.flush, self.fileno, self.close = file.flush, file.fileno, file.close
 
-        def write(self, data: bytes) -> None:
-            time.sleep(0.001)
-            self._file.write(data)
+def test_a_block_that_fails_leaves_no_file_open(tmp_path):
+    with pytest.raises(ZeroDivisionError), own_spool(str(tmp_path)) as writer:
+        writer.append(b"an image")
+        1 / 0
+    assert num_open_files(tmp_path) == 0
 
-    original = SpoolWriter.__init__
 
-    def start_slow(self: SpoolWriter, *args: Any) -> None:
-        original(self, *args)
-        self._file = SlowFile(self._file)
+def test_a_disk_that_is_full_ends_the_run(tmp_path):
+    with pytest.raises(RunError, match="the spool could not be written: No space left on device"), own_spool(str(tmp_path)) as writer:
+        writer._file.close()
+        writer._file = open("/dev/full", "wb", buffering=1 << 20)
+        writer.append(b"an image")  # told of when it leaves the buffer
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SpoolWriter, "__init__", start_slow)
-        threads = [threading.Thread(target=spool_some, args=(thread,)) for thread in range(num_threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    reader = SpoolReader(directory)
-    assert len(found) == num_threads * num_images
-    wrong = [image for image, (writer, offset) in found.items() if reader.read(writer.spool, offset, len(image)) != image]
-    reader.close()
-    assert wrong == []
+
+def test_what_is_read_whole_is_whole_or_ends_the_run(tmp_path):
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(b"0123456789")
+    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+        assert read_whole(reader, writer.spool, 2, 3) == b"234"
+        with pytest.raises(RunError, match="the spool has 2 bytes at 8; expected 5"):
+            read_whole(reader, writer.spool, 8, 5)
+        with pytest.raises(RunError, match="the spool could not be read: No such file or directory"):
+            read_whole(reader, writer.spool ^ 2, 0, 1)
 
 
 def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):

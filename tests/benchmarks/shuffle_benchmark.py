@@ -1,15 +1,20 @@
-"""Listing and shuffle planning alone, for millions of references from a synthetic source: seconds and peak memory.
+"""From the listing to the written plan, for millions of references from a synthetic source: seconds and peak memory.
 
     python -m tests.benchmarks.shuffle_benchmark [--references 1000000 10000000]
 
-No image is read: what is timed is all that is not reading, checking and writing images. Everything else is the real thing, from
-packed listing batches through the exact ranks to one element a shard.
+No image is read: what is timed is all that comes before that. The source is made up, and so is the number of shards, which is
+otherwise chosen after a look at a sample of the images. Everything else is the real thing: references, sorted runs and pieces in a spool
+on disk, exact ranks, the check of keys, one file a shard below `plan/`. Afterwards, out of the time, the plan is read, and each
+reference must have its place in it.
 """
 
 import argparse
+import contextlib
 import sys
+import tempfile
 import time
-from typing import Iterator
+from typing import Any, Iterator, Mapping
+from unittest import mock
 
 from tests.benchmarks.measure import measure
 
@@ -17,63 +22,82 @@ NUM_CLASSES = 1000
 IMAGE_BYTES = 110_000  # of a photograph, which decides the number of shards
 
 
-def shuffle(num_references: int) -> None:
-    """Runs the pipeline in this process and prints its seconds, imports left out."""
+class SyntheticSource:
+    """Lists photographs class by class, as a folder of class folders does; there are none."""
+
+    root = "/synthetic"
+    targets = ("label",)
+    num_ignored = 0
+
+    def __init__(self, num_references: int) -> None:
+        from tf_input.dataset_format import Feature
+
+        self.features = (Feature("label", "class_label"),)
+        self._num = num_references
+
+    def parts(self) -> list[str]:
+        return [""]
+
+    def list(self, part: str) -> Iterator[Any]:
+        from beam_pipelines.references import LabeledImage
+
+        for index in range(self._num):
+            label = f"class{index * NUM_CLASSES // self._num:04d}"
+            path = f"{label}/ILSVRC_{index:010d}.jpg"
+            yield LabeledImage(path, path, label, None)
+
+    def label_names(self) -> Mapping[str, set[str]]:
+        return {"label": {f"class{index:04d}" for index in range(NUM_CLASSES)}}
+
+
+def plan(num_references: int) -> None:
+    """Makes a plan in this process, and prints its shards and its seconds, imports left out."""
     import apache_beam as beam
-    import numpy as np
 
-    from beam_pipelines.check_keys import CheckKeys
-    from beam_pipelines.config import PrepareConfig
-    from beam_pipelines.dead_letters import DeadLetterCount
+    from beam_pipelines import list_images, shuffle
+    from beam_pipelines.config import PrepareConfig, SourceConfig
     from beam_pipelines.jobs import make_runner, parse_pipeline_options
-    from beam_pipelines.list_part import BATCH_IMAGES
-    from beam_pipelines.ranks import MAX_SHARD_BYTES, shuffle_orders
-    from beam_pipelines.references import ROW, LabeledImage, References, pack_images, unpack_images
-    from beam_pipelines.shuffle import GlobalShuffle
-    from beam_pipelines.sources import Listing
+    from beam_pipelines.ranks import KeyCounts, choose_num_shards
 
-    def list_images(unused: None) -> Iterator[bytes]:
-        for start in range(0, num_references, BATCH_IMAGES):
-            batch = []
-            for index in range(start, min(start + BATCH_IMAGES, num_references)):
-                label = f"class{index * NUM_CLASSES // num_references:04d}"
-                path = f"{label}/ILSVRC_{index:010d}.jpg"
-                batch.append(LabeledImage(path, path, label, None))
-            yield pack_images(batch)
+    def choose_shards(sample: bytes, listing: Any, counts: Mapping[str, bytes], config: PrepareConfig) -> dict[str, int]:
+        num = {split: int(of_split.sum()) for split, of_split in KeyCounts(counts).counts.items()}
+        return choose_num_shards(config, num, {split: count * IMAGE_BYTES for split, count in num.items()})
 
-    def refer(packed: bytes, unused_checked: list) -> bytes:
-        images = unpack_images(packed)
-        encoded = [key.encode() for key in images.keys]
-        rows = np.zeros(len(encoded), ROW)
-        rows["order"] = orders = shuffle_orders(0, encoded)
-        rows["label"] = [int(label[5:]) for label in images.labels]
-        rows["num_bytes"] = IMAGE_BYTES + (orders & np.uint64(0x3FFF)).astype(np.uint32)
-        rows["crc32c"] = (orders >> np.uint64(8)).astype(np.uint32)  # as incompressible as a real one
-        rows["height"], rows["width"] = 375 + rows["num_bytes"] % 125, 500
-        return References(rows, encoded, [b""] * len(encoded)).pack()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        for module, name, made_up in (
+            (list_images, "open_source", lambda config: SyntheticSource(num_references)),
+            (list_images, "open_to_list", lambda config: SyntheticSource(num_references)),
+            (shuffle, "check_sample", choose_shards),
+        ):
+            stack.enter_context(mock.patch.object(module, name, made_up))
+        config = PrepareConfig("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
+        options = parse_pipeline_options([])
+        start = time.perf_counter()
+        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        listed = pipeline | "ListImages" >> list_images.ListImages(config)
+        listed.runs | "GlobalShuffle" >> shuffle.GlobalShuffle(config, listed)
+        pipeline.run().wait_until_finish()
+        seconds = time.perf_counter() - start
+        print(f"{_check_plan(config, num_references)} {seconds:.1f}")
 
-    def count(element: tuple[tuple[str, int, int], bytes]) -> int:
-        return len(References.unpack_rows(element[1]))
 
-    options = parse_pipeline_options([])
-    pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-    num_shards = max(1, num_references * IMAGE_BYTES // MAX_SHARD_BYTES)
-    plan = pipeline | "NumShards" >> beam.Create([{"train": num_shards}])
-    listing = Listing("image_folder", "in", (), (), {}, ("train",), None, num_references, 0, 0, DeadLetterCount())
-    listing = beam.pvalue.AsSingleton(pipeline | "Listing" >> beam.Create([listing]))
-    images = pipeline | beam.Create([None]) | "List" >> beam.FlatMap(list_images) | beam.Reshuffle()
-    checked = images | CheckKeys(PrepareConfig("in", "out", "made"), listing)
-    (
-        images
-        | "Refer" >> beam.Map(refer, beam.pvalue.AsList(checked))
-        | GlobalShuffle(0, beam.pvalue.AsSingleton(plan))
-        | "Count" >> beam.Map(count)
-        | beam.CombineGlobally(sum)
-        | "Check" >> beam.Map(lambda total: total == num_references or sys.exit(f"{total} references arrived"))
-    )
-    start = time.perf_counter()
-    pipeline.run().wait_until_finish()
-    print(f"{num_shards} {time.perf_counter() - start:.1f}")
+def _check_plan(config: Any, num_references: int) -> int:
+    """The number of shards; they have all references, of each split in the order of their keys."""
+    from beam_pipelines.plan import read_plan, read_planned_shard
+    from beam_pipelines.ranks import shuffle_orders
+
+    num_shards, num_found, last = 0, 0, ("", 0)
+    for shard in read_plan(config).shards():
+        references = read_planned_shard(config, shard)
+        orders = references.rows["order"]
+        is_in_order = (orders[1:] > orders[:-1]).all() and ((shard.address.split, int(orders[0])) > last or shard.address.shard_index == 0)
+        if not is_in_order or (shuffle_orders(config.seed, list(references.keys)) != orders).any():
+            sys.exit(f"the references of {shard.address} are out of order")
+        last = shard.address.split, int(orders[-1])
+        num_shards, num_found = num_shards + 1, num_found + len(orders)
+    if num_found != num_references:
+        sys.exit(f"{num_found} references arrived")
+    return num_shards
 
 
 def main() -> None:
@@ -82,7 +106,7 @@ def main() -> None:
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
-        shuffle(arguments.only)
+        plan(arguments.only)
         return
     print(f"{'references':>12}{'shards':>8}{'seconds':>9}{'us each':>9}{'peak MB':>9}{'bytes each':>12}")
     for num in arguments.references:

@@ -1,0 +1,67 @@
+"""One split of an input, listed and planned without Beam, whose shards a test then writes."""
+
+import pathlib
+from typing import Any, Mapping, Sequence
+
+from beam_pipelines import shuffle
+from beam_pipelines.light_processes import share
+from beam_pipelines.plan import read_planned_shard
+from beam_pipelines.plan_values import PlannedShard, WrittenShard
+from beam_pipelines.references import LabeledImage
+from beam_pipelines.shard_files import finish_shard
+from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_part
+from beam_pipelines.write_context import WriteContext
+from listings import make_listing, make_schema
+from made_images import write_files
+from made_references import list_input, make_config, make_references, plan_without_beam
+
+
+class PlannedInput:
+    """Files below `in`, and the plan of their shards below `out.incomplete`.
+
+    Args:
+        directory: Of all of it.
+        files: Path -> contents.
+        images: What is listed; None: what the listing finds, which are class folders.
+        num_shards: Of the one split.
+        **options: Of the configuration.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        files: Mapping[str, bytes],
+        images: Sequence[LabeledImage] | None = None,
+        num_shards: int = 1,
+        **options: Any,
+    ) -> None:
+        self.root = write_files(directory / "in", files)
+        defaults = {"input": str(self.root), "splits": {"train": 1}, "max_bad_fraction": 1.0}
+        self.config = make_config(directory, **{**defaults, **options})
+        if images is None:
+            batches, _, listing = list_input(self.config)
+        else:
+            batches = [make_references(images, self.config)]
+            labels = sorted({image.label for image in images})
+            schema = make_schema(*labels, has_sizes=self.config.check != "none")
+            listing = make_listing(*labels, schema=schema, root=str(self.root), num_inputs=len(images))
+        self.context = WriteContext(self.config, listing)
+        self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.config)
+        shuffle.finish(num_shards, collisions, [], plan, listing, self.config)
+        self.out = pathlib.Path(self.config.working_directory)
+
+    def keys(self, shard: PlannedShard | None = None) -> list[str]:
+        """Of a shard, in its order."""
+        return [key.decode() for key in read_planned_shard(self.config, shard or self.shards[0]).keys]
+
+    def write_parts(self, num_parts: int = 1, shard: PlannedShard | None = None) -> list[WrittenPart]:
+        context = share(self.context)
+        return [write_part(context, shard or self.shards[0], ShardPart(number, num_parts)) for number in range(num_parts)]
+
+    def write(self, num_parts: int = 1, shard: PlannedShard | None = None) -> WrittenShard:
+        return finish_shard(self.context, shard or self.shards[0], self.write_parts(num_parts, shard))
+
+    def files(self) -> dict[str, bytes]:
+        """Name -> contents of what lies in the working directory, but for what is scratch."""
+        found = {str(path.relative_to(self.out)): path.read_bytes() for path in sorted(self.out.rglob("*")) if path.is_file()}
+        return {name: data for name, data in found.items() if name.split("/")[0] not in ("plan", "spool", "done", "progress")}

@@ -1,0 +1,91 @@
+"""References as a listing makes them, and a plan made of them without Beam."""
+
+import pathlib
+from collections import defaultdict
+from typing import Any, Callable, Iterable, Mapping, Sequence
+from unittest import mock
+
+import apache_beam as beam
+
+from beam_pipelines.config import PrepareConfig, SourceConfig
+from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.keys import Collisions
+from beam_pipelines.list_images import finish_listing
+from beam_pipelines.list_part import ReferenceMaker, list_in_batches, open_to_list
+from beam_pipelines.listed_values import value_writer
+from beam_pipelines.listing import ListedPart
+from beam_pipelines.plan_values import PlannedShard
+from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
+from beam_pipelines.reference_runs import write_run
+from beam_pipelines.references import LabeledImage, References
+from beam_pipelines.shuffle import cut_shards, join_shard, route_to_blocks
+from beam_pipelines.sources import Listing
+
+
+def make_config(directory: pathlib.Path, **options: Any) -> PrepareConfig:
+    """Of a run that works below a directory, where its scratch directory is there."""
+    defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
+    config = PrepareConfig(**{**defaults, **options})
+    pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
+    return config
+
+
+def make_references(images: Sequence[LabeledImage], config: PrepareConfig) -> References:
+    """As the listing makes them."""
+    with value_writer(config.spool_directory) as values:
+        return ReferenceMaker(config).make(images, values, ListedPart())
+
+
+def list_input(config: PrepareConfig) -> tuple[list[References], list[DeadLetter], Listing]:
+    """Lists the configuration's input, as workers do it."""
+    batches, dead_letters, merged = [], [], ListedPart()
+    source = open_to_list(config)
+    for part in source.parts():
+        for listed in list_in_batches(source, part, config):
+            if isinstance(listed, ListedPart):
+                merged.merge(listed)
+            else:
+                (batches if isinstance(listed, References) else dead_letters).append(listed)
+    return batches, dead_letters, finish_listing(merged, config)
+
+
+def count_keys(batches: Iterable[References]) -> dict[str, bytes]:
+    """As the listing counts them, in as many parts as there are batches."""
+    parts = []
+    for batch in batches:
+        counts = KeyCounts()
+        for place, split in enumerate(batch.splits):
+            if (orders := batch.rows["order"][batch.rows["split"] == place]).size:
+                counts.add(split, orders)
+        parts.append(counts.pack())
+    return KeyCounts.merge(parts)
+
+
+def keep(address: Any, arrived: list) -> list:
+    """What a good runner makes of what it groups: another order."""
+    return arrived[::-1]
+
+
+def plan_without_beam(
+    batches: Sequence[References],
+    num_shards: Mapping[str, int],
+    config: PrepareConfig,
+    meddle_block: Callable[[int, list], list] = keep,
+    meddle_shard: Callable[[tuple[str, int], list], list] = keep,
+    block_references: int = 1 << 19,
+) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
+    """What GlobalShuffle does after the sample, with a runner's hand in what it groups."""
+    with mock.patch("beam_pipelines.ranks.BLOCK_REFERENCES", block_references):
+        plan = plan_shuffle(KeyCounts(count_keys(batches)).counts, num_shards)
+    blocks, shards, collisions = defaultdict(list), defaultdict(list), []
+    for batch in batches:
+        for block, stretch in route_to_blocks(write_run([batch], config.spool_directory), plan):
+            blocks[block].append(stretch)
+    for block, stretches in blocks.items():
+        for output in cut_shards((block, meddle_block(block, stretches)), plan, config):
+            if isinstance(output, beam.pvalue.TaggedOutput):
+                collisions.append(output.value)
+            else:
+                shards[output[0]].append(output[1])
+    planned = [join_shard((address, meddle_shard(address, pieces)), plan, config) for address, pieces in shards.items()]
+    return sorted(planned), Collisions.merge(collisions), plan
