@@ -21,7 +21,7 @@ from beam_pipelines.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at, is_remote, make_folder, open_file, write_file
 from beam_pipelines.plan_values import Plan, PlannedShard, ShardAddress, WrittenShard
-from beam_pipelines.references import References, unpack_pieces
+from beam_pipelines.references import References, unpack_some
 from tf_input.dataset_format import ShardInfo
 
 _BLOCK_BYTES = 4 << 20
@@ -55,15 +55,15 @@ def read_plan(config: OutputPaths) -> Plan | None:
     return plain_json.loads(files_at(path).read(path), Plan) if is_planned(config) else None
 
 
-def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int, stop: int) -> References:
-    """A shard's references from rank `start` to `stop` within it.
+def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
+    """A shard's references, all or those from rank `start` to `stop` within it.
 
     Raises:
         RunError: They are not what was planned.
     """
     path = f"{config.plan_directory}/{shard.address}"
     try:
-        return unpack_pieces(files_at(path).read(path), start, stop)
+        return unpack_some(files_at(path).read(path), start, stop, shard.num_inputs)
     except (OSError, ValueError) as error:
         raise RunError(f"the plan of shard {shard.address} could not be read: {getattr(error, 'strerror', None) or error}") from error
 

@@ -251,25 +251,36 @@ class References:
 _FRAME = struct.Struct("<II")
 
 
-def unpack_pieces(data: bytes, start: int = 0, stop: int | None = None) -> References:
-    """What several `pieces`, one after the other, hold: those from `start` to `stop`, or all. No others are unpacked.
+def unpack_pieces(data: bytes) -> References:
+    """What several `pieces`, one after the other, hold.
 
     Raises:
-        ValueError: One of them is damaged, or there are not so many.
+        ValueError: One of them is damaged.
+    """
+    return unpack_some(data, 0, None)
+
+
+def unpack_some(data: bytes, start: int, stop: int | None, total: int | None = None) -> References:
+    """Of so many references in all those from `start` to `stop`. No other pieces are unpacked.
+
+    Raises:
+        ValueError: One of them is damaged, or there are more or fewer in all.
     """
     position, num, pieces, first = 0, 0, [], 0
-    while position < len(data) and (stop is None or num < stop):
+    while position < len(data):
         num_bytes, num_references = _FRAME.unpack(data[position : position + _FRAME.size].ljust(_FRAME.size, b"\xff"))
         position += _FRAME.size
         if position + num_bytes > len(data):
             raise ValueError(f"references end at byte {len(data)}; expected {position + num_bytes}")
-        if num + num_references > start:
+        if num + num_references > start and (stop is None or num < stop):
             first = num if not pieces else first
             pieces.append(References.unpack(data[position : position + num_bytes]))
+            if len(pieces[-1]) != num_references:
+                raise ValueError(f"{len(pieces[-1])} references in a piece; expected {num_references}")
         position += num_bytes
         num += num_references
-    if stop is not None and num < stop:
-        raise ValueError(f"{num} references; expected {stop}")
+    if total is not None and num != total:
+        raise ValueError(f"{num} references; expected {total}")
     found = References.concatenate(pieces)
     return found if stop is None else found.slice(start - first, stop - first)
 

@@ -6,16 +6,17 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from unittest import mock
 
 import apache_beam as beam
+import numpy as np
 
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.keys import Collisions
-from beam_pipelines.list_images import finish_listing
+from beam_pipelines.list_images import make_one_listing
 from beam_pipelines.list_part import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.listed_values import value_writer
 from beam_pipelines.listing import ListedPart
 from beam_pipelines.plan_values import PlannedShard
-from beam_pipelines.ranks import KeyCounts, ShufflePlan, plan_shuffle
+from beam_pipelines.ranks import KeyCounts, ShufflePlan, merge_counts, plan_shuffle
 from beam_pipelines.reference_runs import write_run
 from beam_pipelines.references import LabeledImage, References
 from beam_pipelines.shuffle import cut_shards, join_shard, route_to_blocks
@@ -46,10 +47,10 @@ def list_input(config: PrepareConfig) -> tuple[list[References], list[DeadLetter
                 merged.merge(listed)
             else:
                 (batches if isinstance(listed, References) else dead_letters).append(listed)
-    return batches, dead_letters, finish_listing(merged, config)
+    return batches, dead_letters, make_one_listing(b"", [merged], config)
 
 
-def count_keys(batches: Iterable[References]) -> dict[str, bytes]:
+def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
     """As the listing counts them, in as many parts as there are batches."""
     parts = []
     for batch in batches:
@@ -58,7 +59,7 @@ def count_keys(batches: Iterable[References]) -> dict[str, bytes]:
             if (orders := batch.rows["order"][batch.rows["split"] == place]).size:
                 counts.add(split, orders)
         parts.append(counts.pack())
-    return KeyCounts.merge(parts)
+    return merge_counts(parts)
 
 
 def keep(address: Any, arrived: list) -> list:
@@ -76,7 +77,7 @@ def plan_without_beam(
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
     """What GlobalShuffle does after the sample, with a runner's hand in what it groups."""
     with mock.patch("beam_pipelines.ranks.BLOCK_REFERENCES", block_references):
-        plan = plan_shuffle(KeyCounts(count_keys(batches)).counts, num_shards)
+        plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []
     for batch in batches:
         for block, stretch in route_to_blocks(write_run([batch], config.spool_directory), plan):

@@ -17,7 +17,7 @@ from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.keys import sort_by_shuffle_key
 from beam_pipelines.plan import read_planned_shard
-from beam_pipelines.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, NUM_BUCKETS, PREFERRED_SHARDS, KeyCounts, SplitPlan, plan_shuffle
+from beam_pipelines.ranks import MAX_SHARD_BYTES, MIN_SHARD_BYTES, NUM_BUCKETS, PREFERRED_SHARDS, KeyCounts, SplitPlan, merge_counts, plan_shuffle
 from beam_pipelines.references import ROW, References, Texts
 from made_references import plan_without_beam
 from made_references import make_config as make_run_config
@@ -60,7 +60,7 @@ def cut(references: References, bounds: Sequence[int]) -> list[References]:
 @given(st.lists(KEYS, unique=True), SEEDS)
 def test_the_order_is_a_permutation_by_the_full_blake2b_128(keys, seed):
     references = make_references(keys, seed)
-    ordered, collisions = sort_by_shuffle_key(references, seed)
+    ordered, collisions = sort_by_shuffle_key(references, np.arange(len(references)), seed)
     found = list(ordered.keys)
     assert found == promised_order(seed, keys)
     assert [keys[position] for position in ordered.rows["num_bytes"]] == found, "rows moved away from their keys"
@@ -93,7 +93,7 @@ def test_equal_first_64_bits_are_told_apart_by_the_rest(num_keys, seed, shift, r
     references = make_references(keys, seed, min(shift, 63))
     if shift == 64:
         references.rows["order"] = 0
-    ordered, collisions = sort_by_shuffle_key(references, seed)
+    ordered, collisions = sort_by_shuffle_key(references, np.arange(len(references)), seed)
     assert list(ordered.keys) == promised_order(seed, keys)
     assert not collisions.num, "keys that tie are two keys"
 
@@ -122,13 +122,13 @@ ORDERS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=50).map(lambda
 
 
 @given(st.lists(st.tuples(st.sampled_from(["train", "test"]), ORDERS), max_size=5))
-def test_counts_of_parts_add_up_however_they_are_merged(parts):
+def test_counts_of_parts_add_up(parts):
     packed = []
     for split, orders in parts:
         counts = KeyCounts()
         counts.add(split, orders)
         packed.append(counts.pack())
-    merged = KeyCounts(KeyCounts.merge([KeyCounts.merge(packed[:2]), KeyCounts.merge(packed[2:])])).counts
+    merged = merge_counts(packed)
     for split in {split for split, _ in parts}:
         mine = np.concatenate([orders for one, orders in parts if one == split])
         assert merged[split].tolist() == np.bincount(ranks.buckets(mine), minlength=NUM_BUCKETS).tolist()
@@ -298,7 +298,7 @@ def test_shards_by_size_are_a_few_for_a_small_data_set():
 
 def ordered_labels(seed: int, num_keys: int) -> tuple[int, ...]:
     references = make_references([f"cat/{index}.jpg".encode() for index in range(num_keys)], seed)
-    return tuple(sort_by_shuffle_key(references, seed)[0].rows["num_bytes"].tolist())
+    return tuple(sort_by_shuffle_key(references, np.arange(len(references)), seed)[0].rows["num_bytes"].tolist())
 
 
 def assert_uniform(counts: Counter, num_outcomes: int) -> None:

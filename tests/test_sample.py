@@ -26,11 +26,10 @@ from tf_input.dataset_format import read_manifest
 
 
 def take(batches: list[References], listing: Listing, config: PrepareConfig) -> References:
-    """The sample of runs, which a runner combines in whatever order and in several steps."""
+    """The sample of runs, which come in whatever order."""
     parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.spool_directory), listing, config)]
     random.Random(len(parts)).shuffle(parts)
-    steps = [take_sample(parts[start : start + 3], config.seed) for start in range(0, len(parts), 3)]
-    return References.unpack(take_sample(steps, config.seed)).slice(0, sample_size(listing, config))
+    return take_sample(parts).slice(0, sample_size(listing, config))
 
 
 @settings(max_examples=25, deadline=None)
@@ -84,8 +83,8 @@ class Input:
         self.batches, _, self.listing = list_input(self.config)
 
     def check(self) -> dict[str, int]:
-        packed = take(self.batches, self.listing, self.config).pack()
-        return check_sample(packed, self.listing, count_keys(self.batches), self.config)
+        looked_at = take(self.batches, self.listing, self.config)
+        return check_sample(looked_at, self.listing, count_keys(self.batches), self.config)
 
 
 def mixed(num: int, num_bad: int) -> dict[str, bytes]:

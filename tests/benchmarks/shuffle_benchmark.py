@@ -57,10 +57,10 @@ def plan(num_references: int) -> None:
     from beam_pipelines import list_images, shuffle
     from beam_pipelines.config import PrepareConfig, SourceConfig
     from beam_pipelines.jobs import make_runner, parse_pipeline_options
-    from beam_pipelines.ranks import KeyCounts, choose_num_shards
+    from beam_pipelines.ranks import choose_num_shards
 
-    def choose_shards(sample: bytes, listing: Any, counts: Mapping[str, bytes], config: PrepareConfig) -> dict[str, int]:
-        num = {split: int(of_split.sum()) for split, of_split in KeyCounts(counts).counts.items()}
+    def choose_shards(sample: Any, listing: Any, counts: Mapping[str, Any], config: PrepareConfig) -> dict[str, int]:
+        num = {split: int(of_split.sum()) for split, of_split in counts.items()}
         return choose_num_shards(config, num, {split: count * IMAGE_BYTES for split, count in num.items()})
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -88,7 +88,7 @@ def _check_plan(config: Any, num_references: int) -> int:
 
     num_shards, num_found, last = 0, 0, ("", 0)
     for shard in read_plan(config).shards():
-        references = read_planned_shard(config, shard)
+        references = read_planned_shard(config, shard, 0, shard.num_inputs)
         orders = references.rows["order"]
         is_in_order = (orders[1:] > orders[:-1]).all() and ((shard.address.split, int(orders[0])) > last or shard.address.shard_index == 0)
         if not is_in_order or (shuffle_orders(config.seed, list(references.keys)) != orders).any():
