@@ -6,6 +6,7 @@ from typing import Any, Mapping, Sequence
 from beam_pipelines import shuffle
 from beam_pipelines.light_processes import share
 from beam_pipelines.plan import read_planned_shard
+from beam_pipelines.plan_values import own_version
 from beam_pipelines.plan_values import PlannedShard, WrittenShard
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.shard_files import finish_shard
@@ -47,7 +48,7 @@ class PlannedInput:
             listing = make_listing(*labels, schema=schema, root=str(self.root), num_inputs=len(images))
         self.context = WriteContext(self.config, listing)
         self.shards, collisions, plan = plan_without_beam(batches, {"train": num_shards}, self.config)
-        shuffle.finish(num_shards, collisions, [], plan, listing, self.config)
+        shuffle.finish(b"", self.shards, [collisions], [], plan, listing, self.config, own_version())
         self.out = pathlib.Path(self.config.working_directory)
 
     def keys(self, shard: PlannedShard | None = None) -> list[str]:

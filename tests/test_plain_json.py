@@ -92,7 +92,7 @@ WRITTEN = WrittenShard(
     STATISTICS,
 )
 
-PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (Stretch(2**63 + 1, 0, 9),))
+PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (Stretch(2**63 + 1, 0, 9),), "1")
 
 VALUES = {
     "a configuration with everything set": CONFIG,
