@@ -137,7 +137,7 @@ def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subproces
     """Once images have been checked, which is in mid-run."""
 
     def kill(process: subprocess.Popen) -> None:
-        while not read_counts(f"{output}.incomplete/progress").checked:
+        while not read_counts(f"{output}.incomplete/progress").written:
             if process.poll() is not None:
                 if process.returncode:
                     return  # `prepare` says why it failed
@@ -155,9 +155,7 @@ def run_on_flink(source: pathlib.Path) -> Iterator[tuple[str, Ran]]:
         cluster.up()
         try:
             how = {"others": lambda: [*cluster.process_ids().values(), *cluster.worker_ids()]}
-            for payload in ("pointer", "inline"):
-                ran = run_on_disk(source, [*cluster.options, f"--shuffle_payload={payload}"], **how)
-                yield f"Flink, 2 TaskManagers, {payload}", ran
+            yield "Flink, 2 TaskManagers", run_on_disk(source, cluster.options, **how)
             how["disturb"] = lambda output: kill_task_manager(cluster, output)
             yield "Flink, 2 TaskManagers, one killed", run_on_disk(source, cluster.options, **how)
         finally:
@@ -195,7 +193,6 @@ def run_staged_graph(source: pathlib.Path) -> Ran:
 
 def run_all(source: pathlib.Path, prism: str | None) -> Iterator[tuple[str, Ran | str]]:
     yield "DirectRunner", run_on_disk(source, [])
-    yield "DirectRunner, inline", run_on_disk(source, ["--shuffle_payload=inline"])
     two = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
     yield "DirectRunner, 2 processes", run_on_disk(source, two)
     if prism:
