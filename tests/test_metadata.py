@@ -13,7 +13,7 @@ from tf_input.dataset_format import Feature, Manifest, ShardInfo
 @pytest.fixture
 def manifest() -> Manifest:
     kinds = {"height": "integer", "image": "image", "key": "text", "label": "class_label"}
-    shards = (ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a"), ShardInfo("b", 2, 20, 2, "b"))
+    shards = (ShardInfo("x-train.tfrecord-00000-of-00002", 3, 30, 1, "a", 96, 3), ShardInfo("b", 2, 20, 2, "b", 72, 4))
     names = {"label": ("ant", "<b>bee</b>")}
     schema = tuple(Feature(name, kind, (), names.get(name, ())) for name, kind in kinds.items())
     return Manifest("x", 0, schema, {"train": shards}, 6, 1)
