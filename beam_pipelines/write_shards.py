@@ -11,7 +11,7 @@ from beam_pipelines.counters import count_in_beam
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.plan_values import PlannedShard, ShardAddress, WrittenShard
 from beam_pipelines.shard_files import finish_shard, finished
-from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_part
+from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_with_its_shard
 from beam_pipelines.sources import Listing
 from beam_pipelines.write_context import WriteContext
 
@@ -69,11 +69,6 @@ class _Write(beam.DoFn):
     def _finish(self, written: WrittenShard) -> ShardAddress:
         count_in_beam(written=written.info.num_examples, dead_letters=written.statistics.dead_letters.num)
         return written.address
-
-
-def write_with_its_shard(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> tuple[PlannedShard, ShardPart, WrittenPart]:
-    """In a light process: what comes back says what it is."""
-    return shard, part, write_part(shared_context, shard, part)
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:
