@@ -13,24 +13,31 @@ from made_images import jpeg, write_files
 from object_stores import Faults, StoreServer, faulty, store_server
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config import PrepareConfig
+from beam_pipelines.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.files import files_at
 from beam_pipelines.input_errors import describe_fact, kind_of, listing_error, size_on_disk
-from beam_pipelines.input_reader import InputReader, ReadContext
+from beam_pipelines.input_reader import InputReader
 from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores import retries
 from beam_pipelines.object_stores.object_store import open_object_store
 from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources import Listing
 from beam_pipelines.spool import SpoolReader
+from beam_pipelines.write_context import WriteContext
 from tf_input.dataset_format import Feature
 
 
 def read(root: str, path: str, **options) -> object:
     """What becomes of one input of a root."""
-    schema = (Feature("image", "image"),)
-    context = ReadContext(root, "strict", 0, ("train",), None, schema, 1, spool_directory=f"{root}/spool")
-    with contextlib.closing(SpoolReader(context.spool_directory)) as spool:
+    config = PrepareConfig(root, "out", "made")
+    listing = Listing(
+        *("image_folder", root, (Feature("image", "image"),), (), {}, ("train",), None),
+        *(1, 0, 0, 0, DeadLetterCount()),
+    )
+    context = WriteContext(config, listing)
+    with contextlib.closing(SpoolReader(f"{root}/spool")) as spool:
         return InputReader(context, files_at(root), spool).read(LabeledImage(path, path, "", None, **options), False)
 
 

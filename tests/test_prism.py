@@ -48,7 +48,7 @@ def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(source, options, tm
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("stage", ["listed", "written"])
+@pytest.mark.parametrize("stage", ["listed", "planned", "written"])
 def test_an_interrupted_run_leaves_nothing(source, options, tmp_path, stage):
     gates = tmp_path / "gates"
     with Gate(gates, stage) as gate:

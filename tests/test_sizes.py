@@ -109,7 +109,7 @@ def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind,
     missing = paths(20)[7]
     source = put(server.make_bucket(), kind, 20, missing)
     call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={tmp_path}/out", "--max_bad_fraction=0.1", *server.flags]
-    assert main([*call, "--shuffle_payload=inline", "--check=header"]) == 0
+    assert main([*call, "--check=header"]) == 0
     (letter,) = map(json.loads, pathlib.Path(tmp_path, "out/dead_letters.jsonl").read_text().splitlines())
     assert (letter["path"], letter["stage"], letter["reason"]) == (missing, "read", "unreadable"), letter
     assert "no such object" in letter["message"]
