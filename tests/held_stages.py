@@ -20,8 +20,8 @@ from beam_pipelines import light_process, progress
 
 GATES = "RECORDMILL_TEST_GATES"
 
-# Where a run can be held: at each count, and where a shard has just been planned.
-STAGES = (*progress.Counts._fields, "planned")
+# Where a run can be held: at each count; where a shard has just been planned; where one is in place, with all that belongs to it.
+STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
@@ -100,9 +100,10 @@ def install() -> None:
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _hold(progress.count)
         light_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
-        if "apache_beam" in sys.modules:  # not in a light process, which plans nothing
-            from beam_pipelines import shuffle
+        if "apache_beam" in sys.modules:  # not in a light process, which does neither
+            from beam_pipelines import shard_files, shuffle
 
+            shard_files.write_done = _hold_after(shard_files.write_done, "finished")
             shuffle.write_planned_shard = _hold_after(shuffle.write_planned_shard, "planned")
 
 

@@ -116,11 +116,27 @@ def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_p
     assert failures(cluster) == []
 
 
+def as_written(path: pathlib.Path) -> tuple[int, int]:
+    """Of one file, another for each time that it is written."""
+    return path.stat().st_ino, path.stat().st_mtime_ns
+
+
+def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Shards that are done, all files of theirs."""
+    places = [path.stem for path in directory.glob("done/*.json")]
+    return {
+        str(path.relative_to(directory)): as_written(path)
+        for path in directory.rglob("made-*")
+        if any(path.name.replace(".tfrecord", "").removeprefix("made-").startswith(place) for place in places)
+    }
+
+
 @pytest.mark.slow
 @needs_flink
-@pytest.mark.parametrize("stage", ["listed", "planned", "written"])
-def test_a_task_manager_that_is_killed_changes_nothing(cluster, start, expected, tmp_path, stage):
+@pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
+def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(cluster, start, expected, tmp_path, stage):
     with held_run(cluster, start, stage) as (run, gate, held):
+        done = finished_shards(tmp_path / "out.incomplete")
         parents = {psutil.Process(worker).ppid() for worker in held}
         name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
         cluster.kill(name)
@@ -129,6 +145,8 @@ def test_a_task_manager_that_is_killed_changes_nothing(cluster, start, expected,
         finish(run)
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == expected
+    after = {name: as_written(tmp_path / "out" / name) for name in done}
+    assert after == done and bool(done) == (stage == "finished")
     assert os.listdir(tmp_path) == ["out"]
 
 
