@@ -10,6 +10,8 @@ import pickle
 import struct
 from typing import Any, Callable, Iterator, Mapping
 
+import numpy as np
+
 from beam_pipelines.annotations import Objects, Regions
 from beam_pipelines.references import ArrayPart, FilePart
 from beam_pipelines.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
@@ -19,7 +21,17 @@ MAX_INLINE_BYTES = 2048
 
 _INLINE, _SPOOLED = b"v", b"s"
 _POINTER = struct.Struct("<cQQI")
-_CLASSES = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, FilePart, Objects, Regions)}
+
+
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _scalar(dtype: str, data: bytes) -> np.generic:
+    return np.frombuffer(data, dtype)[0]
+
+
+_MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, FilePart, Objects, Regions, _array, _scalar)}
 
 
 class ValueWriter:
@@ -31,7 +43,7 @@ class ValueWriter:
     def encode(self, values: Mapping[str, Any] | None) -> bytes:
         if not values:
             return b""
-        data = pickle.dumps(dict(values), protocol=5)
+        data = _pickle(dict(values))
         if len(data) <= MAX_INLINE_BYTES:
             return _INLINE + data
         spool = self._spool()
@@ -67,9 +79,26 @@ def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
     return _Unpickler(io.BytesIO(memoryview(data)[1:])).load()
 
 
+def _pickle(values: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=5).dump(values)
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes arrays in a way of our own: NumPy's names its inner functions, which its versions move."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return _array, (value.dtype.str, value.shape, value.tobytes())
+        if isinstance(value, np.generic) and not value.dtype.hasobject:
+            return _scalar, (value.dtype.str, value.tobytes())
+        return NotImplemented
+
+
 class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> type:
+    def find_class(self, module: str, name: str) -> Any:
         try:
-            return _CLASSES[module, name]
+            return _MADE[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"{module}.{name} is no value of a feature") from None

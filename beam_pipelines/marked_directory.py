@@ -168,11 +168,17 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
                 os.unlink(entry.path)
 
 
+# Threads of a worker within this process (Prism's, of several threads) may still be at what they began when a run is interrupted.
+_MAX_REMOVALS = 20
+
+
 def _remove(directory: str) -> None:
-    """The mark goes last, and stays where something can't be removed, or has just come."""
-    with contextlib.suppress(OSError):
-        _empty(directory, ignore_errors=True)
-        if os.listdir(directory) in ([], [MARKER]):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{directory}/{MARKER}")
-            os.rmdir(directory)
+    """The mark goes last, and stays where something can't be removed, or comes again and again."""
+    for _ in range(_MAX_REMOVALS):
+        with contextlib.suppress(OSError):
+            _empty(directory, ignore_errors=True)
+            if os.listdir(directory) in ([], [MARKER]):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{directory}/{MARKER}")
+                os.rmdir(directory)
+                return

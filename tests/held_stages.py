@@ -8,15 +8,20 @@ Workers of a cluster import this module by Beam's `--beam_plugin=held_stages`; r
 """
 
 import fcntl
+import functools
 import os
 import pathlib
 import subprocess
+import sys
 import time
-from typing import Callable
+from typing import Any, Callable
 
-from beam_pipelines import progress
+from beam_pipelines import light_process, progress
 
 GATES = "RECORDMILL_TEST_GATES"
+
+# Where a run can be held: at each count; where a shard has just been planned; where one is in place, with all that belongs to it.
+STAGES = (*progress.Counts._fields, "planned", "finished")
 
 
 class Gate:
@@ -24,11 +29,11 @@ class Gate:
 
     Args:
         folder: Of the gates, which the environment of those who are to be held names.
-        stage: The count that holds them: one of `progress.Counts`.
+        stage: What holds them: one of `STAGES`.
     """
 
     def __init__(self, folder: pathlib.Path, stage: str) -> None:
-        assert stage in progress.Counts._fields, stage
+        assert stage in STAGES, stage
         folder.mkdir(exist_ok=True)
         self._path = folder / stage
         self._file = open(self._path, "xb")
@@ -70,6 +75,16 @@ def _hold(count: Callable[..., None]) -> Callable[..., None]:
     return count_and_wait
 
 
+def _hold_after(function: Callable[..., Any], stage: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call_and_wait(*arguments: Any) -> Any:
+        result = function(*arguments)
+        _wait_at(pathlib.Path(os.environ[GATES], stage))
+        return result
+
+    return call_and_wait
+
+
 def _wait_at(path: pathlib.Path) -> None:
     try:
         gate = open(path, "rb")
@@ -84,12 +99,20 @@ def install() -> None:
     """In this process, once; none is ever held whose environment names no gates."""
     if GATES in os.environ and progress.count.__name__ == "count":
         progress.count = _hold(progress.count)
+        light_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
+        if "apache_beam" in sys.modules:  # not in a light process, which does neither
+            from beam_pipelines import shard_files, shuffle
+
+            shard_files.write_done = _hold_after(shard_files.write_done, "finished")
+            shuffle.write_planned_shard = _hold_after(shuffle.write_planned_shard, "planned")
 
 
 if __name__ == "__main__":
+    import apache_beam as beam  # noqa: F401, which the command imports later
+
     from beam_pipelines.__main__ import run as run_command
 
     install()
     run_command()
-elif os.environ.get("WORKER_ID"):  # of a cluster's worker, as a plugin
+else:  # of a cluster's worker, as a plugin; of a light process; in a test, where the environment names no gates
     install()

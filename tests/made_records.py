@@ -4,6 +4,7 @@ import io
 import pathlib
 from typing import Any, Iterable, Mapping, Sequence
 
+import google_crc32c
 import numpy as np
 import tensorflow as tf
 from PIL import Image
@@ -80,11 +81,13 @@ def write_data_set(
             name = shard_name("made", split, shard_index, num_shards)
             records = [_serialize(features, values) for values in examples[shard_index::num_shards]]
             path = write_records(directory / name, records)
-            shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, 0, f"index/{name}.idx"))
             sizes = [len(record) + FRAME_BYTES for record in records]
             rows = [(sum(sizes[:index]), 0, 0, NO_LABEL) for index in range(len(records))]
             (directory / "index").mkdir(exist_ok=True)
-            (directory / "index" / f"{name}.idx").write_bytes(encode_index(rows))
+            index = encode_index(rows)
+            (directory / "index" / f"{name}.idx").write_bytes(index)
+            sums = (google_crc32c.value(path.read_bytes()), f"index/{name}.idx", len(index), google_crc32c.value(index))
+            shards.setdefault(split, []).append(ShardInfo(name, len(records), path.stat().st_size, *sums))
     count = sum(map(len, splits.values()))
     manifest = Manifest("made", 0, features, {split: tuple(infos) for split, infos in shards.items()}, count, 0, targets)
     sides = {

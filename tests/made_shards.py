@@ -26,8 +26,10 @@ def write_shard(folder: pathlib.Path, name: str, records: Sequence[bytes]) -> Sh
     offsets = [sum(map(len, frames[:index])) for index in range(len(frames))]
     contents = b"".join(frames)
     (folder / name).write_bytes(contents)
-    (folder / f"{name}.idx").write_bytes(encode_index([(offset, offset + 12, 0, -1) for offset in offsets]))
-    return ShardInfo(name, len(records), len(contents), google_crc32c.value(contents), f"{name}.idx")
+    index = encode_index([(offset, offset + 12, 0, -1) for offset in offsets])
+    (folder / f"{name}.idx").write_bytes(index)
+    sums = google_crc32c.value(contents), f"{name}.idx", len(index), google_crc32c.value(index)
+    return ShardInfo(name, len(records), len(contents), *sums)
 
 
 def flip(path: pathlib.Path, bit: int) -> None:

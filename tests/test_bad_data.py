@@ -207,8 +207,8 @@ INDEXES = {
     "missing": (lambda directory: index_of(directory).unlink(), "is missing"),
     "of another length": (rewrite(lambda data: data[:-24]), "an index of 15 rows has 336 bytes; expected 360"),
     "of another format version": (
-        rewrite(lambda data: data[:8] + b"\2" + data[9:]),
-        "version 2, 24 bytes a row; expected",
+        rewrite(lambda data: data[:8] + b"\1" + data[9:]),
+        "version 1, 24 bytes a row; expected",
     ),
     "of another magic": (rewrite(lambda data: b"IDX" + data[3:]), "IDXLLIDX"),
 }
@@ -252,8 +252,8 @@ def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
 
 MANIFESTS = {
     "another format version": (
-        lambda fields: {**fields, "format_version": 2},
-        "format version 2; this reader knows version 1",
+        lambda fields: {**fields, "format_version": 1},
+        "format version 1; this reader knows version 2",
     ),
     "another format": (lambda fields: {**fields, "format": "other"}, "not a manifest of a Recordmill data set"),
     "no splits": (lambda fields: {name: fields[name] for name in fields if name != "splits"}, "splits"),

@@ -256,20 +256,13 @@ def test_the_staged_graph_gives_the_bytes_of_the_local_runner(cloud, staged, wor
 
 
 @pytest.mark.slow
-def test_so_it_does_with_pointers_and_over_an_old_data_set(in_process, worker, prepared, capsys):
-    for payload in ("pointer", "auto"):
-        assert main(no_auth(in_process, "payloads", f"--shuffle_payload={payload}", "--overwrite")) == 0
+def test_so_it_does_over_an_old_data_set(in_process, worker, prepared, capsys):
+    for replaces in (False, True):
+        assert main(no_auth(in_process, "twice", "--overwrite")) == 0
         unchecked = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
-        assert (unchecked in capsys.readouterr().out) == (payload == "auto"), "which replaces the other"
-        job = in_process.dataflow.jobs[-1].request
-        assert execute(in_process, worker, job) == "JOB_STATE_DONE"
-        assert in_process.digest("payloads") == prepared, payload
-        labels = graph_labels(in_process, job)
-        assert ("ListImages/GroupByBucket" in labels) == (payload == "auto"), "auto is inline"
-
-
-def graph_labels(cloud: Cloud, job: dict[str, Any]) -> set[str]:
-    return set(parse_graph(cloud.staged(job)["pipeline.pb"]).names)
+        assert (unchecked in capsys.readouterr().out) == replaces
+        assert execute(in_process, worker, in_process.dataflow.jobs[-1].request) == "JOB_STATE_DONE"
+        assert in_process.digest("twice") == prepared, replaces
 
 
 class Graph(NamedTuple):
@@ -298,19 +291,26 @@ def parse_graph(data: bytes) -> Graph:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("payload, last", [("pointer", "SpreadOverWorkers"), ("inline", "RouteToBuckets")])
-def test_no_step_is_fused_to_the_one_worker_that_lists(in_process, payload, last):
-    """Steps without a shuffle between them run on the worker that has the first one's input: the listing has one element."""
-    assert main(no_auth(in_process, f"fused-{payload}", f"--shuffle_payload={payload}")) == 0
+@pytest.mark.parametrize(
+    "first, last",
+    [
+        ("ListImages/List/ParDo(_List)", "GlobalShuffle/RouteToBlocks"),
+        ("GlobalShuffle/CutShards", "GlobalShuffle/GroupByShard"),
+        ("GlobalShuffle/WritePlan", "WriteShards/SpreadShards"),
+    ],
+)
+def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(in_process, first, last):
+    """Steps without a shuffle between them run on the worker that has the first one's input: many a listing has one element."""
+    assert main(no_auth(in_process, f"fused-{last.lower().rpartition('/')[2]}")) == 0
     graph = parse_graph(in_process.staged(in_process.dataflow.jobs[-1].request)["pipeline.pb"])
-    fused, waiting = set(), ["ListImages/List/ParDo(_List)"]
+    fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:
         step = waiting.pop()
-        if step not in fused and "GroupBy" not in step:
+        if step not in fused:
             fused.add(step)
-            waiting += graph.readers.get(step, [])
-    assert any(last in step for step in fused)
-    assert not [step for step in fused if step.split("/")[0] not in ("ListImages", "AllDeadLetters")], fused
+            waiting += [] if "GroupBy" in step else graph.readers.get(step, [])
+    assert any(step.startswith(last) for step in fused), fused
+    assert not [step for step in fused if step.startswith(("GlobalShuffle/CutShards", "WriteShards/Write")) and not step.startswith(first)], fused
 
 
 # Waiting
@@ -329,7 +329,7 @@ def fail(job: dict[str, Any]) -> str:
 
 
 def find_fault(job: dict[str, Any]) -> str:
-    raise RunError("5 of 10 inputs are dead letters [while running 'PlanNumShards-ptransform-7']")
+    raise RunError("5 of 10 inputs are dead letters [while running 'CheckSample-ptransform-7']")
 
 
 @pytest.mark.slow

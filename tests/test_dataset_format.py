@@ -16,8 +16,11 @@ MANIFEST = Manifest(
     schema=(Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), ("daisy", "röse", 'with "quotes"'))),
     splits={
         "train": (
-            ShardInfo("flowers-train.tfrecord-00000-of-00002", 3, 2**40, 2**32 - 1, "index/flowers-train-00000-of-00002.idx"),
-            ShardInfo("flowers-train.tfrecord-00001-of-00002", 2, 17, 0, "index/flowers-train-00001-of-00002.idx"),
+            ShardInfo(
+                *("flowers-train.tfrecord-00000-of-00002", 3, 2**40, 2**32 - 1),
+                *("index/flowers-train-00000-of-00002.idx", 96, 1, "catalog/flowers-train-00000-of-00002.parquet", 2**40, 2**32 - 1),
+            ),
+            ShardInfo("flowers-train.tfrecord-00001-of-00002", 2, 17, 0, "index/flowers-train-00001-of-00002.idx", 72, 2),
         ),
         "validation": (),
     },
@@ -52,8 +55,8 @@ def test_a_manifest_is_read_back(tmp_path):
 
 
 def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
-    write_manifest(tmp_path, format_version=2)
-    with pytest.raises(ValueError, match=r"manifest\.json: format version 2; this reader knows version 1"):
+    write_manifest(tmp_path, format_version=1)
+    with pytest.raises(ValueError, match=r"manifest\.json: format version 1; this reader knows version 2"):
         read_manifest(tmp_path)
 
 
@@ -110,11 +113,11 @@ def test_an_index_with_a_wrong_header_is_refused_with_what_was_expected():
     data = encode_index([(0, 10, 100, 1)])
     cases = {
         "magic": b"NOTINDEX" + data[8:],
-        "version 2": data[:8] + struct.pack("<I", 2) + data[12:],
+        "version 1": data[:8] + struct.pack("<I", 1) + data[12:],
         "bytes a row": data[:12] + struct.pack("<I", 32) + data[16:],
     }
     for case, damaged in cases.items():
-        with pytest.raises(ValueError, match="expected b'RMILLIDX', version 1, 24"):
+        with pytest.raises(ValueError, match="expected b'RMILLIDX', version 2, 24"):
             decode_index(damaged)
             pytest.fail(case)
 

@@ -131,23 +131,6 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
     assert "--wait: with --template_location no job is submitted" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "source, flags, expected",
-    [
-        ("in", [], "pointer"),
-        ("in", FLINK, "pointer"),
-        ("s3://bucket/in", FLINK, "inline"),
-        ("s3://bucket/in", [], "inline"),
-        ("gs://bucket/in", ["--runner=DataflowRunner"], "inline"),
-    ],
-)
-def test_auto_reads_once_where_images_come_from_an_object_store(source, flags, expected):
-    options = parse_pipeline_options([flag for flag in flags if flag != "--shared_filesystem"])
-    for asked in ("auto", "pointer", "inline"):
-        config = PrepareConfig(source, "s3://bucket/out", "made", shuffle_payload=asked)
-        assert engines.settle(config, options).shuffle_payload == (expected if asked == "auto" else asked)
-
-
 def test_light_processes_work_on_local_files_alone():
     options = parse_pipeline_options([])
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):

@@ -97,13 +97,13 @@ def failures(cluster: Cluster) -> list[str]:
 
 @needs_flink
 @pytest.mark.slow
-def test_boxes_and_masks_read_once_have_the_same_bytes(cluster, tmp_path):
+def test_boxes_and_masks_have_the_same_bytes(cluster, tmp_path):
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
     options = [*case.options, "--splits=train=0.5,test=0.5"]
     finish(start_prepare(source, tmp_path / "local", *options))
     cluster.wait_for_task_managers(2)
-    finish(start_prepare(source, tmp_path / "out", *cluster.options, *options, "--shuffle_payload=inline"))
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
 
 
@@ -116,10 +116,27 @@ def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_p
     assert failures(cluster) == []
 
 
+def as_written(path: pathlib.Path) -> tuple[int, int]:
+    """Of one file, another for each time that it is written."""
+    return path.stat().st_ino, path.stat().st_mtime_ns
+
+
+def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Shards that are done, all files of theirs."""
+    places = [path.stem for path in directory.glob("done/*.json")]
+    return {
+        str(path.relative_to(directory)): as_written(path)
+        for path in directory.rglob("made-*")
+        if any(path.name.replace(".tfrecord", "").removeprefix("made-").startswith(place) for place in places)
+    }
+
+
 @pytest.mark.slow
 @needs_flink
-def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster, start, expected, tmp_path):
-    with held_run(cluster, start, "checked") as (run, gate, held):
+@pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
+def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(cluster, start, expected, tmp_path, stage):
+    with held_run(cluster, start, stage) as (run, gate, held):
+        done = finished_shards(tmp_path / "out.incomplete")
         parents = {psutil.Process(worker).ppid() for worker in held}
         name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
         cluster.kill(name)
@@ -128,6 +145,8 @@ def test_a_task_manager_killed_while_images_are_checked_changes_nothing(cluster,
         finish(run)
     assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == expected
+    after = {name: as_written(tmp_path / "out" / name) for name in done}
+    assert after == done and bool(done) == (stage == "finished")
     assert os.listdir(tmp_path) == ["out"]
 
 
@@ -160,7 +179,7 @@ def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(start, tmp_path):
 @pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
 def test_an_interrupted_run_stops_its_job_and_leaves_nothing(cluster, start, tmp_path, sent, to_all):
     """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
-    with held_run(cluster, start, "checked") as (run, gate, _):
+    with held_run(cluster, start, "written") as (run, gate, _):
         (os.killpg if to_all else os.kill)(run.pid, sent)
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]

@@ -51,7 +51,7 @@ DAMAGES = {
     "ends in a row": (lambda data: data[:-1], "an index of 4 rows has 95 bytes; expected 96"),
     "has a row more": (lambda data: data + bytes(24), "an index of 4 rows has 120 bytes"),
     "has another magic": (lambda data: b"X" + data[1:], "index header b'XMILLIDX'"),
-    "has another version": (lambda data: data[:8] + b"\2\0\0\0" + data[12:], "version 2, 24 bytes a row; expected"),
+    "has another version": (lambda data: data[:8] + b"\1\0\0\0" + data[12:], "version 1, 24 bytes a row; expected"),
     "has other rows": (lambda data: data[:12] + b"\x20\0\0\0" + data[16:], "32 bytes a row"),
     "has absurdly many rows": (
         lambda data: data[:16] + b"\xff" * 8 + data[24:],

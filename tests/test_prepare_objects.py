@@ -78,9 +78,8 @@ def digest(files: dict[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != RUN}
 
 
-@pytest.mark.parametrize("payload", ["pointer", "inline"])
-def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(server, bucket, prepared, payload):
-    assert prepare(f"{bucket}/in", f"{bucket}/out", f"--shuffle_payload={payload}", *server.flags) == 0
+def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(server, bucket, prepared):
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
     assert digest(objects(server, f"{bucket}/out")) == prepared
     assert not objects(server, f"{bucket}/out.incomplete")
 
@@ -95,11 +94,9 @@ def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_pat
 
 def test_without_a_check_too(server, bucket, source, tmp_path):
     assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
-    for payload in ("pointer", "inline"):
-        options = ("--check=none", f"--shuffle_payload={payload}", "--overwrite", *server.flags)
-        assert prepare(f"{bucket}/in", f"{bucket}/out", *options) == 0
-        for name, data in objects(server, f"{bucket}/out").items():
-            assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), (payload, name)
+    assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", *server.flags) == 0
+    for name, data in objects(server, f"{bucket}/out").items():
+        assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), name
 
 
 def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path):

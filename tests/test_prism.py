@@ -34,9 +34,8 @@ def expected(source, tmp_path_factory) -> dict[str, str]:
     return digest(output)
 
 
-@pytest.mark.parametrize("payload", ["pointer", "inline"])
-def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path, payload):
-    finish(start_prepare(source, tmp_path / "out", *options, f"--shuffle_payload={payload}"))
+def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):
+    finish(start_prepare(source, tmp_path / "out", *options))
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
 
@@ -49,9 +48,10 @@ def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(source, options, tm
     assert os.listdir(tmp_path) == []
 
 
-def test_an_interrupted_run_leaves_nothing(source, options, tmp_path):
+@pytest.mark.parametrize("stage", ["listed", "planned", "written"])
+def test_an_interrupted_run_leaves_nothing(source, options, tmp_path, stage):
     gates = tmp_path / "gates"
-    with Gate(gates, "checked") as gate:
+    with Gate(gates, stage) as gate:
         run = start_prepare(source, tmp_path / "out", *options, gates=gates)
         assert gate.wait_for_arrivals(run) == [run.pid]
         run.send_signal(signal.SIGTERM)

@@ -572,7 +572,7 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
     from tf_input import dataset_format
 
     features = tuple(sorted((dataset_format.Feature(**one) for one in schema), key=lambda one: one.name))
-    shard = dataset_format.ShardInfo("made-train.tfrecord-00000-of-00001", 1, 0, 0, "index/x.idx")
+    shard = dataset_format.ShardInfo("made-train.tfrecord-00000-of-00001", 1, 0, 0, "index/x.idx", 0, 0)
     fields = {field.name: None for field in dataclasses.fields(dataset_format.Manifest)}
     known = {
         "name": "made",
