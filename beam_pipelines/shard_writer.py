@@ -109,11 +109,6 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
         raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
 
 
-def write_with_its_shard(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> tuple[PlannedShard, ShardPart, WrittenPart]:
-    """For a light process: what comes back says what it is."""
-    return shard, part, write_part(shared_context, shard, part)
-
-
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)

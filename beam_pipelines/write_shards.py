@@ -12,7 +12,7 @@ from beam_pipelines.counters import count_in_beam
 from beam_pipelines.light_processes import TaskWindow, share
 from beam_pipelines.plan_values import PlannedShard, ShardAddress, WrittenShard
 from beam_pipelines.shard_files import finish_shard, finished
-from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_with_its_shard
+from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.sources import Listing
 from beam_pipelines.write_context import WriteContext
 

@@ -51,6 +51,11 @@ def list_input(config: PrepareConfig) -> tuple[list[References], list[DeadLetter
 
 
 def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
+    """Of all of them, as the plan has it."""
+    return merge_counts(counts_of_parts(batches))
+
+
+def counts_of_parts(batches: Iterable[References]) -> list[dict[str, bytes]]:
     """As the listing counts them, in as many parts as there are batches."""
     parts = []
     for batch in batches:
@@ -59,7 +64,7 @@ def count_keys(batches: Iterable[References]) -> dict[str, np.ndarray]:
             if (orders := batch.rows["order"][batch.rows["split"] == place]).size:
                 counts.add(split, orders)
         parts.append(counts.pack())
-    return merge_counts(parts)
+    return parts
 
 
 def keep(address: Any, arrived: list) -> list:

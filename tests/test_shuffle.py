@@ -23,7 +23,7 @@ from beam_pipelines.reference_runs import write_run
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.shuffle import GlobalShuffle
 from listings import make_listing
-from made_references import count_keys, make_config, make_references, plan_without_beam
+from made_references import counts_of_parts, make_config, make_references, plan_without_beam
 
 NUM_LABELS = 10
 KEYS = [f"{label}/{index:04d}" for label in range(NUM_LABELS) for index in range(300)]  # class by class
@@ -70,7 +70,7 @@ def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int]
     def make_output(root: beam.Pipeline) -> beam.PCollection:
         listed = Listed(
             root | "Runs" >> beam.Create(runs),
-            root | "Counts" >> beam.Create([count_keys(references)]),
+            root | "Counts" >> beam.Create(counts_of_parts(references)),
             root | "Listing" >> beam.Create([listing]),
             root | "DeadLetters" >> beam.Create([]),
         )
