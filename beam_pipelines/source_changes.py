@@ -81,7 +81,7 @@ def describe_missing(missing: Sequence[ExampleName], refused: RefusedInputs) -> 
         lines.append(f"{name}: {f'{letter.message} ({letter.stage})' if letter else 'is not listed any more'}")
     if is_open and refused.first:
         first = refused.first
-        lines.append(f"of all inputs {refused.num:,} are dead letters when they are listed, such as {printable(first.path)}: {first.message}")
+        lines.append(f"dead letters of the listing now: {refused.num:,}, such as {printable(first.path)}: {first.message}")
     return lines
 
 

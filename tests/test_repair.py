@@ -284,6 +284,25 @@ def test_a_missing_source_is_named_and_other_shards_are_repaired(copied, capsys)
     assert contents(output) == {**expected, shard.name: damaged}
 
 
+def test_an_input_that_is_refused_now_is_named_with_the_reason(copied, capsys):
+    folder = copied("class folders")
+    shard, keys = first_of(folder / "out")
+    delete(folder / "out" / shard.name)
+    image = folder / "in" / keys[0]
+    image.unlink()
+    image.symlink_to("/etc/hostname")
+    said = expect_refusal(folder / "out", capsys, f"{shard.name}: {keys[0]}: ", "(list)")
+    assert len(said.splitlines()) == 2
+
+
+def test_a_row_that_is_refused_now_is_told_of(copied, capsys):
+    folder = copied("table")
+    shard, keys = first_of(folder / "out")
+    flip(folder / "out" / shard.name)
+    edit_table(folder / "in" / "rows.csv", lambda row: row.update(weight="heavy"), keys[0])
+    expect_refusal(folder / "out", capsys, keys[0], "heavy")
+
+
 def test_a_source_that_is_gone_as_a_whole_is_one_line(copied, capsys):
     folder = copied("class folders")
     shard, _ = first_of(folder / "out")
