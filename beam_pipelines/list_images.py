@@ -49,7 +49,7 @@ class ListImages(beam.PTransform):
             | "AfterListing" >> beam.Impulse()
             | "MakeListing" >> beam.Map(make_one_listing, beam.pvalue.AsIter(listed.found), self._config)
         )
-        return Listed(listed.runs, listed.counts, listed.dead_letters, listing)
+        return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
