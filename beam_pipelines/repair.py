@@ -59,10 +59,14 @@ def repair(config: RepairConfig) -> Iterator[str]:
     if config.is_dry:
         told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
         raise RunError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
+    yield from _mend(config, manifest, damaged)
+
+
+def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedShard]) -> Iterator[str]:
     run = read_how_made(config.directory, manifest)
     failures: list[str] = []
-    num_repaired = 0
-    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, run, damaged):
+    num_repaired, num_damaged = 0, sum(len(shard.damage) for shard in damaged)
+    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, _working_config(config, run), damaged):
         failures += _shorten(shard, changes)
         num_repaired += 0 if changes else len(shard.damage)
         yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.damage)
@@ -105,23 +109,28 @@ def find_damaged(directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]
             yield DamagedShard(PlannedShard(address, info.num_examples), info, found)
 
 
+def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareConfig:
+    """That of the run, for another working directory."""
+    return dataclasses.replace(
+        run.config,
+        output=f"{os.path.realpath(config.directory)}{WORKING}",
+        is_output_new=False,
+        progress_directory="",
+        ignore=(*run.config.ignore, *config.ignore),
+        # light processes know nothing of how stores are reached
+        num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
+        max_bad_fraction=1.0,  # each dead letter is told of
+    )
+
+
 def _rebuild_in_place(
-    directory: str, manifest: Manifest, run: RecordedRun, damaged: Sequence[DamagedShard]
+    directory: str, manifest: Manifest, config: PrepareConfig, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     """Shards, each with what was in the way of making it again: nothing where it is in its place."""
     yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
     damaged = [shard for shard in damaged if not shard.is_lost]
     if not damaged:
         return
-    config = dataclasses.replace(
-        run.config,
-        output=f"{directory}{WORKING}",
-        is_output_new=False,
-        progress_directory="",
-        # light processes know nothing of how stores are reached
-        num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
-        max_bad_fraction=1.0,  # each dead letter is told of
-    )
     num_repaired = 0
     interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
     with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as data_set:

@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 
-from beam_pipelines.option_values import parse_directory
+from beam_pipelines.option_values import parse_directory, parse_patterns
 
 _EXAMPLE = """\
 example:
@@ -23,11 +23,13 @@ class RepairConfig:
     Attributes:
         directory: The data set.
         shards: Which of its shards, by the names of their TFRecord files; empty: all.
+        ignore: Glob patterns of file names that are not inputs, beside those of the run.
         is_dry: Whether to say only what is damaged.
     """
 
     directory: str
     shards: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     is_dry: bool = False
 
 
@@ -45,8 +47,14 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
     add = parser.add_argument
     add("directory", metavar="OUT", help="the data set: a path")
     add("--shard", action="append", default=[], metavar="NAME", help="one TFRecord file, with its index and catalog; may come again (default: all)")
+    add("--ignore", action="append", default=[], metavar="GLOB", help="files that have come since and are no inputs, such as '*.txt'")
     add("--dry_run", action="store_true", help="say what is damaged, and do nothing")
 
 
 def make_repair_config(arguments: argparse.Namespace) -> RepairConfig:
-    return RepairConfig(parse_directory("OUT", arguments.directory), tuple(dict.fromkeys(arguments.shard)), arguments.dry_run)
+    return RepairConfig(
+        directory=parse_directory("OUT", arguments.directory),
+        shards=tuple(dict.fromkeys(arguments.shard)),
+        ignore=parse_patterns(arguments.ignore),
+        is_dry=arguments.dry_run,
+    )

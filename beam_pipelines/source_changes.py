@@ -1,5 +1,6 @@
 """What has changed at the sources since a data set was made of them: a line for each example that would be another now. Plain."""
 
+import contextlib
 from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import google_crc32c
@@ -12,8 +13,8 @@ from beam_pipelines.listing import label_collectors
 from beam_pipelines.references import References
 from beam_pipelines.shard_writer import list_again
 from beam_pipelines.sources import Source
-from beam_pipelines.sources.records.example_reader import ExampleReader
-from beam_pipelines.sources.records.record_reader import Record, read_records
+from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.sources.records.record_reader import NoRecordsError, Record, read_records
 from beam_pipelines.spool import SpoolReader
 from tf_input.dataset_format import Feature
 
@@ -80,7 +81,7 @@ def describe_missing(missing: Sequence[ExampleName], refused: RefusedInputs) -> 
         lines.append(f"{name}: {f'{letter.message} ({letter.stage})' if letter else 'is not listed any more'}")
     if is_open and refused.first:
         first = refused.first
-        lines.append(f"of all inputs {refused.num:,} are dead letters when they are listed, such as {printable(first.path)}: {first.message}")
+        lines.append(f"dead letters of the listing now: {refused.num:,}, such as {printable(first.path)}: {first.message}")
     return lines
 
 
@@ -118,11 +119,11 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     else:
         yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
     others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
-    yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in others if old[name] != new[name])
+    yield from (f"{name} is {new.get(name)!r}; it was {old[name]!r}" for name in others if old[name] != new.get(name))
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:
-    """A line for each example whose records in two shards differ, where both are sound."""
+    """A line for each example whose records in two shards differ, as far as those of the old one are sound."""
     rebuilt = dict(_read_digests(new_path))
     lines = []
     for key, digests in _read_digests(old_path):
@@ -133,15 +134,22 @@ def record_changes(old_path: str, new_path: str) -> list[str]:
 
 
 def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
-    """The key of each sound record, and of each feature a checksum of its values."""
-    with open_file(path) as file:
+    """The key of each sound record, and of each feature a checksum of its values; none of what is no shard at all."""
+    with contextlib.suppress(NoRecordsError, OSError), open_file(path) as file:
         for record in read_records(file):
             if isinstance(record, Record):
-                example = ExampleReader(record.data)
-                pieces = {name: b"".join([record.data[begin:end] for begin, end in of.lists]) for name, of in example.features.items()}
-                yield record_key(record.data), {name: google_crc32c.value(data) for name, data in pieces.items()}
+                with contextlib.suppress(BadExampleError):
+                    yield record_key(record.data), _digests(record.data)
+
+
+def _digests(data: bytes) -> dict[str, int]:
+    pieces = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in ExampleReader(data).features.items()}
+    return {name: google_crc32c.value(one) for name, one in pieces.items()}
 
 
 def record_key(data: bytes) -> bytes:
-    """The key of a serialized example of ours."""
-    return ExampleReader(data).values("key")[0]
+    """The key of a serialized example of ours; BadExampleError where it is none."""
+    values = ExampleReader(data).values("key")
+    if len(values) != 1 or not isinstance(values[0], bytes):
+        raise BadExampleError("it has no key")
+    return values[0]

@@ -98,5 +98,9 @@ def _check_features(source: Source, manifest: Manifest) -> None:
     expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in _OF_EVERY_SOURCE}
     found = {(one.name, one.kind, one.shape) for one in source.features}
     if found != expected:
-        now, then = (", ".join(f"{name} ({kind})" for name, kind, _ in sorted(those, key=str)) or "none" for those in (found - expected, expected - found))
+        now, then = (_describe_features(those) for those in (found - expected, expected - found))
         raise UserError(f"{printable(source.root)} has other features than it had: now {now}; then {then}")
+
+
+def _describe_features(features: Iterable[tuple[str, str, tuple]]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind, _ in sorted(features, key=str)) or "none"

@@ -1,7 +1,9 @@
 """`recordmill repair`: what is damaged of a data set has its very bytes again, or nothing is touched and the reason is named."""
 
 import csv
+import gzip
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -17,6 +19,7 @@ from made_images import encode, jpeg, noise, png, write_class_folders, write_fil
 from made_sources import CASES, Case
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.shard_writer import RecordWriter
 from tf_input.dataset_format import ShardInfo, read_manifest
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -281,6 +284,25 @@ def test_a_missing_source_is_named_and_other_shards_are_repaired(copied, capsys)
     assert contents(output) == {**expected, shard.name: damaged}
 
 
+def test_an_input_that_is_refused_now_is_named_with_the_reason(copied, capsys):
+    folder = copied("class folders")
+    shard, keys = first_of(folder / "out")
+    delete(folder / "out" / shard.name)
+    image = folder / "in" / keys[0]
+    image.unlink()
+    image.symlink_to("/etc/hostname")
+    said = expect_refusal(folder / "out", capsys, f"{shard.name}: {keys[0]}: ", "(list)")
+    assert len(said.splitlines()) == 2
+
+
+def test_a_row_that_is_refused_now_is_told_of(copied, capsys):
+    folder = copied("table")
+    shard, keys = first_of(folder / "out")
+    flip(folder / "out" / shard.name)
+    edit_table(folder / "in" / "rows.csv", lambda row: row.update(weight="heavy"), keys[0])
+    expect_refusal(folder / "out", capsys, keys[0], "heavy")
+
+
 def test_a_source_that_is_gone_as_a_whole_is_one_line(copied, capsys):
     folder = copied("class folders")
     shard, _ = first_of(folder / "out")
@@ -329,6 +351,17 @@ def test_a_source_that_has_grown_still_repairs(copied):
     assert contents(output) == expected
 
 
+def test_files_that_have_come_and_are_no_inputs_can_be_left_aside(copied, capsys):
+    folder = copied("class folders")
+    output = folder / "out"
+    expected = contents(output)
+    delete(output / shards_of(output)[0].name)
+    write_files(folder / "in", {"ant/notes.xls": b"mine"})
+    expect_refusal(output, capsys, "cannot be listed again", "--ignore='*.xls'")
+    assert repair(output, "--ignore=*.xls") == 0
+    assert contents(output) == expected
+
+
 def edit_table(path: pathlib.Path, edit: Callable[[dict[str, str]], None], image: str) -> None:
     rows = list(csv.DictReader(path.open(newline="")))
     edit(next(row for row in rows if row["image"] == image))
@@ -363,12 +396,41 @@ def test_a_row_that_has_changed_is_named(copied, capsys):
     assert repair(output) == 0
 
 
-def test_another_text_is_told_of_where_nothing_else_is_left(copied, capsys):
+def test_another_text_is_told_of_where_nothing_of_the_shard_is_left(copied, capsys):
     folder = copied("table")
     shard, keys = first_of(folder / "out")
-    delete(folder / "out" / shard.name)
-    edit_table(folder / "in" / "rows.csv", lambda row: row.update(story="another"), keys[0])
-    expect_refusal(folder / "out", capsys, f"{shard.name} would have ", "; expected ", "it is another feature")
+    path = folder / "out" / shard.name
+    original, rows = path.read_bytes(), (folder / "in" / "rows.csv").read_bytes()
+    remains = {
+        "nothing": None,
+        "no byte": b"",
+        "zeros": bytes(len(original)),
+        "another file": b"a letter to somebody" * 99,
+        "a compressed one": gzip.compress(original),
+        "half of that": gzip.compress(original)[:999],
+        "records of others": frame(b"no example") + frame(b""),
+    }
+    for case, data in remains.items():
+        edit_table(folder / "in" / "rows.csv", lambda row: row.update(story="another"), keys[0])
+        delete(path) if data is None else path.write_bytes(data)
+        told = "story is not what it was" if case == "a compressed one" else f"{shard.name}: it would have "
+        said = expect_refusal(folder / "out", capsys, told)
+        assert len(said.splitlines()) == 2, (case, said)
+        (folder / "in" / "rows.csv").write_bytes(rows)
+        assert repair(folder / "out") == 0, case
+        assert path.read_bytes() == original, case
+    delete(path)
+    path.mkdir()
+    expect_refusal(folder / "out", capsys, f"{shard.name} could not be put in its place: Is a directory")
+
+
+def frame(data: bytes) -> bytes:
+    """As a TFRecord."""
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    writer.write(data)
+    writer.flush()
+    return file.getvalue()
 
 
 def test_two_inputs_with_one_key_are_named(tmp_path, capsys):
