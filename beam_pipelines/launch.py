@@ -67,6 +67,7 @@ def run_prepare(
         output=_absolute(config.output, os.path.realpath),
         is_output_new=is_new(config.output),
     )
+    replaces = overwrite and not config.is_output_new
     left = find_left(config) if on_left is OnLeft.RESUME else None
     if left and left.plan and is_remote(config.output):
         config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
@@ -79,7 +80,7 @@ def run_prepare(
         flink.name_job(config.name, options)
         flink.set_exchange(options)
     is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
-    replaced = _replaced_classes(config.output) if overwrite and not config.is_output_new else {}
+    replaced = _replaced_classes(config.output) if replaces else {}
     with working_directory(config, on_left), _progress_directory(config, options, is_submitted) as progress_directory:
         config = dataclasses.replace(config, progress_directory=progress_directory)
         with explained_errors(options):

@@ -121,7 +121,7 @@ def own_directory(
 def is_in_use(directory: str) -> bool:
     """Whether a run is at work in it."""
     try:
-        descriptor = os.open(directory, os.O_RDONLY)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return False
     try:

@@ -84,8 +84,11 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the manifest, after all that it names, and brings the data set to its final name."""
-    _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
+    """Writes the manifest, after all that it names, and brings the data set to its final name; RunError where that is refused."""
+    try:
+        _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
+    except OSError as error:
+        raise RunError(f"{printable(config.output)} could not be put in its place: {error.strerror or error}") from error
 
 
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:

@@ -17,6 +17,7 @@ LONG_MODULES = (
     "test_benchmarks.py",
     "test_object_store.py",
     "test_prism.py",
+    "test_resume_prepare.py",
 )
 
 

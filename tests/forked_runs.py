@@ -109,7 +109,7 @@ def _serve() -> None:
             continue
         child = os.fork()
         if child == 0:
-            os.setsid()
+            os.setpgid(0, 0)
             os.dup2(os.open(asked[0], os.O_WRONLY | os.O_CREAT), 1)
             os.dup2(1, 2)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -123,6 +123,7 @@ def _serve() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
+        os.setpgid(child, child)  # here too, so that it can be killed as soon as it is known
         print(child, flush=True)
 
 

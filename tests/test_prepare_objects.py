@@ -130,17 +130,25 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
         with pytest.raises(Exception, match="division by zero"):
             prepare(f"{bucket}/in", out, "--overwrite", *server.flags)
     assert objects(server, out) == before
-    assert not objects(server, f"{out}.incomplete")
-    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
+    capsys.readouterr()
+    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 2
+    assert f"--output={out}: 7 of 7 shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
+    assert prepare(f"{bucket}/in", out, "--overwrite", "--restart", *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
 
 
-def test_a_failed_run_leaves_nothing(server, bucket, capsys):
-    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0", *server.flags]
-    assert main(call) == 1
-    assert "1 of 103 inputs are dead letters" in capsys.readouterr().err
+def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
+    """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
+    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", "--num_shards=7", *server.flags]
+    assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
+    assert "split 'test' would come out empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
+    assert main([*call, "--max_bad_fraction=0"]) == 1
+    assert "1 of 103 inputs are dead letters" in capsys.readouterr().err
+    assert MANIFEST not in objects(server, f"{bucket}/out")
+    assert main([*call, "--max_bad_fraction=0.1", "--resume"]) == 0
+    assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
 
 
 def test_what_a_killed_run_left_is_no_data_set_and_goes_when_asked(server, bucket, prepared, capsys):
@@ -170,18 +178,17 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
     out = f"{bucket}/out"
     assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
 
-    def break_off(*unused) -> None:
+    def break_off(*unused, **options) -> None:
         raise OSError(errno.EIO, "broken off")
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "copy_all", break_off)
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
-    assert f"{out} was being replaced, and is not whole; the new data set is, as {out}.incomplete/data_set" in error, error
-    assert error.splitlines()[-1].startswith("recordmill: ")
+    assert f"{out} was being replaced, and is not whole; 7 of 7 shards are there: --resume goes on" in error, error
     kept = objects(server, f"{out}.incomplete/data_set")
     assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
-    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
+    assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
