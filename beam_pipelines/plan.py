@@ -64,8 +64,10 @@ def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 
     path = f"{config.plan_directory}/{shard.address}"
     try:
         return unpack_some(files_at(path).read(path), start, stop, shard.num_inputs)
-    except (OSError, ValueError) as error:
-        raise RunError(f"the plan of shard {shard.address} could not be read: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
 
 
 def write_done(config: PrepareConfig, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
