@@ -24,7 +24,7 @@ from beam_pipelines import launch
 from beam_pipelines.__main__ import main
 from beam_pipelines.jobs import parse_pipeline_options
 from beam_pipelines.object_stores.object_store import open_object_store
-from beam_pipelines.sample import MAX_SAMPLE, MIN_SAMPLE
+from beam_pipelines.sample import MIN_SAMPLE
 from tf_input.dataset_format import read_manifest
 
 # Said to every Python process of a run before anything else: it notes which files are opened by name, and which large packages it imports.
