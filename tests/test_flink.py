@@ -165,27 +165,35 @@ def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster
 
 @pytest.mark.slow
 @needs_flink
-def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(start, tmp_path):
+def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(start, source, expected, tmp_path):
     run = start("--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
     assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert "Traceback" not in printed
-    assert os.listdir(tmp_path) == []
+    assert_resumes_here(source, expected, tmp_path)
 
 
 @pytest.mark.slow
 @needs_flink
 @pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
-def test_an_interrupted_run_stops_its_job_and_leaves_nothing(cluster, start, tmp_path, sent, to_all):
+def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start, source, expected, tmp_path, sent, to_all):
     """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
     with held_run(cluster, start, "written") as (run, gate, _):
         (os.killpg if to_all else os.kill)(run.pid, sent)
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]
-    assert "recordmill: interrupted; nothing was written" in printed and "Traceback" not in printed
+    assert "recordmill: interrupted; " in printed and "--resume goes on" in printed and "Traceback" not in printed
     assert latest_job(cluster)["state"] == "CANCELED"
-    assert os.listdir(tmp_path) == []
+    assert_resumes_here(source, expected, tmp_path)
+
+
+def assert_resumes_here(source: pathlib.Path, expected: dict[str, str], directory: pathlib.Path) -> None:
+    """What a run on the cluster has left is finished by the local runner, to the same bytes."""
+    assert os.listdir(directory) == ["out.incomplete"]
+    finish(start_prepare(source, directory / "out", "--resume"))
+    assert digest(directory / "out") == expected
+    assert os.listdir(directory) == ["out"]
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def read_dead_letters(stretches: list[Stretch], config: PrepareConfig) -> list[l
 
 @pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
 def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
-    monkeypatch.setattr("beam_pipelines.list_part.BATCH_IMAGES", 7)
+    monkeypatch.setattr("beam_pipelines.listing.BATCH_IMAGES", 7)
     monkeypatch.setattr(list_images, "_RUN_DEAD_LETTERS", 4)
     if bound:
         monkeypatch.setattr(list_images, bound, {"RUN_REFERENCES": 20, "RUN_BYTES": 2000}[bound])

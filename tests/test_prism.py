@@ -40,16 +40,19 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_fault_of_the_input_is_one_line_and_leaves_nothing(source, options, tmp_path):
+def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
     assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["out.incomplete"]
+    finish(start_prepare(source, tmp_path / "out", *options, "--resume"))
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("stage", ["listed", "planned", "written"])
-def test_an_interrupted_run_leaves_nothing(source, options, tmp_path, stage):
+def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, options, tmp_path, stage):
     gates = tmp_path / "gates"
     with Gate(gates, stage) as gate:
         run = start_prepare(source, tmp_path / "out", *options, gates=gates)
@@ -58,4 +61,5 @@ def test_an_interrupted_run_leaves_nothing(source, options, tmp_path, stage):
         gate.open()
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 130, printed[-3000:]
-    assert os.listdir(tmp_path) == ["gates"]
+    assert sorted(os.listdir(tmp_path)) == ["gates", *(["out.incomplete"] if stage == "written" else [])]
+    assert ("--resume goes on" in printed) == (stage == "written")

@@ -129,7 +129,7 @@ def test_promise_2_the_same_bytes_from_the_worker_alone(source, prepared, tmp_pa
 def test_promise_2_the_same_bytes_from_small_batches(source, prepared, tmp_path, monkeypatch):
     """So runs of references, blocks of keys and pieces of shards are many."""
     for name, size in (
-        ("list_part.BATCH_IMAGES", 7),
+        ("listing.BATCH_IMAGES", 7),
         ("list_images.RUN_REFERENCES", 20),
         ("references.PIECE_REFERENCES", 5),
         ("reference_runs.PIECE_REFERENCES", 5),
@@ -201,11 +201,11 @@ LOSSES = {
     "a block's part of a shard": ("shuffle.cut_shards", without_the_first, r"references arrived; expected |\d shards were planned; expected 8"),
     "a shard": (
         "write_metadata.write_metadata",
-        lambda write: lambda num_written, *others: write(num_written - 1, *others),
+        lambda write: lambda unused, written, *others: write(unused, itertools.islice(written, 1, None), *others),
         "7 shards were written; expected 8",
     ),
     "an input": (
-        "list_images.finish_listing",
+        "list_images.make_one_listing",
         lambda finish: lambda *arguments: dataclasses.replace(finish(*arguments), num_inputs=203),
         "203 inputs were listed, and 202 examples and 0 dead letters were written",
     ),
@@ -218,7 +218,7 @@ def test_promise_3_a_run_that_lost_something_fails(source, tmp_path, monkeypatch
     name = f"beam_pipelines.{name}"
     module = importlib.import_module(name.rpartition(".")[0])
     monkeypatch.setattr(name, lose(getattr(module, name.rpartition(".")[2])))
-    for several in ("list_part.BATCH_IMAGES", "list_images.RUN_REFERENCES", "ranks.BLOCK_REFERENCES"):
+    for several in ("listing.BATCH_IMAGES", "list_images.RUN_REFERENCES", "ranks.BLOCK_REFERENCES"):
         monkeypatch.setattr(f"beam_pipelines.{several}", 50)
     assert prepare(source, tmp_path / "out", "--num_shards", "8") == 1
     error = capsys.readouterr().err
@@ -234,7 +234,7 @@ def test_promise_3_too_many_dead_letters_fail_the_run_naming_the_first_few(tmp_p
     message = capsys.readouterr().err
     assert "9 of 69 inputs are dead letters, more than --max_bad_fraction=0.01 allows" in message
     assert "bee/bad0.jpg" in message and "and 4 more" in message and "Traceback" not in message
-    assert left_in(tmp_path) == ["in"]
+    assert "--resume goes on" in message and left_in(tmp_path) == ["in", "out.incomplete"]
 
 
 # 4. All or nothing.
@@ -274,8 +274,7 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     assert run.returncode == code, message
     assert not (tmp_path / "out").exists()
     if sent != signal.SIGKILL:
-        assert left_in(tmp_path) == ["in"] and "interrupted" in message and "Traceback" not in message
-        return
+        assert "interrupted" in message and "--resume goes on" in message and "Traceback" not in message
     with pytest.raises(FileNotFoundError, match="not a data set"):
         dataset_format.read_manifest(tmp_path / "out.incomplete")
     assert left_in(tmp_path) == ["in", "out.incomplete"]
@@ -292,7 +291,7 @@ def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(s
     (tmp_path / "in/bee/bad.jpg").write_bytes(b"no image")
     assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite") == 1
     assert digest(tmp_path / "out") == before
-    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite", "--max_bad_fraction=0.5", "--splits=train=1") == 0
+    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite", "--restart", "--max_bad_fraction=0.5", "--splits=train=1") == 0
     assert dataset_format.read_manifest(tmp_path / "out").num_inputs == 11
     assert left_in(tmp_path) == ["in", "out"]
 
