@@ -10,10 +10,10 @@ The modules, in the order in which data meets them; what stands in brackets is p
     pipeline           prepare(root, config): the whole graph on one page; resume(root, config): what is missing of it
     list_images        ListImages: what is known of all inputs, and sorted runs of references to them  (list_part, listing, listed,
                        class_tables; sources; columns, cells, class_cells, array_cells, label_lists; splits; references,
-                       listed_values, reference_runs, spool)
+                       listed_values, reference_runs, texts, spool)
     shuffle            GlobalShuffle: gives each input its exact rank, hence its shard: the plan  (ranks, keys, sample; plan, plan_values,
                        plain_json)
-    write_shards       WriteShards: reads, checks and writes the images of each shard in rank order  (shard_writer, shard_files, write_context;
+    write_shards       WriteShards: reads, checks and writes the images of each shard in rank order  (shard_writer, record_writer, shard_files, write_context;
                        input_reader, input_errors; images, image_headers, image_codecs, resize; extras, annotations, array_values,
                        class_masks; examples, quality, catalog)
     write_metadata     WriteMetadata: statistics, dead letters, the manifest last  (metadata, statistics, dead_letters, publish)

@@ -14,6 +14,8 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
+from beam_pipelines.texts import Texts
+
 
 # The offset of an image that is a file of its own.
 WHOLE_FILE = -1
@@ -104,53 +106,6 @@ ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u2"), ("num_bytes",
 PIECE_REFERENCES = 1024
 
 _MAX_RAWS = 1 << 16
-
-
-class Texts:
-    """Many strings of bytes, one after the other.
-
-    Attributes:
-        lengths: uint32 [num_texts].
-        blob: Of all of them.
-    """
-
-    def __init__(self, lengths: np.ndarray, blob: bytes) -> None:
-        self.lengths = lengths
-        self.blob = blob
-
-    @classmethod
-    def of(cls, texts: Sequence[bytes]) -> "Texts":
-        return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[bytes]:
-        if not self.blob:
-            return iter([b""] * len(self))
-        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
-        blob = self.blob
-        return iter([blob[start:end] for start, end in zip([0, *ends], ends)])
-
-    def take(self, indices: np.ndarray) -> "Texts":
-        if not self.blob:
-            return Texts(self.lengths[indices], b"")
-        import pyarrow  # where many are sorted; not where records are written
-
-        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-        buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(self.blob)]
-        taken = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers).take(pyarrow.array(indices))
-        return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
-
-    def slice(self, start: int, stop: int) -> "Texts":
-        if not self.blob:
-            return Texts(self.lengths[start:stop], b"")
-        first = int(self.lengths[:start].sum(dtype=np.int64))
-        return Texts(self.lengths[start:stop], self.blob[first : first + int(self.lengths[start:stop].sum(dtype=np.int64))])
-
-    @classmethod
-    def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
-        return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
 
 
 _TEXTS = ("keys", "paths", "labels", "groups", "values")

@@ -22,7 +22,8 @@ from beam_pipelines.progress import count
 from beam_pipelines.quality import LabelSequence, one_label
 from beam_pipelines.read_ahead import read_ahead
 from beam_pipelines.plan_values import ShardAddress
-from beam_pipelines.shard_writer import RecordWriter, make_place
+from beam_pipelines.record_writer import RecordWriter
+from beam_pipelines.shard_writer import make_place
 from beam_pipelines.sources.records.record_reader import NoRecordsError, Record, read_records
 from beam_pipelines.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.sources.records import record_reader
 from beam_pipelines.sources.records.record_reader import BadRecord, NoRecordsError, Record, is_compressed, read_records
-from beam_pipelines.shard_writer import RecordWriter
+from beam_pipelines.record_writer import RecordWriter
 
 DATA = [b"first", b"", b"x" * 376, b"last"]
 

@@ -19,7 +19,7 @@ from made_images import encode, jpeg, noise, png, write_class_folders, write_fil
 from made_sources import CASES, Case
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.shard_writer import RecordWriter
+from beam_pipelines.record_writer import RecordWriter
 from tf_input.dataset_format import ShardInfo, read_manifest
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -22,7 +22,7 @@ from beam_pipelines.plan_values import PlannedShard, ShardAddress
 from beam_pipelines.quality import LabelSequence
 from beam_pipelines.references import LabeledImage
 from beam_pipelines.shard_files import finished
-from beam_pipelines.shard_writer import masked
+from beam_pipelines.record_writer import RecordWriter, masked
 from beam_pipelines.spool import own_spool
 from beam_pipelines.write_shards import choose_num_parts
 from made_images import encode, jpeg, noise, png
@@ -328,7 +328,7 @@ def test_a_plan_that_is_not_what_was_planned_ends_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("num_parts", [1, 3])
-@pytest.mark.parametrize("target", ["shard_writer.RecordWriter.flush", "files.os.replace", "shard_files._copy"])
+@pytest.mark.parametrize("target", ["record_writer.RecordWriter.flush", "files.os.replace", "shard_files._copy"])
 def test_a_shard_that_cannot_be_written_is_not_there(tmp_path, monkeypatch, target, num_parts):
     def fail(*unused: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -367,7 +367,7 @@ def test_a_file_that_takes_few_bytes_at_a_time_gets_them_all():
             return len(view[:7])
 
     trickle = Trickle()
-    writer = shard_writer.RecordWriter(trickle)
+    writer = RecordWriter(trickle)
     assert [writer.write(b"one", b"", b" record"), writer.write(b""), writer.write(b"x" * 1000)] == [0, 26, 42]
     writer.flush()
     assert len(trickle.data) == writer.num_bytes == 42 + 1016

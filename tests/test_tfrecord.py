@@ -15,7 +15,7 @@ from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError
 from beam_pipelines.references import FilePart, LabeledImage, RawImage
-from beam_pipelines.shard_writer import RecordWriter
+from beam_pipelines.record_writer import RecordWriter
 from beam_pipelines.sources.records.tfrecord import TfRecord, is_record_file
 from beam_pipelines.spool import SpoolReader
 import made_images
