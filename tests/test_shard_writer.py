@@ -315,8 +315,8 @@ def test_a_plan_that_is_not_what_was_planned_ends_the_run(tmp_path):
     cases = [
         ("damaged", planned[:-9] + bytes([planned[-9] ^ 4]) + planned[-8:], "the plan of shard train-00000-of-00001 is damaged: "),
         ("cut off", planned[:-1], "the plan of shard train-00000-of-00001 is damaged: "),
-        ("empty", b"", f"the plan of shard train-00000-of-00001 has 0 references; expected {len(MIXED)}"),
-        ("twice", planned * 2, f"has {2 * len(MIXED)} references; expected {len(MIXED)}"),
+        ("empty", b"", f"the plan of shard train-00000-of-00001 is damaged: 0 references; expected {len(MIXED)}"),
+        ("twice", planned * 2, f"{2 * len(MIXED)} references; expected {len(MIXED)}"),
         ("gone", None, "the plan of shard train-00000-of-00001 could not be read: No such file"),
     ]
     for case, data, message in cases:

@@ -22,7 +22,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.files import MAX_FILE_BYTES
-from beam_pipelines.shard_writer import masked
+from beam_pipelines.record_writer import masked
 
 HEADER_BYTES = 12
 _FRAME_BYTES = 16  # a header and the checksum behind the data
