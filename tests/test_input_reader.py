@@ -4,6 +4,8 @@ import dataclasses
 import errno
 import os
 import pathlib
+import threading
+import time
 import tracemalloc
 from typing import Any, Iterator
 
@@ -240,6 +242,34 @@ def test_a_large_image_takes_longer_on_a_fast_disk_too(tmp_path, monkeypatch):
     for _ in range(16):
         inputs.read("cat/1.jpg")
     assert not inputs.reader.is_slow()
+
+
+class SlowFiles(LocalFiles):
+    """A mount: the first reads take milliseconds each; then none comes to its end before another one is under way beside it."""
+
+    def __init__(self, num_alone: int) -> None:
+        self._alone = num_alone
+        self._pairs = threading.Barrier(2)
+        self.threads: set[int] = set()
+
+    def read(self, path: str) -> bytes:
+        self.threads.add(threading.get_ident())
+        if self._alone:
+            self._alone -= 1
+            time.sleep(0.002)
+        else:
+            self._pairs.wait(timeout=60)  # broken, and so an error, where reads come one by one
+        return super().read(path)
+
+
+def test_on_a_slow_medium_reads_are_under_way_side_by_side_and_come_in_order(tmp_path):
+    files = {f"cat/{index:03d}.jpg": jpeg(index) for index in range(80)}
+    inputs = Inputs(tmp_path, files)
+    slow = SlowFiles(num_alone=input_reader._NUM_WAITS)
+    reader = InputReader(inputs.context, slow, inputs.spool)
+    images = [LabeledImage(path, path, "cat", None) for path in files]
+    assert [found.data for found in reader.read_all(images, [False] * len(files))] == list(files.values())
+    assert len(slow.threads) > 2
 
 
 # The sample of pixels
