@@ -5,12 +5,14 @@ Sums are integers, so that they are the same in whatever order batches arrive (p
 
 import dataclasses
 from collections import Counter
-from typing import Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Sequence
 
 import numpy as np
 
 from beam_pipelines.dead_letters import DeadLetterCount
-from beam_pipelines.extras import Extras
+
+if TYPE_CHECKING:  # it takes what decodes images, which is not where data sets are only read
+    from beam_pipelines.extras import Extras
 
 # Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
 NUM_PIXEL_SAMPLES = 512
@@ -141,7 +143,7 @@ class ImageStatistics:
     def num_examples(self) -> int:
         return sum(split.num_examples for split in self.splits.values())
 
-    def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
+    def add_extras(self, split: SplitStatistics, extras: "Extras") -> None:
         """Those of one example, in its split, which is one of ours."""
         counts = split.other_labels
         for name, labels in extras.labels.items():

@@ -22,6 +22,7 @@ from test_prepare_objects import objects, open_store
 from beam_pipelines import plain_json, progress, write_metadata
 from beam_pipelines.__main__ import main
 from beam_pipelines.arguments import make_config, make_parser
+from beam_pipelines.plan_values import WrittenShard
 from beam_pipelines.run_options import FREE, find_differences, plain_options
 
 NUM_SHARDS = 12
@@ -81,7 +82,7 @@ def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
     files = {}
     for path in (directory / "done").glob("*.json"):
         try:
-            info = plain_json.loads(path.read_bytes()).info
+            info = plain_json.loads(path.read_bytes(), WrittenShard).info
             found = {name: os.stat(directory / name) for name, *_ in info.files()}
         except FileNotFoundError:  # the run has just come to its end
             continue
@@ -414,7 +415,7 @@ def test_in_an_object_store_too(source, unbroken, server, tmp_path, capsys, repl
     told = f"3 of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew"
     assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
     working = f"{out}.incomplete/data_set" if replaces else out
-    done = plain_json.loads(next(data for name, data in objects(server, f"{out}.incomplete").items() if name.startswith("done/")))
+    done = plain_json.loads(next(data for name, data in objects(server, f"{out}.incomplete").items() if name.startswith("done/")), WrittenShard)
     traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
     open_store(server, out).write(f"{working}/{done.info.name}", traced)
     assert main(call(source, out, *options, "--resume")) == 0
