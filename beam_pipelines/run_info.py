@@ -1,5 +1,6 @@
 """What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
 
+import os
 import platform
 import re
 import time
@@ -22,10 +23,11 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
         config: A dataclass: what the run is to do.
         options: How Beam is to do it.
     """
+    system = os.uname()  # `platform` would start a program to find out no more
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": platform.node(),
-        "platform": platform.platform(),
+        "platform": "-".join((system.sysname, system.release, system.machine)),
         "python": python_version(),
         "versions": installed_versions(),
         "options": plain_options(config),
