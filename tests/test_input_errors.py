@@ -108,8 +108,9 @@ def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypat
     monkeypatch.chdir(tmp_path)
     assert main(["prepare", "--input", "table.csv", "--image_root=/", "--output", "out"]) == 1
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told == "recordmill: //proc/self/mem could not be read: Input/output error; run again once it can be read, or leave it out"
-    assert not list(tmp_path.glob("out*"))
+    reason = "//proc/self/mem could not be read: Input/output error; run again once it can be read, or leave it out"
+    assert told == f"recordmill: {reason}; 0 of 2 shards are there: --resume goes on"
+    assert [path.name for path in tmp_path.glob("out*")] == ["out.incomplete"]
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
@@ -144,9 +145,10 @@ def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith(f"recordmill: {bucket}/in/b/1"), told
     assert ".jpg could not be read: access to bucket" in told or "no Google credentials" in told, told
-    assert not list(open_object_store(bucket).list(f"{bucket}/out"))
+    assert f"{bucket}/out is written" not in told and "--resume goes on" in told, told
+    assert "manifest.json" not in dict(open_object_store(bucket).list(f"{bucket}/out"))
     faults.choose = answering(404, "b/10.jpg", "b/11.jpg")
-    assert main(call) == 0, "that they are not there is a fact about them"
+    assert main([*call, "--resume"]) == 0, "that they are not there is a fact about them"
     assert "dead letters: 2 of 120 inputs" in capsys.readouterr().out
 
 
