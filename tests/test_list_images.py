@@ -13,7 +13,7 @@ from beam_pipelines import list_images
 from beam_pipelines.config import PrepareConfig, SourceConfig
 from beam_pipelines.jobs import make_runner, parse_pipeline_options
 from beam_pipelines.list_images import ListImages
-from beam_pipelines.ranks import KeyCounts, buckets
+from beam_pipelines.ranks import buckets, merge_counts
 from beam_pipelines.reference_runs import Stretch, read_references, read_stretch
 from beam_pipelines.references import References
 from beam_pipelines.spool import SpoolReader
@@ -71,7 +71,7 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
     (listing,), (packed,) = found["listing"], found["counts"]
     assert (listing.num_inputs, listing.dead_letters.num, listing.label_names) == (110, 10, ("ant", "bee"))
     assert listing.reference_bytes >= sum(run.num_bytes for run in runs) > 0
-    counts = KeyCounts(packed).counts
+    counts = merge_counts([packed])
     for place, split in enumerate(runs[0].splits):
         orders = np.concatenate([run.rows["order"][run.rows["split"] == place] for run in runs])
         assert (counts[split] == np.bincount(buckets(orders), minlength=len(counts[split]))).all(), split
