@@ -2,9 +2,11 @@
 
 import gc
 import uuid
+from collections import defaultdict
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints.decorators import no_annotations
 from apache_beam.utils.windowed_value import WindowedValue
@@ -111,7 +113,7 @@ class _List(beam.DoFn):
         for one in listed:
             if isinstance(one, References):
                 count(self._config.progress_directory, listed=len(one))
-                self._add(one)
+                self._waiting.append(one)
                 if sum(map(len, self._waiting)) >= RUN_REFERENCES or sum(some.num_bytes for some in self._waiting) >= RUN_BYTES:
                     yield self._write_run()
             elif isinstance(one, DeadLetter):
@@ -121,15 +123,15 @@ class _List(beam.DoFn):
             else:
                 self._found.merge(one)
 
-    def _add(self, references: References) -> None:
-        self._waiting.append(references)
-        for place, split in enumerate(references.splits):
-            orders = references.rows["order"][references.rows["split"] == place]
-            if len(orders):
-                self._counts.add(split, orders)
-
     def _write_run(self) -> beam.pvalue.TaggedOutput:
         waiting, self._waiting = self._waiting, []
+        by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+        for references in waiting:
+            for place, split in enumerate(references.splits):
+                by_split[split].append(references.rows["order"][references.rows["split"] == place])
+        for split, orders in by_split.items():
+            if any(map(len, orders)):
+                self._counts.add(split, np.concatenate(orders))
         return beam.pvalue.TaggedOutput("runs", write_run(waiting, self._config.spool_directory))
 
     def _write_dead_letters(self) -> beam.pvalue.TaggedOutput:

@@ -44,7 +44,7 @@ class ReferenceMaker:
         rows = np.zeros(len(keys), ROW)
         rows["order"] = shuffle_orders(self._seed, encoded)
         for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
-            rows[name] = column
+            rows[name] = column[0] if len(set(column)) == 1 else column  # mostly one for all
         layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
         if layouts:
             places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
@@ -59,7 +59,7 @@ class ReferenceMaker:
             layouts,
             Texts.of(encoded),
             Texts.of(own_paths) if own_paths else no_texts(len(keys)),
-            Texts.of([label.encode() for label in labels]),
+            Texts.of(list(map({label: label.encode() for label in set(labels)}.__getitem__, labels))),
             encoded_groups,
             Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
         )
