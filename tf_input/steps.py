@@ -11,7 +11,6 @@ from typing import Any, Callable, Iterator, Protocol
 
 import tensorflow as tf
 
-from tf_input import memory
 from tf_input.dataset import PreparedDataset
 from tf_input.order import epoch_key
 from tf_input.read_config import ReadConfig
@@ -34,12 +33,10 @@ class StepReader:
 
     def __init__(self, dataset: PreparedDataset, split: str, config: ReadConfig) -> None:
         self.plan = plan = dataset.plan(split, config)
-        self._seed = config.seed
-        size = config.batch_size if config.drop_remainder else None
+        self._inputs = plan.open_inputs()
+        size = plan.share.local_size if config.drop_remainder else None
         batch = tf.TensorSpec([size], tf.int64 if plan.reader is None else tf.string)
-        number, seed = tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64)
-        self._numbers = _trace(lambda key, step: plan.order.batch_numbers(key, step, config.batch_size), number, number)
-        self._outputs = _trace(self._make_outputs, batch, seed)
+        self._outputs = _trace(self._make_outputs, batch, tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.int64))
 
     def __call__(self, epoch: int, step: int) -> Any:
         """Raises:
@@ -47,26 +44,23 @@ class StepReader:
         ValueError: A record is damaged, or all that may be left out; the message names shard, record and offset.
         tf.errors.InvalidArgumentError: What it holds is.
         """
-        key = epoch_key(self._seed, epoch)
+        inputs, rows = self._inputs.batch(epoch, step)
         with tf.device("CPU:0"):
-            inputs = self._numbers(tf.constant(key, tf.int64), tf.constant(step, tf.int64))
-            if self.plan.reader is not None:
-                inputs = tf.constant(self.plan.reader.read(inputs.numpy()), tf.string)
-            outputs = self._outputs(inputs, tf.constant([key, step], tf.int64))
+            seed = tf.constant([epoch_key(self.plan.seed, epoch), step], tf.int64)
+            outputs = self._outputs(tf.constant(inputs), tf.constant(rows), seed)
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
 
-    def _make_outputs(self, inputs: tf.Tensor, seed: tf.Tensor) -> Any:
+    def _make_outputs(self, inputs: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> Any:
         """From records, string [batch], or numbers of what is in memory, int64 [batch].
 
         As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         """
-        config, decoder, held = self.plan.config, self.plan.decoder, self.plan.held
+        config = self.plan.config
 
-        def decode(inputs: tf.Tensor, seed: tf.Tensor) -> tuple[Any, tf.Tensor]:
-            parsed = decoder.parse_batch(inputs) if held is None else memory.gather(held, inputs)
-            return decoder.outputs(parsed, seed if config.augment else None), seed
+        def decode(inputs: tf.Tensor, rows: tf.Tensor, seed: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
+            return self.plan.decode(inputs, seed if config.augment else None, rows), seed, rows
 
-        data = tf.data.Dataset.from_tensors((inputs, seed)).map(tf.autograph.experimental.do_not_convert(decode))
+        data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return apply_functions(data, config.map_example, config.map_batch).get_single_element()
 
 
