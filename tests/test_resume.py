@@ -21,7 +21,7 @@ from tf_input.position import Position
 
 ROOT = pathlib.Path(__file__).parent.parent
 NUM_BATCHES = 12
-ORDER = "buffer"
+ORDER = "window"
 OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
 
 

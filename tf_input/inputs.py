@@ -97,17 +97,17 @@ class RecordInputs:
         else:
             found = self._reader.read(self._numbers(epoch, places))
         if padding := len(rows) - len(places):
-            found += self._reader.read(np.zeros(padding, np.int64))
+            found = np.concatenate([found, self._reader.read(np.zeros(padding, np.int64))])
         self._next = epoch, step + 1
+        if None not in found.tolist():
+            return found, rows
         is_there = np.array([one is not None for one in found])
         if not is_there.any() and not self._may_be_empty:
             # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
             shard, record, offset = self._reader.place(int(self._numbers(epoch, places[:1])[0]))
             message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
             raise ValueError(message)
-        records = np.empty(int(is_there.sum()), object)
-        records[:] = [one for one in found if one is not None]
-        return records, rows[is_there]
+        return found[is_there], rows[is_there]
 
     def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at places of an epoch, by their numbers in the split."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tf_input.plan import Plan
 
 _NUM_PREFETCHED = 2  # batches, beside those that are being decoded
+_NUM_NOTED = 5  # numbers that go with a batch
 _CYCLE_LENGTH = 16  # files that are read at a time
 _DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
@@ -38,7 +39,7 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
     has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
 
     def generate() -> Iterator[tuple[Any, ...]]:
-        """Inputs, rows, (key, step, *pass or zeros), and what was wrong, which as an exception would come with a traceback."""
+        """In one tensor, as each more takes a while: (key, step, *pass or zeros), rows, and inputs; see `unpack`."""
         begun = position.take(share.num_batches)
         with plan.open_inputs() as inputs:
             for place in range(begun.step, begun.step + begun.count):
@@ -46,24 +47,34 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
                 is_last = place + 1 == begun.step + begun.count
                 note = np.array([epoch_key(plan.seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
                 try:
-                    yield *inputs.batch(epoch, step), note, b""
-                except (OSError, ValueError) as error:
-                    nothing = np.zeros(0, np.int64 if plan.reader is None else object)
-                    yield nothing, np.zeros(0, np.int64), note, str(error).encode()
+                    values, rows = inputs.batch(epoch, step)
+                except (OSError, ValueError) as error:  # which as an exception would come with a traceback
+                    yield np.array([b"", str(error).encode()], object)
                     return
+                if plan.reader is None:
+                    yield np.concatenate([note, rows, values])
+                else:
+                    packed = np.empty(len(values) + 1, object)
+                    packed[0], packed[1:] = np.concatenate([note, rows]).tobytes(), values
+                    yield packed
 
-    def decode(inputs: tf.Tensor, rows: tf.Tensor, note: tf.Tensor, error: tf.Tensor) -> Any:
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
-            inputs = tf.ensure_shape(tf.identity(inputs), [size])
-        seed = note[:2]
+    def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        if plan.reader is None:
+            num_rows = (tf.size(packed) - _NUM_NOTED) // 2
+            return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[0], ""), [packed[1]])]):
+            numbers = tf.io.decode_raw(packed[0], tf.int64)
+        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[1:]
+
+    def decode(packed: tf.Tensor) -> Any:
+        note, rows, inputs = unpack(packed)
+        seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
         outputs = decode_batch(inputs, seed if config.augment else None, None if has_all_rows else rows)
         return outputs, seed, rows, note[2:]
 
-    values = tf.TensorSpec([None], tf.int64 if plan.reader is None else tf.string)
-    numbers = tf.TensorSpec([None], tf.int64)
-    data = tf.data.Dataset.from_generator(
-        generate, output_signature=(values, numbers, tf.TensorSpec([5], tf.int64), tf.TensorSpec([], tf.string))
-    ).apply(tf.data.experimental.assert_cardinality(count))
+    packed = tf.TensorSpec([None], tf.int64 if plan.reader is None else tf.string)
+    data = tf.data.Dataset.from_generator(generate, output_signature=packed)
+    data = data.apply(tf.data.experimental.assert_cardinality(count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
     batch_bytes = max(1, share.local_size * plan.decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))

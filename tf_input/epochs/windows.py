@@ -53,7 +53,10 @@ class WindowOrder:
         self._key = key
         order = np.arange(len(runs)) if key is None else np.argsort(hashes(key, _RUNS, np.arange(len(runs))), kind="stable")
         ends = np.cumsum(runs.num_bytes[order])
-        window_of = (ends - runs.num_bytes[order]) // max(1, window_bytes)  # that in which a run begins
+        # The first ones are smaller, so that an epoch begins soon: an eighth, a quarter, a half.
+        edges = np.arange(1, 2 + int(ends[-1] if len(ends) else 0) // max(1, window_bytes)) * max(1, window_bytes)
+        edges = np.concatenate([[window_bytes // 8, window_bytes * 3 // 8, window_bytes * 7 // 8], edges + window_bytes * 7 // 8])
+        window_of = np.searchsorted(edges, ends - runs.num_bytes[order], side="right")  # that in which a run begins
         self._bounds = np.flatnonzero(np.diff(window_of, prepend=-1, append=np.iinfo(np.int64).max))  # of runs
         self._order = order
         self._places = np.concatenate([[0], np.cumsum(runs.counts[order])])  # of runs

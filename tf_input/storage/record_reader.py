@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Sequence
 
@@ -13,7 +14,7 @@ from tf_input.file_errors import NOT_THERE
 from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.index import ShardIndex
 from tf_input.storage.files import Files
-from tf_input.storage.stretches import Stretch, find_stretch
+from tf_input.storage.stretches import cut_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 
@@ -62,6 +63,7 @@ class RecordReader:
         self._shards = shards
         self._index = open_index
         self._damaged = damaged
+        self._cutting = threading.Lock()  # one at a time holds what it reads twice; more would not be quicker
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
         self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
         self.num_examples = int(self._starts[-1])
@@ -70,29 +72,38 @@ class RecordReader:
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # which end with this object
 
-    def read(self, numbers: np.ndarray) -> list[bytes | None]:
+    def read(self, numbers: np.ndarray) -> np.ndarray:
         """Records one by one.
 
         Args:
             numbers: int64 [n].
 
         Returns:
-            The serialized examples; None for those that are damaged, if these are left out.
+            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
 
         Raises:
             OSError, ValueError: As in `look_again`.
         """
         parts = np.array_split(numbers, min(_NUM_REQUESTS, len(numbers))) if len(numbers) > 1 else [numbers]
         read = map(self._read_each, parts) if len(parts) == 1 else self._threads.map(self._read_each, parts)
-        found = [record for part in read for record in part]
-        return [self.look_again(number) if one is None else one for number, one in zip(numbers.tolist(), found)]
+        found = np.empty(len(numbers), object)
+        found[:] = [record for part in read for record in part]
+        for place in [place for place, record in enumerate(found) if record is None]:
+            found[place] = self.look_again(int(numbers[place]))
+        return found
 
-    def read_stretch(self, run: int, first: int, stop: int) -> Stretch:
+    def read_stretch(self, run: int, first: int, stop: int) -> list[bytes | None]:
         """Records of a run that lie together, read at once.
 
         Args:
             run: Its place in `runs`.
             first, stop: Which of its records.
+
+        Returns:
+            The serialized examples; None for what `look_again` knows more of: they seem to be damaged, or could not be read.
+
+        Raises:
+            OSError, ValueError: Where records lie is not known, and the index can't be read.
         """
         shard, start = int(self.runs.shards[run]), int(self.runs.firsts[run])
         file, first, stop = self._shards[shard], start + first, start + stop
@@ -104,10 +115,11 @@ class RecordReader:
             data = self._files.read_range(file.path, begin, max(0, end - begin))
         except OSError:  # each record is read again, and says what is wrong
             pass
-        if (stretch := find_stretch(data, stop - first)) is not None:
-            return stretch
-        begins, ends = self._index(shard).extents(first, stop)
-        return Stretch(data, begins - begin, ends - begin)
+        with self._cutting:
+            if (records := cut_stretch(data, stop - first)) is not None:
+                return records
+            begins, ends = self._index(shard).extents(first, stop)
+            return unframe([data] * len(begins), begins - begin, ends - begin)
 
     def look_again(self, number: int) -> bytes | None:
         """Reads by itself a record that seems to be damaged: what lies around it may be, and what could not be read may be readable.

@@ -1,5 +1,6 @@
 """Records in the order of an epoch, read a window at a time, and ahead of who asks for them."""
 
+import functools
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Callable
@@ -8,7 +9,6 @@ import numpy as np
 
 from tf_input.epochs.windows import Window, WindowOrder
 from tf_input.storage.record_reader import RecordReader
-from tf_input.storage.stretches import Stretches
 
 _NUM_REQUESTS = 16  # at a time: where each takes a moment, so many runs come at the speed of the network
 
@@ -43,7 +43,7 @@ class WindowReader:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._held.clear()
 
-    def read(self, epoch: int, places: np.ndarray) -> list[bytes | None]:
+    def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at some places of an epoch, which lie in one window or in few that follow each other.
 
         Args:
@@ -51,20 +51,18 @@ class WindowReader:
             places: int64 [n], of those that this host reads.
 
         Returns:
-            The serialized examples; None for those that are damaged, if these are left out.
+            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
 
         Raises:
             OSError, ValueError: As in `RecordReader.check`.
         """
-        found: list[bytes | None] = [None] * len(places)
+        found = np.empty(len(places), object)
         with self._lock:
             order = self._order_of(epoch)
             windows = order.windows_of(places)
             for index in np.unique(windows).tolist():
-                loaded = self._hold(order, index).result()
-                at = np.flatnonzero(windows == index)
-                for place, record in zip(at.tolist(), loaded.take(places[at])):
-                    found[place] = record
+                is_here = windows == index
+                found[is_here] = self._hold(order, index).take(places[is_here])
         if damaged := [place for place, record in enumerate(found) if record is None]:
             for place, number in zip(damaged, self.numbers(epoch, places[damaged]).tolist()):
                 found[place] = self._reader.look_again(number)
@@ -128,33 +126,32 @@ def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]
 
 
 class _Loading:
-    """A window that is being read."""
+    """A window, or a host's part of one, that is being read, or has been."""
 
     def __init__(
         self, window: Window, slices: list[tuple[int, int]], stretches: list[Future], mixed: Future, num_bytes: int
     ) -> None:
         self.num_bytes = num_bytes
-        self._window, self._slices, self._stretches, self._mixed = window, slices, stretches, mixed
-        self._loaded: _Loaded | None = None
-
-    def result(self) -> "_Loaded":
-        """Waits for it."""
-        if self._loaded is None:
-            stretches = Stretches([one.result() for one in self._stretches])
-            self._loaded = _Loaded(self._window, self._slices, stretches, self._mixed.result())
-            self._stretches = []
-        return self._loaded
-
-
-class _Loaded:
-    """A window, or a host's part of one, that has been read."""
-
-    def __init__(self, window: Window, slices: list[tuple[int, int]], stretches: Stretches, mixed: np.ndarray) -> None:
         self._start, self._stretches, self._mixed = window.start, stretches, mixed
         self._firsts = np.array([first for first, _ in slices])
         counts = np.array([stop - first for first, stop in slices])
-        self._shifts = self._firsts - (np.cumsum(counts) - counts)  # what was not read before each slice
+        self._shifts = self._firsts - (np.cumsum(counts) - counts)  # what is not read before each slice
+        self._num_records = int(counts.sum())
 
-    def take(self, places: np.ndarray) -> list[bytes | None]:
-        records = self._mixed[places - self._start]
-        return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """The records at places of the epoch, None for what seems to be damaged; waits until all are read."""
+        records = self._order[places - self._start]
+        return self._records[records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1]]
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return self._mixed.result()
+
+    @functools.cached_property
+    def _records(self) -> np.ndarray:
+        found, at = np.empty(self._num_records, object), 0
+        while self._stretches:  # each is let go of as it is taken
+            records = self._stretches.pop(0).result()
+            found[at : at + len(records)] = records
+            at += len(records)
+        return found
