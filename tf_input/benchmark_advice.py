@@ -41,7 +41,7 @@ class Findings:
         decoded_bytes: What the split takes in memory, if it can be held there.
         is_held: Whether it is.
         config: How it is read; with an `image_size`, where there are images.
-        order: "exact", "buffer" or None.
+        order: "exact", "window" or None.
     """
 
     directory: str
@@ -146,7 +146,7 @@ class Findings:
         elif read.images_per_second * read.cpu_seconds < _IDLE:
             yield f"the disk gives {megabytes:,.0f} MB/s, and is waited for: a copy on a faster one would help"
         if self.order == "exact":
-            yield 'shuffle="exact" reads records one by one; "buffer" reads them in long runs, and mixes well enough'
+            yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
 
     def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
         if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:

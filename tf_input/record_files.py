@@ -16,7 +16,7 @@ from tf_input.record_layouts import RecordLayout, find_layout
 
 SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
-_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget")
+_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
@@ -174,7 +174,7 @@ class RecordFiles:
             if getattr(config, name) != getattr(ReadConfig, name):
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
         if config.order(split) == "exact":
-            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'buffer'")
+            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
         decoder = ExampleDecoder(
             parse=self.layout.parse,
             features=self.features,

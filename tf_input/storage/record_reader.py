@@ -121,6 +121,10 @@ class RecordReader:
             begins, ends = self._index(shard).extents(first, stop)
             return unframe([data] * len(begins), begins - begin, ends - begin)
 
+    def close(self) -> None:
+        """Closes what is open; who reads on opens it again."""
+        self._files.close()
+
     def look_again(self, number: int) -> bytes | None:
         """Reads by itself a record that seems to be damaged: what lies around it may be, and what could not be read may be readable.
 
