@@ -1,5 +1,6 @@
 """Records by their numbers: out of blocks or one by one, checked, by many threads."""
 
+import functools
 import gc
 import logging
 import pathlib
@@ -20,6 +21,7 @@ from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.index import ShardIndex
 from tf_input.records import RecordReader
+from tf_input.storage.local_files import LocalFiles
 
 COUNTS = (7, 1, 12)
 RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
@@ -39,7 +41,7 @@ def make_reader(folder: pathlib.Path, shards: list[ShardInfo], **options: Any) -
     def index_of(shard: int) -> ShardIndex:
         return ShardIndex(str(folder / shards[shard].index), shards[shard])
 
-    return RecordReader([str(folder / shard.name) for shard in shards], index_of, COUNTS, **options)
+    return RecordReader([str(folder / shard.name) for shard in shards], functools.cache(index_of), COUNTS, LocalFiles(), **options)
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +333,7 @@ def test_few_indexes_are_open_at_a_time(made, monkeypatch):
         opened.append(shard)
         return ShardIndex(str(folder / shards[shard].index), shards[shard])
 
-    reader = RecordReader([str(folder / shard.name) for shard in shards], open_index, COUNTS)
+    reader = RecordReader([str(folder / shard.name) for shard in shards], open_index, COUNTS, LocalFiles())
     numbers = np.array([0, 7, 8, 9, 0])
     assert reader.read(numbers).tolist() == [RECORDS[number] for number in numbers]
     assert opened == [0, 1, 2, 0]

@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -11,15 +10,13 @@ from typing import Any, Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_input import locations
 from tf_input.damaged import DamagedRecord, DamagedRecords
-from tf_input.file_errors import NOT_THERE
 from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.index import ShardIndex
+from tf_input.storage.files import NOT_THERE, Files
 
 __all__ = ["DamagedRecord", "DamagedRecords", "RecordReader"]
 
-_NUM_OPEN_FILES = 128
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 
 _Block = list[bytes | None]  # records; None for what seems to be damaged, or could not be read
@@ -32,8 +29,9 @@ class RecordReader:
 
     Args:
         paths: The shards' files.
-        open_index: Opens the index of a shard, by its number; the last used are kept, and of remote shards all.
+        open_index: Opens the index of a shard, by its number, or has it open.
         counts: Records of each that are there: the first so many.
+        files: They are read from.
         block: Records that are read at a time, and kept for who wants others of them; 1: each alone.
         num_blocks: How many such blocks are kept.
         damaged: Where to put damaged records; None: they are errors.
@@ -44,23 +42,24 @@ class RecordReader:
         paths: Sequence[str],
         open_index: Callable[[int], ShardIndex],
         counts: Sequence[int],
+        files: Files,
         *,
         block: int = 1,
         num_blocks: int = 0,
         damaged: DamagedRecords | None = None,
     ) -> None:
         self._make_another = functools.partial(
-            RecordReader, paths, open_index, counts, block=block, num_blocks=num_blocks, damaged=damaged
+            RecordReader, paths, open_index, counts, files, block=block, num_blocks=num_blocks, damaged=damaged
         )
         self._paths = paths
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._block = block
         self._damaged = damaged
-        is_remote = any(map(locations.is_url, paths))
-        self._indexes = functools.lru_cache(None if is_remote else _NUM_OPEN_FILES)(open_index)
-        self._read_range = locations.read_range if is_remote else _LocalFiles().read
+        self._indexes = open_index
+        self._files = files
+        self._read_range = files.read_range
         self._kept = _Blocks(self._load, num_blocks)
-        self._threads = ThreadPoolExecutor(_NUM_REQUESTS) if is_remote else None
+        self._threads = ThreadPoolExecutor(_NUM_REQUESTS) if not files.is_local else None
 
     @property
     def num_examples(self) -> int:
@@ -184,10 +183,12 @@ class RecordReader:
         frame, num_bytes, error = self._read_frame(self._find(number))
         if error is not None and not isinstance(error, NOT_THERE):
             raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
+        shard, row = self._find(number)
+        if find_damage(frame, num_bytes) and self._files.discard(self._paths[shard], self._indexes(shard).offset(row), num_bytes):
+            return self._look_again(number)  # it was damaged in the cache
         reason = str(error or find_damage(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
-        shard, row = self._find(number)
         self._indexes(shard).check(row, functools.partial(self._read_range, self._paths[shard]))
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
@@ -197,39 +198,6 @@ class RecordReader:
 
     def _map(self, function: Callable, values: Iterable) -> Iterable[Any]:
         return map(function, values) if self._threads is None else self._threads.map(function, values)
-
-
-class _LocalFiles:
-    """Parts of files, of which the last used stay open."""
-
-    def __init__(self) -> None:
-        self._open: collections.OrderedDict[str, _LocalFile] = collections.OrderedDict()
-        self._lock = threading.Lock()
-
-    def read(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """Fewer bytes where the file ends; OSError where it can't be read."""
-        with self._lock:
-            file = self._open.pop(path, None) or _LocalFile(os.open(path, os.O_RDONLY))
-            self._open[path] = file
-            if len(self._open) > _NUM_OPEN_FILES:
-                self._open.popitem(last=False)
-        try:
-            data = os.pread(file.descriptor, num_bytes, begin)
-            while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
-                data += more  # one call may give less: in FUSE, or after a signal
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from None  # with its name
-        return data
-
-
-class _LocalFile:
-    """Closed when the last thread that reads it lets go of it."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
 
 
 class _Blocks:

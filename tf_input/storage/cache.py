@@ -73,11 +73,6 @@ class CachedFiles:
         return self._room.can_hold(num_bytes)
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        """Removes what is kept of a range that was found damaged, so that it is fetched again.
-
-        Returns:
-            Whether there was any: else it is as damaged where it comes from.
-        """
         return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
 
     def _kept(self, path: str, part: "_Part") -> bytes | None:
@@ -164,7 +159,7 @@ class CachedFiles:
         return False
 
     def _block(self, path: str, index: int) -> str:
-        return os.path.join(self.folder, path.removeprefix(self._directory), f"{index:06d}{BLOCK}")
+        return os.path.join(self.folder, path.removeprefix(self._directory).lstrip("/"), f"{index:06d}{BLOCK}")
 
 
 class _Part:

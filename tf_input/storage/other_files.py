@@ -49,6 +49,9 @@ class OtherFiles:
         with _os_errors(path):
             self._filesystem.get(f"{path}/", f"{copy}/", recursive=True)
 
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        return False
+
     def can_hold(self, num_bytes: int) -> bool:
         return False
 
