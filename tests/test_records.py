@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_shards import flip, write_shard
 
-from tf_input import records
 from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.index import ShardIndex
@@ -321,22 +320,6 @@ def test_an_operation_outlives_its_reader(made):
     gc.collect()
     with tf.compat.v1.Session(graph=graph) as session:
         assert session.run(records).tolist() == [RECORDS[3], RECORDS[8]]
-
-
-def test_few_indexes_are_open_at_a_time(made, monkeypatch):
-    """Each takes a file descriptor, of which a process may have 1024."""
-    monkeypatch.setattr(records, "_NUM_OPEN_FILES", 2)
-    folder, shards = made
-    opened = []
-
-    def open_index(shard: int) -> ShardIndex:
-        opened.append(shard)
-        return ShardIndex(str(folder / shards[shard].index), shards[shard])
-
-    reader = RecordReader([str(folder / shard.name) for shard in shards], open_index, COUNTS, LocalFiles())
-    numbers = np.array([0, 7, 8, 9, 0])
-    assert reader.read(numbers).tolist() == [RECORDS[number] for number in numbers]
-    assert opened == [0, 1, 2, 0]
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):

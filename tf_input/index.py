@@ -46,15 +46,14 @@ class ShardIndex:
     def __init__(self, path: str, shard: ShardInfo, data: bytes | None = None, files: Files | None = None) -> None:
         self._path, self._shard_name, self._files = path, shard.name, files
         self._num_rows, self._num_bytes = shard.num_examples, shard.num_bytes
-        index_bytes = INDEX_HEADER.size + shard.num_examples * INDEX_ROW.size
         try:
-            if files is not None:
-                data = files.read_range(path, 0, INDEX_HEADER.size)
-                index_bytes = index_bytes if len(data) == INDEX_HEADER.size else len(data)  # a row too few is found when it is read
-            else:
+            if files is None:
                 data = _map(path) if data is None else data
-                index_bytes = len(data)
-            num_rows = check_index_header(data[: INDEX_HEADER.size], index_bytes)
+                num_bytes = len(data)
+            else:
+                data = files.read_range(path, 0, INDEX_HEADER.size)
+                num_bytes = _said_bytes(data)
+            num_rows = check_index_header(data[: INDEX_HEADER.size], num_bytes)
             if num_rows != shard.num_examples:
                 raise ValueError(f"{num_rows} rows; the shard has {shard.num_examples} records")
         except FileNotFoundError:
@@ -163,6 +162,13 @@ class ShardIndex:
         return DamagedIndexError(
             f"{self._path}: the index is damaged, or {self._shard_name} is not the shard that it was made for: by it, {found}; {_ADVICE}"
         )
+
+
+def _said_bytes(header: bytes) -> int:
+    """Bytes of an index by its header; a row that is not there is found when it is looked up."""
+    if len(header) < INDEX_HEADER.size:
+        return len(header)
+    return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[-1] * INDEX_ROW.size
 
 
 def _map(path: str) -> mmap.mmap | bytes:

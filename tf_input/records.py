@@ -175,18 +175,18 @@ class RecordReader:
             return [None] * len(begins)
         return unframe([data] * len(begins), begins - origin, ends - origin)
 
-    def _look_again(self, number: int) -> bytes | None:
+    def _look_again(self, number: int, is_cached: bool = True) -> bytes | None:
         """Reads by itself a record that seems to be damaged; None where it is, and is left out.
 
-        Its block may be damaged elsewhere, and what could not be read may be readable now.
+        Its block may be damaged elsewhere, or only in a cache, and what could not be read may be readable now.
         """
         frame, num_bytes, error = self._read_frame(self._find(number))
         if error is not None and not isinstance(error, NOT_THERE):
             raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
         shard, row = self._find(number)
-        if find_damage(frame, num_bytes) and self._files.discard(self._paths[shard], self._indexes(shard).offset(row), num_bytes):
-            return self._look_again(number)  # it was damaged in the cache
         reason = str(error or find_damage(frame, num_bytes))
+        if reason and is_cached and self._files.discard(self._paths[shard], self._indexes(shard).extent(row)[0], num_bytes):
+            return self._look_again(number, is_cached=False)
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
         self._indexes(shard).check(row, functools.partial(self._read_range, self._paths[shard]))

@@ -124,10 +124,9 @@ class CachedFiles:
         return found
 
     def _keep(self, block: str, unfinished: int, data: memoryview) -> None:
-        if not data or not self._room.take(_HEADER.size + len(data)):
-            return
         try:
-            os.ftruncate(unfinished, 0)  # what a killed process left
+            if not data or not self._room.take(_HEADER.size + len(data), unfinished):
+                return
             with open(unfinished, "wb", closefd=False) as file:
                 file.write(_HEADER.pack(len(data)))
                 file.write(data)
