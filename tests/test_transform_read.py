@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from analysed import SIZE, analysed_images, analyze
+from range_server import RangeServer
 
 import tf_input
 from tf_input.schema import parse_examples
@@ -235,17 +236,21 @@ def test_without_a_fitting_transform(flowers, tmp_path):
     assert len(tf_input.open(made).batches("train", batch_size=8, image_size=SIZE))
 
 
-def test_a_cache_has_the_transform_too(flowers, users, tmp_path):
-    pytest.importorskip("fsspec")
-    cached = [tf_input.open(f"file://{one}", cache_directory=tmp_path) for one in (flowers.directory, users)]
-    if cached[0].cache is None:
-        pytest.skip("TensorFlow reads file:// itself")
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cached):
+    pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
+    cache = {"cache_directory": tmp_path / "cache"} if is_cached else {}
     options = {"batch_size": 16, "transform": True, "shuffle": False}
-    images, _ = joined(cached[0].as_generator("train", **options))
-    assert images.tobytes() == joined(flowers.as_generator("train", **options))[0].tobytes()
-    copied = pickle.loads(pickle.dumps(cached[1]))
-    x, _ = next(iter(copied.batches("train", **options)))
-    assert x["words"].to_list() == next(iter(tf_input.open(users).batches("train", **options)))[0]["words"].to_list()
+    for local in (flowers, tf_input.open(users)):
+        with RangeServer(local.directory) as server:
+            for name, value in server.environment("gs").items():
+                monkeypatch.setenv(name, value)
+            for remote in (tf_input.open("gs://bucket", **cache), pickle.loads(pickle.dumps(tf_input.open("gs://bucket", **cache)))):
+                found, expected = next(iter(remote.batches("train", **options))), next(iter(local.batches("train", **options)))
+                tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
+            if is_cached:
+                assert (remote.cache / f"transform_fn-{remote.loaded_transform.digest[:16]}" / "saved_model.pb").is_file()
+
 
 
 def test_a_service_reads_with_tables(users):

@@ -75,7 +75,7 @@ class Training:
         keras.utils.set_random_seed(settings.seed % 2**32)
         if settings.mixed_precision != "none":
             keras.mixed_precision.set_global_policy(f"mixed_{settings.mixed_precision}")
-        self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory)
+        self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory, cache_bytes=settings.cache_bytes)
         if settings.train_split is None:
             found = dataset_format.training_split(self.dataset.splits)
             self.settings = settings = dataclasses.replace(settings, train_split=found)
