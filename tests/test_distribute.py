@@ -292,10 +292,10 @@ dataset = tf_input.open(sys.argv[1])
 options = {"batch_size": 8, "seed": 0}
 names = lambda data: [hash(image.tobytes()) for images, _ in data for image in images]
 print(json.dumps({
-    "train": names(dataset.as_generator("train", **options)),
-    "validation": names(dataset.as_generator("validation", **options)),
+    "train": names(dataset.as_numpy("train", **options)),
+    "validation": names(dataset.as_numpy("validation", **options)),
     "sequence": names(tf_input.Sequence(dataset, "train", **options)),
-    "all": names(dataset.as_generator("train", hosts=(1, 0), **options)),
+    "all": names(dataset.as_numpy("train", hosts=(1, 0), **options)),
 }))
 """
 

@@ -210,7 +210,7 @@ def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
 
 def test_a_generator_has_an_epoch_for_each_loop(flowers):
     options = {"batch_size": 5, "image_size": None, "seed": 3}
-    train, same = flowers.as_generator("train", **options), flowers.batches("train", **options)
+    train, same = flowers.as_numpy("train", **options), flowers.batches("train", **options)
     assert len(train) == len(same) == 4
     seen = []
     for _ in range(2):
@@ -232,7 +232,7 @@ def test_a_generator_has_an_epoch_for_each_loop(flowers):
 
 def test_a_generator_trains_batch_by_batch(flowers):
     model = linear_model()
-    train = flowers.as_generator("train", **ONE_HEAD)
+    train = flowers.as_numpy("train", **ONE_HEAD)
     losses = [[model.train_on_batch(images, labels)[0] for images, labels in train] for _ in range(2)]
     other = linear_model()
     history = other.fit(flowers.batches("train", **ONE_HEAD), epochs=2, verbose=0).history

@@ -5,21 +5,24 @@ import functools
 import logging
 import os
 import pathlib
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Unpack
 
 import tensorflow as tf
 
 from tf_input import crops, distribute, ladder, locations, memory
+from tf_input.batches import NumpyBatches, as_batches
 from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
 from tf_input.example_decoder import ExampleDecoder
-from tf_input.forks import check_fork, guard
+from tf_input.forks import check_fork
+from tf_input.options import named_options
 from tf_input.plan import Blocks, Plan
 from tf_input.position import Position, identify
-from tf_input.random_access import Examples, NumpyBatches, record_decoder
+from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
 from tf_input.store import Store
 from tf_input.transform_format import TransformInfo
 from tf_input.transforms import Transform
@@ -35,8 +38,12 @@ class Reading(NamedTuple):
     config: ReadConfig
 
 
-class PreparedDataset(Description):
-    """A data set; `opening.open` makes it.
+class PreparedDataset(Description, Mapping[str, Examples]):
+    """A data set: a mapping of the names of splits to their examples; `opening.open` makes it.
+
+        print(flowers)                          # splits, examples, shards, bytes, features, classes
+        len(flowers), list(flowers), "train" in flowers
+        flowers["train"][17], flowers["train"][:100]
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -68,13 +75,17 @@ class PreparedDataset(Description):
 
         Raises:
             FileNotFoundError: A shard is missing.
+            KeyError: There is no such split.
             OSError: A shard can't be read, or copied to the cache.
-            ValueError: There is no such split, or a shard is damaged.
+            ValueError: A shard is damaged.
         """
-        self._check_split(split)
+        if split not in self:
+            raise KeyError(self._unknown(split))
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
-            reader = self._store.open_records(self.manifest.splits[split], "raise")
-            self._examples[split] = Examples(reader, self._decode_record, range(reader.num_examples))
+            records = self._store.open_records(self.manifest.splits[split], "raise")
+            origin = (_reopen_reader, (self.directory, self.manifest, self.cache, split))
+            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, origin)
+            self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
 
     @functools.cached_property
@@ -97,7 +108,8 @@ class PreparedDataset(Description):
         """The transform with its graph; errors as in `transform`."""
         return Transform(self.directory, self._source, self.cache, self.manifest)
 
-    def batches(self, split: str, **options: Any) -> tf.data.Dataset:
+    @named_options(ReadConfig)
+    def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
@@ -116,7 +128,9 @@ class PreparedDataset(Description):
 
         Args:
             split: One of `splits`.
-            **options: The attributes of `ReadConfig`; `batch_size` has no default.
+            config: How it is read; None: as the options say.
+            **options: The attributes of `ReadConfig`, which says what each means; `batch_size` has no default. Beside a `config`
+                they replace its own.
 
         Returns:
             Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
@@ -140,47 +154,52 @@ class PreparedDataset(Description):
             FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
             OSError: A shard can't be read, or copied to the cache.
             RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
+            TypeError: There is no such option; the message says which was meant.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
         """
         check_fork()
-        config = self.settle(split, ReadConfig(**options))
+        config = self.settle(split, make_config(config, options))
         if config.service is not None:
-            data = distribute.service_batches(self, split, config)
-            data.reading = Reading(self, split, config)
-            return data
+            return self._told(distribute.service_batches(self, split, config), split, config)
         plan = self.plan(split, config)
         identity = self.identify(split, config, plan)
         position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
         # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        data = guard(plan.read(position).with_options(options))
-        data.position, data.reading = position, Reading(self, split, config)
+        sharding = tf.data.Options()
+        sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        data = self._told(plan.read(position).with_options(sharding), split, config)
+        data.position = position
         return data
 
-    def as_generator(self, split: str, **options: Any) -> NumpyBatches:
+    def _told(self, data: tf.data.Dataset, split: str, config: ReadConfig) -> tf.data.Dataset:
+        data = as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
+        data.reading = Reading(self, split, config)
+        return data
+
+    @named_options(ReadConfig)
+    def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
         """Reads a split in batches of NumPy arrays, for loops.
 
-            train = flowers.as_generator("train", batch_size=128, image_size=224, seed=0)
+            train = flowers.as_numpy("train", batch_size=128, image_size=224, seed=0)
             for epoch in range(10):
                 for images, labels in train:  # ends with the epoch; the next loop is the next one
                     ...
 
         Args:
-            split, **options: As `batches` has them, and so are the errors.
+            split, config, **options: As `batches` has them, and so are the errors.
 
         Returns:
             Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
-            as many epochs as there are passes: `iter(...)` is a generator of one of them. With `start_step`, the first pass is the
-            rest of its epoch, and those that follow are whole epochs.
+            as many epochs as there are passes. `iter(...)` is an iterator over one of them, which several threads may share. With
+            `start_step`, the first pass is the rest of its epoch, and those that follow are whole epochs. Keras is fed with
+            `batches`, or batch by batch: `model.train_on_batch(images, labels)`.
         """
-        config = ReadConfig(**options)
-        if config.service is not None or not config.start_step:
-            return NumpyBatches(self.batches(split, **options))
-        data = self.batches(split, **{**options, "start_step": 0})
-        data.position.go_to(config.start_epoch, config.start_step)
-        return NumpyBatches(data)
+        config = make_config(config, options)
+        if not config.start_step:
+            return NumpyBatches(self.batches(split, config))
+        rest = dataclasses.replace(config, start_epoch=config.start_epoch + 1, start_step=0)
+        return NumpyBatches(self.batches(split, config), self.batches(split, rest))
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
@@ -214,13 +233,14 @@ class PreparedDataset(Description):
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
-    def example_spec(self, split: str | None = None, **options: Any) -> Any:
+    @named_options(ReadConfig)
+    def example_spec(self, split: str | None = None, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
 
         No record is read for it. `split=None` is the training split.
         """
         split = self._find_split(split)
-        return ladder.example_spec(self._make_decoder(config := ReadConfig(**options), split), config)
+        return ladder.example_spec(self._make_decoder(config := make_config(config, options), split), config)
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
         """All examples of a split, decoded; read once for all who ask for the same features."""
@@ -245,3 +265,15 @@ class PreparedDataset(Description):
 
 def _reopen(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:
     return PreparedDataset(directory, manifest, locations.make_source(directory, has_cache=cache is not None), cache)
+
+
+@functools.lru_cache(maxsize=8)
+def _reopen_dataset(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:
+    """Once a process: a worker may be sent examples with each task, and is not to open the data set each time."""
+    return _reopen(directory, manifest, cache)
+
+
+def _reopen_reader(
+    directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None, split: str
+) -> ExampleReader:
+    return _reopen_dataset(directory, manifest, cache)[split].reader

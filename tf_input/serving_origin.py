@@ -22,7 +22,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     """What is read to compare a model with: without what varies images in training, in the order of the shards.
 
     Args:
-        train: What `PreparedDataset.batches` or `as_generator` returned, or a `tf_input.Sequence`; or a data set, or its directory.
+        train: What `PreparedDataset.batches` or `as_numpy` returned, or a `tf_input.Sequence`; or a data set, or its directory.
         options: How it was read (`transform`, `image_size`, `fit`, `inputs`, `targets`), None where nothing is said.
         batch_size: Examples in a batch.
 
