@@ -22,16 +22,16 @@ READ = {
     "example": lambda: flowers["train"][3]["label"],
     "slice": lambda: [one["label"] for one in flowers["train"][3:5]],
     "batches": lambda: next(iter(flowers.batches("train", **OPTIONS))),
-    "generator": lambda: next(iter(flowers.as_numpy("train", **OPTIONS))),
+    "arrays": lambda: next(iter(flowers.as_numpy("train", **OPTIONS))),
     "sequence": lambda: tf_input.Sequence(flowers, "train", **OPTIONS)[0],
     "foreign": lambda: tf_input.open_tfrecords(directory + "/*.tfrecord*"),
 }
 if before == "read":
     READ["example"]()
-    batches, generator = flowers.batches("train", **OPTIONS), flowers.as_numpy("train", **OPTIONS)
+    batches, arrays = flowers.batches("train", **OPTIONS), flowers.as_numpy("train", **OPTIONS)
     sequence, workers = (tf_input.Sequence(flowers, "train", workers=number, **OPTIONS) for number in (1, 2))
     READ["batches made before"] = lambda: next(iter(batches))
-    READ["generator made before"] = lambda: next(iter(generator))
+    READ["arrays made before"] = lambda: next(iter(arrays))
     READ["sequence made before"] = lambda: sequence[1]
     READ["sequence with workers made before"] = lambda: workers[1]
     sequence[0], workers[0]

@@ -1,7 +1,7 @@
 """The examples of a split for Python: one by one, by their numbers."""
 
-import functools
 import operator
+import threading
 from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 import numpy as np
@@ -123,7 +123,6 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
     columns = targets.object_features(by_name)
     of_objects = {name: short for short, name in columns.items()} if targets.BBOX in columns else {}
 
-    @functools.partial(tf.function, input_signature=[tf.TensorSpec([1], tf.string)], autograph=False)
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
         found = {feature.name: _decode(parsed[feature.name], feature, mask_dtype) for feature in schema if feature.name not in of_objects}
@@ -131,9 +130,16 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
             found[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
         return tf.nest.map_structure(lambda value: value[0], found)
 
+    signature = [tf.TensorSpec([1], tf.string)]
+    decode: Callable[[tf.Tensor], dict[str, Any]] | None = None
+    lock = threading.Lock()
+
     def decode_record(record: bytes) -> Example:
+        nonlocal decode
         with tf.device("CPU:0"):
-            values = decode_features(tf.constant([record]))
+            with lock:  # threads that begin at a time would each trace it
+                decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
+            values = decode(tf.constant([record]))
         objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
         return {name: _plain(value.numpy(), by_name[name]) for name, value in values.items()} | objects
 
