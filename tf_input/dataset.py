@@ -5,12 +5,12 @@ import functools
 import logging
 import os
 import pathlib
-from typing import Any, Callable, Mapping, NamedTuple, Unpack
+from typing import Any, Callable, Mapping, Unpack
 
 import tensorflow as tf
 
 from tf_input import crops, distribute, ladder, locations, memory
-from tf_input.batches import NumpyBatches, as_batches
+from tf_input.batches import NumpyBatches, Reading, as_batches
 from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
@@ -30,20 +30,10 @@ from tf_input.transforms import Transform
 _logger = logging.getLogger("tf_input")
 
 
-class Reading(NamedTuple):
-    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`."""
-
-    dataset: "PreparedDataset"
-    split: str
-    config: ReadConfig
-
-
 class PreparedDataset(Description, Mapping[str, Examples]):
     """A data set: a mapping of the names of splits to their examples; `opening.open` makes it.
 
-        print(flowers)                          # splits, examples, shards, bytes, features, classes
-        len(flowers), list(flowers), "train" in flowers
-        flowers["train"][17], flowers["train"][:100]
+        print(flowers), list(flowers), "train" in flowers, flowers["train"][17]
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -83,8 +73,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             raise KeyError(self._unknown(split))
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
             records = self._store.open_records(self.manifest.splits[split], "raise")
-            origin = (_reopen_reader, (self.directory, self.manifest, self.cache, split))
-            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, origin)
+            _, place = self.__reduce__()
+            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, (_reopen_reader, (split, *place)))
             self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
 
@@ -161,21 +151,17 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         check_fork()
         config = self.settle(split, make_config(config, options))
         if config.service is not None:
-            return self._told(distribute.service_batches(self, split, config), split, config)
-        plan = self.plan(split, config)
-        identity = self.identify(split, config, plan)
-        position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
-        # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
-        sharding = tf.data.Options()
-        sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        data = self._told(plan.read(position).with_options(sharding), split, config)
-        data.position = position
-        return data
-
-    def _told(self, data: tf.data.Dataset, split: str, config: ReadConfig) -> tf.data.Dataset:
-        data = as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
+            data = distribute.service_batches(self, split, config)
+        else:
+            plan = self.plan(split, config)
+            position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
+            # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
+            sharding = tf.data.Options()
+            sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+            data = plan.read(position).with_options(sharding)
+            data.position = position
         data.reading = Reading(self, split, config)
-        return data
+        return as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
 
     @named_options(ReadConfig)
     def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
@@ -239,8 +225,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         No record is read for it. `split=None` is the training split.
         """
-        split = self._find_split(split)
-        return ladder.example_spec(self._make_decoder(config := make_config(config, options), split), config)
+        decoder = self._make_decoder(config := make_config(config, options), self._find_split(split))
+        return ladder.example_spec(decoder, config)
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
         """All examples of a split, decoded; read once for all who ask for the same features."""
@@ -267,13 +253,9 @@ def _reopen(directory: str | os.PathLike[str], manifest: Manifest, cache: pathli
     return PreparedDataset(directory, manifest, locations.make_source(directory, has_cache=cache is not None), cache)
 
 
-@functools.lru_cache(maxsize=8)
-def _reopen_dataset(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:
-    """Once a process: a worker may be sent examples with each task, and is not to open the data set each time."""
-    return _reopen(directory, manifest, cache)
+# Of this process: a worker may be sent examples with each of its tasks, and is not to open their data set each time.
+_reopen_once = functools.lru_cache(maxsize=8)(_reopen)
 
 
-def _reopen_reader(
-    directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None, split: str
-) -> ExampleReader:
-    return _reopen_dataset(directory, manifest, cache)[split].reader
+def _reopen_reader(split: str, *place: Any) -> ExampleReader:
+    return _reopen_once(*place)[split].reader

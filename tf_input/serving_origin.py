@@ -6,7 +6,8 @@ from typing import Any, Mapping
 import tensorflow as tf
 
 from tf_input import opening
-from tf_input.dataset import PreparedDataset, Reading
+from tf_input.batches import Reading
+from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE
 from tf_input.feature_kinds import is_map
 from tf_input.read_config import ReadConfig
