@@ -227,6 +227,23 @@ def test_an_unknown_split_is_told_which_there_are(flowers, others):
         others.num_examples("trian")
 
 
+def test_a_misspelt_feature_is_told_which_was_meant(flowers):
+    has = "the data set has height, image, key, label, width"
+    cases = {
+        f"inputs='imge': {has}; did you mean 'image'?": {"inputs": "imge"},
+        f"targets='lable': {has}; did you mean 'label'?": {"targets": "lable"},
+        f"targets='colour': {has}": {"targets": "colour"},
+        "class_weight='lable': expected one of label, or labels of it, 0 to 2; did you mean 'label'?": {"class_weight": {"lable": {0: 1}}},
+        "class_weight='ant': expected one of label, or labels of it, 0 to 2": {"class_weight": {"ant": 2}},
+    }
+    for message, options in cases.items():
+        with pytest.raises(ValueError) as caught:
+            flowers.batches("train", batch_size=8, **options)
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="target='lable': expected one of label; did you mean 'label'?"):
+        flowers.class_weight(target="lable")
+
+
 def test_what_is_printed_of_a_data_set(flowers):
     num_bytes = {split: sum((flowers.directory / shard.name).stat().st_size for shard in shards) for split, shards in flowers.manifest.splits.items()}
     expected = f"""\
@@ -286,6 +303,7 @@ def test_batches_say_what_they_are(flowers, others):
     assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: 1 batch of 32, ")
     assert repr(flowers.as_numpy("train", **options)) == f"<NumPy arrays of {train!r}>"
     assert repr(others.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
+    assert repr(flowers.skipped) == "<0 damaged records>"
     assert repr(others) == "<RecordFiles, layout mapping: 3 of train>"
 
 

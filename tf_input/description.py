@@ -129,7 +129,8 @@ class Description:
         split = self._find_split(split)
         targets = self.targets if target is None else (target,)
         if not set(targets) <= set(self.targets):
-            raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
+            expected = f"one of {', '.join(self.targets)}{meant(target, self.targets)}" if self.targets else "none, as there is no target"
+            raise ValueError(f"target={target!r}: expected {expected}")
         if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
             kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
             found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]

@@ -63,10 +63,13 @@ class Examples:
             IndexError: There are fewer.
             RuntimeError: This process was forked after TensorFlow had run.
             OSError: The record can't be read.
+            TypeError: It is no number.
             ValueError: The record is damaged, or its image can't be decoded; the message names the place.
         """
         if isinstance(index, slice):
             return Examples(self.reader, self._numbers[index])
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"examples[{index!r}]: expected a number or a slice, such as examples[17] or examples[:100]")
         try:
             number = self._numbers[operator.index(index)]
         except IndexError:
