@@ -29,7 +29,9 @@ def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dat
         batch_size: Examples in a batch.
     """
     data.__class__ = _batches_type(type(data))  # a data set around it would not have its attributes, such as `position`
-    data.made_of = name, batch_size
+    count = tf.get_static_value(data.cardinality())
+    batches = "an unknown number of batches" if count is None or count < 0 else f"{count:,} {'batch' if count == 1 else 'batches'}"
+    data.title = f"{name}: {batches} of {batch_size}"  # now, as nothing can be computed after a fork
     return data
 
 
@@ -43,9 +45,7 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
             return super().__iter__()
 
         def __repr__(self) -> str:
-            (name, batch_size), count = self.made_of, self.cardinality().numpy()
-            batches = "an unknown number of batches" if count < 0 else f"{count:,} {'batch' if count == 1 else 'batches'}"
-            return f"<{name}: {batches} of {batch_size}, element_spec={self.element_spec}>"
+            return f"<{self.title}, element_spec={self.element_spec}>"
 
     return Batches
 

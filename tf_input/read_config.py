@@ -55,7 +55,9 @@ class Augmentation:
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """How a split is read.
+    """How a split is read: for `batches` and its like one by one, as options, or all of it, as `config`.
+
+    `read_options.ReadOptions` lists the attributes once more, for type checkers.
 
     Attributes:
         batch_size: Images in a batch.
