@@ -260,10 +260,10 @@ options = {"batch_size": 8, "seed": 0}
 kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
 names = lambda data: [hash(image.tobytes()) for batch in data for image in kept(*batch)]
 print(json.dumps({
-    "train": names(dataset.as_generator("train", **options)),
-    "validation": names(dataset.as_generator("validation", **options)),
+    "train": names(dataset.as_numpy("train", **options)),
+    "validation": names(dataset.as_numpy("validation", **options)),
     "sequence": names(tf_input.Sequence(dataset, "train", **options)),
-    "all": names(dataset.as_generator("train", hosts=(1, 0), **options)),
+    "all": names(dataset.as_numpy("train", hosts=(1, 0), **options)),
 }))
 """
 

@@ -63,7 +63,7 @@ def training_batches(
     if service is None:  # a host that has shards of its own may have a little less
         num_steps = int(dataset.batches(split, **read).cardinality()) // num_local
     num_steps = min(num_steps, limit_steps or num_steps)
-    table = [1.0] * len(dataset.label_names) if class_weight is None else [class_weight[i] for i in sorted(class_weight)]
+    table = [1.0] * len(dataset.class_names) if class_weight is None else [class_weight[i] for i in sorted(class_weight)]
 
     def make(epoch: int, step: int) -> Any:
         def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:

@@ -112,7 +112,7 @@ class Training:
             self.model = models.make_model(
                 settings.model,
                 self.image_size,
-                len(self.dataset.label_names),
+                len(self.dataset.class_names),
                 None if settings.weights == "none" else settings.weights,
                 settings.dropout,
             )
@@ -228,7 +228,7 @@ class Training:
         results = {
             "settings": dataclasses.asdict(self.settings),
             "manifest": self._identity()["manifest"],
-            "label_names": self.dataset.label_names,
+            "label_names": self.dataset.class_names,
             "replicas": self.strategy.num_replicas_in_sync,
             "devices": [device.name for device in tf.config.list_logical_devices()],
             "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},
