@@ -1,0 +1,172 @@
+"""How `tf_input` reads off a warm local disk: from a slow mount, from an object store, from many small shards, and the files alone.
+
+    python -m tests.benchmarks.storage_benchmark --photos FOLDER --tiny FOLDER [--case CASE ...] [--runs 3] [--turns 5] [--seconds 5]
+
+FOLDER holds class folders of any photographs, or of tiny JPEGs; photographs are repeated, as hard links under other names. Both of a
+case read in this process in turns, without end; a turn is measured by the wall clock and by the CPU time of this process. A run's
+ratio is the median of those of its turns, and the lowest of the runs is what is printed last.
+
+    mount           photographs at 224 from a disk each of whose reads takes 50 ms / from the disk as it is
+    object-store    the same, first epoch, from a server on loopback that answers after 30 ms / from the disk
+    shards-512, shards-4096     records of 1 KB in so many shards / in 16
+    photos-alone, tiny-alone    records, not decoded / `TFRecordDataset`, interleaved
+"""
+
+import argparse
+import contextlib
+import functools
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+
+from tests.benchmarks.read_inputs import Inputs
+
+_NUM_RECORDS, _RECORD_BYTES = 500_000, 900  # and what an example needs beside
+_VIEWS = {"batch_size": 128, "image_size": 224, "augment": True, "seed": 0}
+REACH = {"mount": 0.95, "object-store": 0.95, "shards-512": 0.9, "shards-4096": 0.9, "photos-alone": 0.45, "tiny-alone": 0.8}
+
+
+def batches(dataset: Any, **options: Any) -> Iterator[Any]:
+    return iter(dataset.batches("train", **options).repeat())
+
+
+def records(dataset: Any, **options: Any) -> Iterator[Any]:
+    """Batches of serialized examples."""
+    import tf_input
+    from tf_input import ladder
+    from tf_input.position import Position
+
+    plan = dataset.plan("train", dataset.settle("train", tf_input.ReadConfig(**options)))
+    return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs, Position()).repeat())
+
+
+def interleaved(directory: pathlib.Path) -> Iterator[Any]:
+    """What a reader of plain TFRecords writes."""
+    import tensorflow as tf
+
+    files = sorted(map(str, directory.glob("*.tfrecord-*")))
+    data = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files)).repeat()
+    data = data.interleave(tf.data.TFRecordDataset, cycle_length=16, block_length=32, num_parallel_calls=tf.data.AUTOTUNE)
+    return iter(data.batch(128).prefetch(tf.data.AUTOTUNE))
+
+
+@contextlib.contextmanager
+def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
+    """The data set with a disk that takes its time for each read."""
+    files = dataset._store.files
+    read_range = files.read_range
+
+    def wait_and_read(*place: Any) -> bytes:
+        time.sleep(delay_s)
+        return read_range(*place)
+
+    files.read_range = wait_and_read
+    try:
+        yield dataset
+    finally:
+        del files.read_range
+
+
+def write_records(folder: pathlib.Path, num_shards: int) -> pathlib.Path:
+    """A data set of short vectors, by the command itself."""
+    from beam_pipelines.__main__ import main
+
+    made, source = folder / f"records-{num_shards}", folder / "vectors.npy"
+    if not made.exists():
+        if not source.exists():
+            random = np.random.default_rng(0)
+            np.save(source, random.integers(0, 256, (_NUM_RECORDS, 10, 30, 3), dtype=np.uint8))
+            np.save(folder / "labels.npy", random.integers(0, 10, _NUM_RECORDS))
+        paths = ["--input", str(source), "--label", f"label={folder / 'labels.npy'}", "--output", str(made)]
+        if main(["prepare", *paths, "--splits=train=1", "--num_shards", f"train={num_shards}", "--check=none"]):
+            raise RuntimeError(f"the data set of {num_shards} shards could not be made")
+    return made
+
+
+@contextlib.contextmanager
+def make_readers(case: str, inputs: Inputs, folder: pathlib.Path) -> Iterator[tuple[Callable[[], Iterator[Any]], Callable[[], Iterator[Any]]]]:
+    """Ours and the rival of a case."""
+    import tf_input
+
+    with contextlib.ExitStack() as stack:
+        if case.startswith("shards-"):
+            few, many = (tf_input.open(write_records(folder, count)) for count in (16, int(case.partition("-")[2])))
+            options = {"batch_size": 128, "memory_budget": 0, "seed": 0}
+            yield functools.partial(records, many, **options), functools.partial(records, few, **options)
+            return
+        directory = pathlib.Path(inputs.tiny_set if case == "tiny-alone" else inputs.photo_set)
+        local = tf_input.open(directory)
+        if case.endswith("-alone"):
+            options = {"batch_size": 128, "memory_budget": 0, "seed": 0} | ({} if local.image_size else {"image_size": 224})
+            yield functools.partial(records, local, **options), functools.partial(interleaved, directory)
+            return
+        if case == "mount":
+            other = stack.enter_context(slow_mount(tf_input.open(directory), 0.05))
+        else:
+            from tests.range_server import RangeProcess
+
+            server = stack.enter_context(RangeProcess(directory, delay_s=0.03))
+            os.environ |= server.environment("gs")
+            other = tf_input.open(server.root("gs"))
+        yield functools.partial(batches, other, **_VIEWS), functools.partial(batches, local, **_VIEWS)
+
+
+def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
+    """Examples by wall clock and by CPU time, a second each."""
+    import tensorflow as tf
+
+    wall, cpu, count = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - wall < seconds:
+        count += len(tf.nest.flatten(next(reader))[0])
+    return count / (time.perf_counter() - wall), count / (time.process_time() - cpu)
+
+
+def run(case: str, inputs: Inputs, folder: pathlib.Path, options: argparse.Namespace) -> None:
+    runs = []
+    for _ in range(options.runs):
+        with make_readers(case, inputs, folder) as starts:
+            readers = [start() for start in starts]
+            for reader in readers:
+                measure(reader, options.seconds)  # up to speed
+            turns = [[measure(reader, options.seconds) for reader in readers] for _ in range(options.turns)]
+        rates = [[statistics.median(turn[side][clock] for turn in turns) for clock in (0, 1)] for side in (0, 1)]
+        ratios = [statistics.median(ours[clock] / rival[clock] for ours, rival in turns) for clock in (0, 1)]
+        runs.append(ratios)
+        shown = " ".join(f"{ours:12,.0f} {rival:12,.0f} {ratio:6.2f}" for ours, rival, ratio in zip(*rates, ratios))
+        print(f"{case:<14} {shown}", flush=True)
+    wall, cpu = (min(ratios) for ratios in zip(*runs))
+    print(f"{case:<14} lowest of {options.runs}: {wall:.2f} by the wall clock, {cpu:.2f} by CPU time; must reach {REACH[case]}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", metavar="FOLDER", help="photographs, some hundreds of them")
+    parser.add_argument("--tiny", metavar="FOLDER", help="tiny JPEGs of one size, some thousands of them")
+    parser.add_argument("--case", action="append", choices=list(REACH), help="default: all that there are images for")
+    parser.add_argument("--runs", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--turns", type=int, default=5, help="of each in a run (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
+    parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
+    parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(options.keep or scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        inputs = Inputs(folder, options.photos, options.tiny, options.copies, 0, 0)
+        print(f"{'case':<14} {'wall: ours':>12} {'other':>12} {'ratio':>6} {'CPU: ours':>12} {'other':>12} {'ratio':>6}", flush=True)
+        for case in options.case or REACH:
+            if case.startswith("shards-") or (options.tiny if case.startswith("tiny") else options.photos):
+                run(case, inputs, folder, options)
+            else:
+                print(f"{case:<14} not run: no --{'tiny' if case.startswith('tiny') else 'photos'}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
