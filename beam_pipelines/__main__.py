@@ -17,9 +17,10 @@ from beam_pipelines.analysis_directory import check_analysis
 from beam_pipelines.analyze_arguments import make_analyze_config
 from beam_pipelines.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.config import PrepareConfig
+from beam_pipelines.cores import num_cores
 from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.files import is_remote
-from beam_pipelines.light_processes import light_processes, num_cores
+from beam_pipelines.light_processes import light_processes
 from beam_pipelines.output_directory import check_paths
 from beam_pipelines.quiet_imports import import_quietly
 from beam_pipelines.repair_arguments import make_repair_config

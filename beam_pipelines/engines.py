@@ -36,7 +36,7 @@ from beam_pipelines import dataflow
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.files import any_remote, is_remote
-from beam_pipelines.light_processes import num_cores
+from beam_pipelines.cores import num_cores
 
 LOCAL = ("DirectRunner", "FnApiRunner")
 RUNNERS = (*LOCAL, "PrismRunner", "FlinkRunner", "PortableRunner", "DataflowRunner")

@@ -12,7 +12,7 @@ from beam_pipelines.accounting import empty_split
 from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.dead_letters import DeadLetter
 from beam_pipelines.files import is_remote
-from beam_pipelines.light_processes import num_cores
+from beam_pipelines.cores import num_cores
 from beam_pipelines.listing import ListedPart, list_part, make_listing
 from beam_pipelines.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.references import LabeledImage

@@ -11,7 +11,6 @@ standard input is open.
 import atexit
 import collections
 import functools
-import os
 import pickle
 import queue
 import threading
@@ -99,11 +98,6 @@ class LightProcesses:
 
 def _stopped() -> RunError:
     return RunError("the light processes have been stopped")
-
-
-def num_cores() -> int:
-    """The cores that this process may use, which in a container are fewer than the machine's."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share(value: Any) -> bytes:

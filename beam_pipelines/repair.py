@@ -11,9 +11,10 @@ from typing import Iterator, Sequence
 
 from beam_pipelines import interrupts
 from beam_pipelines.config import PrepareConfig
+from beam_pipelines.cores import num_cores
 from beam_pipelines.errors import RunError, UserError, did_you_mean, printable
 from beam_pipelines.files import any_remote
-from beam_pipelines.light_processes import TaskWindow, close_light_processes, num_cores
+from beam_pipelines.light_processes import TaskWindow, close_light_processes
 from beam_pipelines.marked_directory import own_directory
 from beam_pipelines.plan import damage
 from beam_pipelines.plan_values import PlannedShard, ShardAddress

@@ -267,7 +267,7 @@ ADVICE = {
 
 @pytest.mark.parametrize("case", ADVICE)
 def test_what_is_advised(case, monkeypatch):
-    monkeypatch.setattr("tf_input.benchmark.num_cores", lambda: 2)
+    monkeypatch.setattr("tf_input.benchmark_advice.num_cores", lambda: 2)
     monkeypatch.setattr("tf_input.benchmark_advice._memory_bytes", lambda: 8 << 30)
     changes, stages, expected, unexpected = ADVICE[case]
     advice = dataclasses.replace(PHOTOGRAPHS, **changes).advise(stages)

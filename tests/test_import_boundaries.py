@@ -28,6 +28,7 @@ PLAIN = (
     "columns",
     "command_parser",
     "config",
+    "cores",
     "dead_letters",
     "errors",
     "estimate",

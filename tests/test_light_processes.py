@@ -353,10 +353,6 @@ def test_there_is_one_pool_of_a_size_and_a_new_one_after_it_was_closed():
         light_processes.close_light_processes()
 
 
-def test_no_more_cores_are_counted_than_this_process_may_use():
-    assert light_processes.num_cores() == len(os.sched_getaffinity(0))
-
-
 # TaskWindow
 
 

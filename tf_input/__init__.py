@@ -19,11 +19,13 @@ The modules, in the order in which data meet them:
     read_config       how a split is read, and augmented
     options, read_options    that as options of functions, misspelt ones too
     plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
-    order             (seed, epoch, place) -> the number of a record
+    order             what differs between epochs; a permutation of which any part is computed alone
+    inputs            what a batch is made of: records, or numbers of what is held
+    cores             how many of them this process may use
     position          where in which epoch reading goes on
     hosts, distribute    which hosts there are; the part of one; a tf.data service
     index             the number of a record -> its bytes in a shard
-    records, frames   read and checked, in blocks or one by one
+    frames            what is written around a record
     damaged           what is said of records that can't be read
     ladder            the steps of tf.data from records to batches
     memory            splits that are held decoded
