@@ -29,7 +29,7 @@ from beam_pipelines.spool import SpoolReader
 
 
 class GlobalShuffle(beam.PTransform):
-    """`Run`s -> `PlannedShard`s, in place, once the plan is whole.
+    """`Run`s -> (name, `PlannedShard`)s, in place, once the plan is whole.
 
     Args:
         config: Of the run.
@@ -68,7 +68,7 @@ class GlobalShuffle(beam.PTransform):
             | "AfterPlanning" >> beam.Impulse()
             | "FinishPlan" >> beam.Map(finish, AsIter(planned), *found, plan, listing, config, version)
         )
-        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
+        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
 
 
 def make_plan(
