@@ -200,8 +200,8 @@ def _check_other(image_format: str, data: bytes, check: str, full_scale: bool, i
 
 
 def _plan(found: tuple[int, int], orientation: int, images: ImageConfig) -> Geometry:
-    geometry = Geometry(found, orientation, found)
-    return geometry._replace(stored=stored_size(images.size, *geometry.upright))
+    upright = Geometry(found, orientation, found).upright
+    return Geometry(found, orientation, stored_size(images.size, *upright))
 
 
 def _kept_format(image_format: str) -> str:

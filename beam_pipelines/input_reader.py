@@ -59,8 +59,8 @@ class InputReader:
         """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
         items = zip(images, sampled)
         if not is_remote(self._context.listing.root):
-            for pair in items:
-                if self.is_slow():
+            for number, pair in enumerate(items):
+                if number % _NUM_WAITS == 0 and self.is_slow():
                     items = itertools.chain([pair], items)
                     break
                 yield self.read(*pair)

@@ -71,9 +71,9 @@ def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
 
 def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
     """Some of the references, split after split, each in rank order; and what keys came more than once, in one split or in two."""
-    rows = references.rows[members]
-    by_order = np.argsort(rows["order"], kind="stable")
-    orders = rows["order"][by_order]
+    orders = references.rows["order"][members]
+    by_order = np.argsort(orders)
+    orders = orders[by_order]
     is_tied = orders[1:] == orders[:-1]
     positions, collisions = members[by_order], Collisions()
     if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key

@@ -8,7 +8,7 @@ import tempfile
 from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 
 from beam_pipelines import dataflow, engines, flink, progress
 from beam_pipelines.class_tables import describe_changes, read_class_tables
@@ -98,6 +98,9 @@ def run_prepare(
 
 def _make_pipeline(config: PrepareConfig, options: PipelineOptions, left: LeftRun | None) -> beam.Pipeline:
     """The whole run, or what is missing."""
+    if engines.runner_name(options) in engines.LOCAL:
+        # The types of our graph are the same in every run, and looking at them takes as long as the rest of its making.
+        options.view_as(TypeOptions).pipeline_type_check = False
     pipeline = beam.Pipeline(runner=make_runner(options), options=options)
     run_info = make_run_info(config, options)
     if left is None:

@@ -43,7 +43,7 @@ class ListImages(beam.PTransform):
             begin
             | "Start" >> beam.Impulse()
             | "ListParts" >> beam.FlatMap(list_parts, self._config)
-            | "SpreadParts" >> beam.Reshuffle()
+            | "SpreadParts" >> beam.GroupByKey()  # as a Reshuffle does, with half its steps
             | "List" >> beam.ParDo(_List(self._config)).with_outputs("runs", "counts", "found", "dead_letters")
         )
         listing = (
@@ -54,10 +54,10 @@ class ListImages(beam.PTransform):
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
 
-def list_parts(unused: Any, config: PrepareConfig) -> list[str]:
+def list_parts(unused: Any, config: PrepareConfig) -> list[tuple[str, None]]:
     if not is_remote(config.working_directory):
         make_marked(config.working_directory)  # gone where a whole job is tried again after its end was not heard
-    return open_source(config).parts()
+    return [(part, None) for part in open_source(config).parts()]
 
 
 def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareConfig) -> Listing:
@@ -87,7 +87,8 @@ class _List(beam.DoFn):
         self._counts = KeyCounts()
         self._found = ListedPart()
 
-    def process(self, part: str) -> Iterator[Any]:
+    def process(self, element: tuple[str, Iterable[None]]) -> Iterator[Any]:
+        part, _ = element
         if self._config.source.kind in SMALL_PARTS:
             for batches, dead_letters, found in self._tasks.run(list_whole_part, self._context, part):
                 yield from self._take([*map(References.unpack, batches), *dead_letters, found])

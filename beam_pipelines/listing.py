@@ -1,6 +1,7 @@
 """What becomes known while inputs are listed, part by part, and the data set's schema that follows from it. Plain."""
 
 import dataclasses
+import itertools
 from typing import Callable, Collection, Iterator
 
 from beam_pipelines.class_tables import OBJECT_LABEL, make_class_table
@@ -73,27 +74,21 @@ class ListedPart:
 
 
 def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
-    """The inputs of one part, `BATCH_IMAGES` at a time, while `found` learns of them."""
+    """The inputs of one part, about `BATCH_IMAGES` at a time, while `found` learns of them."""
     source.num_ignored = 0
     collect = label_collectors(source)
     for feature, _ in collect:
         found.labels.setdefault(feature, set())
-    batch: list[LabeledImage] = []
-    for listed in source.list(part):
-        if isinstance(listed, DeadLetter):
-            found.dead_letters.add([listed])
-            if listed.reason == NO_SPLIT:
-                found.without_split.add([listed])
-            yield listed
-            continue
-        batch.append(listed)
-        if len(batch) == BATCH_IMAGES:
-            _learn(found, batch, collect)
-            yield batch
-            batch = []
-    if batch:
-        _learn(found, batch, collect)
-        yield batch
+    inputs = source.list(part)
+    while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
+        refused = [one for one in listed if isinstance(one, DeadLetter)]
+        found.dead_letters.add(refused)
+        found.without_split.add([one for one in refused if one.reason == NO_SPLIT])
+        yield from refused
+        images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
+        if images:
+            _learn(found, images, collect)
+            yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
 

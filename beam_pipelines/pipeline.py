@@ -30,7 +30,7 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     # sorted runs of references in the spool; no image is read
     listed = root | "ListImages" >> ListImages(config)
 
-    # PlannedShard: here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
+    # (name, PlannedShard): here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
     planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed)
 
     # ShardAddress: each image is read once, by the writer of its shard
@@ -43,7 +43,7 @@ def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, An
     """The rest of a run whose plan is there: the shards that are missing, and the metadata."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
-    planned = plan | "Planned" >> beam.FlatMap(lambda plan: list(plan.shards()))  # PlannedShard
+    planned = plan | "Planned" >> beam.FlatMap(lambda plan: [(str(shard.address), shard) for shard in plan.shards()])
     written = planned | "WriteShards" >> WriteShards(config, listing)
     return written | "WriteMetadata" >> WriteMetadata(config, run_info)
 

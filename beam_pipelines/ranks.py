@@ -17,6 +17,7 @@ import zstandard
 
 from beam_pipelines.config import PrepareConfig
 from beam_pipelines.errors import UserError
+from beam_pipelines.texts import digests
 
 BUCKET_BITS = 16
 NUM_BUCKETS = 1 << BUCKET_BITS
@@ -38,9 +39,8 @@ def shuffle_key(seed: int, key: bytes) -> bytes:
 
 def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
     """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
-    blake2b, seed_bytes = hashlib.blake2b, seed.to_bytes(8, "big")
-    digests = b"".join([blake2b(key, digest_size=16, key=seed_bytes).digest() for key in keys])
-    return np.frombuffer(digests, ">u8")[::2].astype(np.uint64)
+    hasher = hashlib.blake2b(digest_size=16, key=seed.to_bytes(8, "big"))
+    return np.frombuffer(digests(hasher, keys), ">u8")[::2].astype(np.uint64)
 
 
 def buckets(orders: np.ndarray) -> np.ndarray:

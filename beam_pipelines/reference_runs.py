@@ -74,12 +74,12 @@ def write_run(batches: list[References], spool_directory: str) -> Run:
     return Run(spool.spool, len(references), orders.tobytes(), np.array(offsets, np.uint64).tobytes())
 
 
-def write_pieces(pieces: Iterable[References], spool_directory: str) -> list[Stretch]:
-    """Spools references, of each the pieces for themselves."""
+def write_pieces(references: References, ranges: Iterable[tuple[int, int]], spool_directory: str) -> list[Stretch]:
+    """Spools references, those of each range for themselves."""
     stretches = []
     with own_spool(spool_directory) as spool:
-        for references in pieces:
-            data = b"".join(references.pieces())
+        for start, stop in ranges:
+            data = b"".join(references.pieces(start, stop))
             stretches.append(Stretch(spool.spool, spool.append(data), len(data)))
     return stretches
 

@@ -102,12 +102,16 @@ class LabeledImage(NamedTuple):
 # One reference. `order` holds the first 8 bytes of the shuffle key; `split` and `raw` are places in tables, `raw` 0 for none.
 ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u2"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
 
+# A structured row is copied field by field, and these at once.
+_AS_BYTES = np.dtype((np.void, ROW.itemsize))
+
 # References of a piece.
 PIECE_REFERENCES = 1024
 
 _MAX_RAWS = 1 << 16
 
 
+_LENGTH = np.dtype("<u4")
 _TEXTS = ("keys", "paths", "labels", "groups", "values")
 
 
@@ -147,7 +151,7 @@ class References:
         return self.rows.nbytes + sum(texts.lengths.nbytes + len(texts.blob) for texts in self._texts())
 
     def take(self, indices: np.ndarray) -> "References":
-        return References(self.rows[indices], self.splits, self.raws, *(texts.take(indices) for texts in self._texts()))
+        return References(self.rows.view(_AS_BYTES)[indices].view(ROW), self.splits, self.raws, *(texts.take(indices) for texts in self._texts()))
 
     def slice(self, start: int, stop: int) -> "References":
         return References(self.rows[start:stop], self.splits, self.raws, *(texts.slice(start, stop) for texts in self._texts()))
@@ -161,7 +165,7 @@ class References:
         places = {raw: place for place, raw in enumerate(raws, 1)}
         if len(raws) >= _MAX_RAWS:
             raise ValueError(f"pixels of {len(raws)} layouts; there is room for {_MAX_RAWS - 1}")
-        rows = np.concatenate([batch.rows for batch in batches] or [np.zeros(0, ROW)])
+        rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches] or [np.zeros(0, _AS_BYTES)]).view(ROW)
         start = 0
         for batch in batches:
             mine = rows[start : start + len(batch)]
@@ -175,7 +179,7 @@ class References:
 
     def pack(self) -> bytes:
         header = json.dumps([len(self), self.splits, self.raws, [len(texts.blob) for texts in self._texts()]]).encode()
-        columns = [_encode_columns(self.rows), *(_encode_columns(texts.lengths) for texts in self._texts())]
+        columns = [_encode_columns(self.rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]
         return _compress(b"".join((len(header).to_bytes(4, "little"), header, *columns, *(texts.blob for texts in self._texts()))))
 
     @classmethod
@@ -186,8 +190,8 @@ class References:
         num, splits, raws, blob_sizes = json.loads(data[4:position])
         rows, position = _decode_columns(data, ROW, num, position)
         lengths = []
-        for _ in _TEXTS:
-            column, position = _decode_columns(data, np.dtype("<u4"), num, position)
+        for size in blob_sizes:
+            column, position = _decode_columns(data, _LENGTH, num, position) if size else (np.zeros(num, _LENGTH), position)
             lengths.append(column)
         texts = []
         for column, size in zip(lengths, blob_sizes):
@@ -195,12 +199,13 @@ class References:
             position += size
         return cls(rows, tuple(splits), tuple(RawImage(*raw) for raw in raws), *texts)
 
-    def pieces(self) -> Iterator[bytes]:
-        """All of them, packed, `PIECE_REFERENCES` to a piece, each with its length and their number before it."""
-        for start in range(0, len(self), PIECE_REFERENCES):
-            stop = min(start + PIECE_REFERENCES, len(self))
-            packed = self.slice(start, stop).pack()
-            yield _FRAME.pack(len(packed), stop - start) + packed
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """All of them or those from `start` to `stop`, packed, `PIECE_REFERENCES` to a piece, each with its length and their number before it."""
+        stop = len(self) if stop is None else stop
+        for first in range(start, stop, PIECE_REFERENCES):
+            piece = self.slice(first, min(first + PIECE_REFERENCES, stop))
+            packed = piece.pack()
+            yield _FRAME.pack(len(packed), len(piece)) + packed
 
 
 _FRAME = struct.Struct("<II")

@@ -29,7 +29,7 @@ from beam_pipelines.spool import SpoolReader
 
 
 class GlobalShuffle(beam.PTransform):
-    """`Run`s -> `PlannedShard`s, in place, once the plan is whole.
+    """`Run`s -> (name, `PlannedShard`)s, in place, once the plan is whole.
 
     Args:
         config: Of the run.
@@ -68,7 +68,7 @@ class GlobalShuffle(beam.PTransform):
             | "AfterPlanning" >> beam.Impulse()
             | "FinishPlan" >> beam.Map(finish, AsIter(planned), *found, plan, listing, config, version)
         )
-        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: planned, AsSingleton(finished))
+        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
 
 
 def make_plan(
@@ -99,7 +99,7 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
     first, stop = plan.block_bounds[block : block + 2].tolist()
     in_block = buckets(references.rows["order"])
     ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
-    addresses, pieces, behind = [], [], 0
+    addresses, ranges, behind = [], [], 0
     for place, name in enumerate(ordered.splits):
         found = int(np.count_nonzero(ordered.rows["split"] == place))
         split = plan.splits.get(name)
@@ -110,13 +110,13 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
             )
         for shard_index, low, high in split.cut(begin, end) if split else ():
             addresses.append((name, shard_index))
-            pieces.append(ordered.slice(behind + low - begin, behind + high - begin))
+            ranges.append((behind + low - begin, behind + high - begin))
         behind += found
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
-    stretches = write_pieces(pieces, config.spool_directory)
-    for address, piece, stretch in zip(addresses, pieces, stretches):
-        yield address, (block, len(piece), stretch)
+    stretches = write_pieces(ordered, ranges, config.spool_directory)
+    for address, (start, stop), stretch in zip(addresses, ranges, stretches):
+        yield address, (block, stop - start, stretch)
 
 
 def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareConfig) -> list[References]:

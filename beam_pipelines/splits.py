@@ -6,6 +6,8 @@ from typing import Mapping, Sequence
 
 import numpy as np
 
+from beam_pipelines.texts import digests
+
 # Folders that users name so, and the split that they mean.
 SPLIT_FOLDERS = {
     "train": "train",
@@ -37,6 +39,5 @@ class SplitByGroup:
         """Of each group key the position of its split in `fractions`, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
-        blake2b = hashlib.blake2b
-        digests = b"".join([blake2b(group, digest_size=8, person=b"recordmill split").digest() for group in groups])
-        return np.searchsorted(self._bounds, np.frombuffer(digests, ">u8"), side="right")
+        hasher = hashlib.blake2b(digest_size=8, person=b"recordmill split")
+        return np.searchsorted(self._bounds, np.frombuffer(digests(hasher, groups), ">u8"), side="right")

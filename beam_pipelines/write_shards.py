@@ -1,6 +1,6 @@
 """WriteShards: a TFRecord file, an index and a catalog for each shard."""
 
-from typing import Iterator
+from typing import Iterable, Iterator
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -21,7 +21,7 @@ _PART_INPUTS = 256
 
 
 class WriteShards(beam.PTransform):
-    """`PlannedShard`s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is."""
+    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is."""
 
     def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class WriteShards(beam.PTransform):
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
         # Its own shuffle: else a runner may let whoever has planned some shards write them, one after the other.
-        return planned | "SpreadShards" >> beam.Reshuffle() | "Write" >> beam.ParDo(_Write(self._config), self._listing)
+        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self._config), self._listing)
 
 
 class _Write(beam.DoFn):
@@ -42,7 +42,8 @@ class _Write(beam.DoFn):
         self._context: WriteContext | None = None
         self._parts: list[WrittenPart] = []
 
-    def process(self, shard: PlannedShard, listing: Listing) -> Iterator[ShardAddress]:
+    def process(self, element: tuple[str, Iterable[PlannedShard]], listing: Listing) -> Iterator[ShardAddress]:
+        _, (shard,) = element
         if self._context is None:
             self._context = WriteContext(self._config, listing)
             self._shared = share(self._context)

@@ -118,7 +118,8 @@ def test_a_run_of_nothing_has_no_piece(tmp_path):
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces_for_shards_are_read_apart_or_joined(tmp_path):
     parts = [make_references(list(range(num)), first) for num, first in ((5, 0), (0, 5), (1, 5), (7, 6))]
-    stretches = write_pieces(parts, str(tmp_path))
+    ranges = [(0, 5), (5, 5), (5, 6), (6, 13)]
+    stretches = write_pieces(References.concatenate(parts), ranges, str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 1
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
         assert [pairs(read_references(stretch, reader)) for stretch in stretches] == list(map(pairs, parts))

@@ -79,7 +79,7 @@ def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int]
     with mock.patch.object(shuffle, "check_sample", lambda sample, listing, counts, config: num_shards):
         planned = run(make_output)
     plan = read_plan(config)
-    assert sorted(planned) == sorted(plan.shards())
+    assert sorted(planned) == sorted((str(shard.address), shard) for shard in plan.shards())
     return plan
 
 

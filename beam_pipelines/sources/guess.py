@@ -29,7 +29,8 @@ _FOLDERS = {
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
-_IMAGE_FILES = tuple(f"*.{extension}" for extension in ("jpg", "jpeg", "png", "gif", "bmp", "webp", "tif", "tiff"))
+_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+_IMAGE_FILES = tuple(f"*{end}" for end in _IMAGE_ENDS)
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}
 _MASKS = {"masks", "mask", "segmentationclass", "labels"}
@@ -79,7 +80,7 @@ def _guess_annotations(path: str, folder: str) -> str | None:
 
 def _are_tables(files: list[str]) -> bool:
     """Whether files are such as `part-0.csv`, and none is an image. (Notes beside class folders are no data set.)"""
-    return _any_match(files, _FILES["table"]) and not _any_match(files, _IMAGE_FILES)
+    return not _any_match(files, _IMAGE_FILES) and _any_match(files, _FILES["table"])
 
 
 def _guess_split_folders(path: str, folders: list[str]) -> str | None:
@@ -90,10 +91,11 @@ def _guess_split_folders(path: str, folders: list[str]) -> str | None:
         num_tables += not below and _are_tables(files)
         if num_tables == len(folders):
             return "table"
+        others = [name for name in files if not name.lower().endswith(_IMAGE_ENDS)]
         for kind in ("table", "coco"):
-            if _any_match(files, _FOLDERS[kind]):
+            if _any_match(others, _FOLDERS[kind]):
                 return kind
-        if any(name.lower().endswith(".xml") for name in files):
+        if any(name.lower().endswith(".xml") for name in others):
             return "voc"
         named = {name.lower() for name in below}
         if named & _IMAGES and named & _MASKS and len(named) == 2:
@@ -123,8 +125,7 @@ def _look_into(path: str) -> tuple[list[str], list[str]]:
 
 
 def _any_match(names: list[str], patterns: tuple[str, ...]) -> bool:
-    match = _matcher(patterns)
-    return any(match(name.lower()) for name in names)
+    return bool(names) and any(map(_matcher(patterns), map(str.lower, names)))
 
 
 @functools.cache

@@ -16,6 +16,8 @@ _NOTES = re.compile(
 # Extensions that are data somewhere, whatever the name before them.
 _DATA = re.compile(r".*\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)", re.IGNORECASE)
 
+_IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
+
 _NUM_SHOWN = 5
 # Different extensions that are told apart; of more, those that sort first.
 _MAX_KINDS = 1000
@@ -25,7 +27,7 @@ def is_left_out(name: str) -> bool:
     """Whether a file or folder of this name is no input of any source: hidden, of the system, notes about the data, checksums."""
     if name[0] == "." or name in _SYSTEM_FILES:
         return True
-    return bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name) and _extension(name).lower() not in IMAGE_EXTENSIONS
+    return not name.lower().endswith(_IMAGE_ENDS) and bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name)
 
 
 class Strays:
@@ -45,10 +47,10 @@ class Strays:
 
     def is_image(self, name: str, path: str) -> bool:
         """Whether a file is called like an image; if not, it is a stray."""
-        extension = _extension(name)
-        if extension.lower() in IMAGE_EXTENSIONS:
+        if name.lower().endswith(_IMAGE_ENDS):
             return True
         self._num_unknown += 1
+        extension = _extension(name)
         pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
         self._unknown[pattern] = min(path, self._unknown.get(pattern, path))
         if len(self._unknown) > _MAX_KINDS:

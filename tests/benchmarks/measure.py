@@ -46,6 +46,7 @@ def measure(command: Sequence[str], *, with_shared: bool = False) -> Measured:
         RuntimeError: It failed.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a first run compiles our modules, as those of what is installed are
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(
