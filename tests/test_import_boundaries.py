@@ -147,6 +147,7 @@ OTHERS = (
     "dataflow",
     "engines",
     "flink",
+    "job_servers",
     "jobs",
     "launch",
     "listed",

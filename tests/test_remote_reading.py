@@ -23,6 +23,7 @@ import pytest
 from prepared import prepare_images
 
 import tf_input
+from beam_pipelines.job_servers import reserve_port
 from tf_input import locations
 
 fsspec = pytest.importorskip("fsspec", reason="needs fsspec: pip install 'recordmill[remote]'")
@@ -207,8 +208,7 @@ def test_of_many_who_want_a_shard_one_copies_it(directory, tmp_path):
 
 def test_a_server_that_does_not_answer_is_an_oserror(tmp_path):
     pytest.importorskip("aiohttp", reason="fsspec reads http:// with aiohttp")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}", cache_directory=tmp_path)
 
