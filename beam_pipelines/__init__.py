@@ -6,7 +6,7 @@ The modules, in the order in which data meets them; what stands in brackets is p
                        image_arguments, option_values, config, image_config)
     engines            what each runner needs, and what suits it, before a job goes to it; dataflow: the same for Dataflow
     launch             one run of it from outside  (output_directory, marked_directory, left_run, progress, run_info, run_options);
-                       jobs: its runner, whose fault a failure is  (errors)
+                       jobs: its runner, whose fault a failure is  (job_servers, errors)
     pipeline           prepare(root, config): the whole graph on one page; resume(root, config): what is missing of it
     list_images        ListImages: what is known of all inputs, and sorted runs of references to them  (list_part, listing, listed,
                        class_tables; sources; columns, cells, class_cells, array_cells, label_lists; splits; references,

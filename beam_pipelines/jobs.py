@@ -12,7 +12,7 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
-from beam_pipelines import dataflow, engines
+from beam_pipelines import dataflow, engines, job_servers
 from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
 
 
@@ -57,7 +57,10 @@ def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
     `DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
     worker processes get the pipeline options only through the provision info.
     """
-    if engines.runner_name(options) not in engines.LOCAL:
+    name = engines.runner_name(options)
+    if name in job_servers.RUNNERS:
+        return job_servers.RUNNERS[name]()
+    if name not in engines.LOCAL:
         return None
     options.view_as(StandardOptions).runner = "FnApiRunner"
     encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())

@@ -60,7 +60,7 @@ def start_prepare(
     )
 
 
-def finish(run: subprocess.Popen, seconds: float = 240) -> str:
+def finish(run: subprocess.Popen, seconds: float = 600) -> str:
     """What a run printed that ended well; it ends in any case."""
     try:
         printed, _ = run.communicate(timeout=seconds)

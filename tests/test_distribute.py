@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ import tensorflow as tf
 from prepared import prepare_images
 
 import tf_input
+from beam_pipelines.job_servers import reserve_port
 from tf_input.distribute import divide_shards
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -240,8 +240,7 @@ print(json.dumps({"hosts": hosts, "sums": sums}))
 @pytest.mark.slow
 def test_jax_processes_are_found_and_read_disjoint_parts(dataset):
     pytest.importorskip("jax", reason="JAX is not installed")
-    with socket.create_server(("localhost", 0)) as one:
-        address = f"localhost:{one.getsockname()[1]}"
+    address = f"localhost:{reserve_port()}"
     said = finish(*(start(JAX, address, index, dataset.directory) for index in range(2)))
     assert [one["hosts"] for one in said] == [[2, 0], [2, 1]]
     assert len(said[0]["sums"]) == len(said[1]["sums"])

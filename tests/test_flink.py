@@ -39,7 +39,7 @@ from beam_pipelines.jobs import parse_pipeline_options
 flink_cluster = engines.flink_cluster()
 Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
-SECONDS = 240
+SECONDS = 600
 
 needs_flink = pytest.mark.skipif(bool(MISSING), reason=f"Flink needs {' and '.join(MISSING)}")
 

@@ -148,6 +148,7 @@ OTHERS = (
     "dataflow",
     "engines",
     "flink",
+    "job_servers",
     "jobs",
     "launch",
     "listed",

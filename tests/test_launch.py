@@ -29,7 +29,8 @@ def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags)
 
 
 def test_another_runner_is_left_to_beam():
-    assert make_runner(parse_pipeline_options(["--runner=FlinkRunner"])) is None
+    for name in ("PortableRunner", "DataflowRunner"):
+        assert make_runner(parse_pipeline_options([f"--runner={name}"])) is None, name
 
 
 def test_light_processes_serve_the_one_worker_in_memory_alone():

@@ -26,6 +26,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.object_stores import gcs, object_store, retries, s3
 from beam_pipelines.errors import UserError
+from beam_pipelines.job_servers import reserve_port
 from beam_pipelines.object_stores.object_store import ObjectStore, open_object_store
 from beam_pipelines.object_stores.upload import CHUNK_BYTES
 
@@ -496,8 +497,7 @@ class BusyClock:
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return reserve_port()
 
 
 @pytest.fixture

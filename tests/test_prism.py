@@ -9,7 +9,7 @@ import pytest
 from engines import digest, finish, start_prepare, write_source
 from held_stages import Gate
 
-SECONDS = 240
+SECONDS = 600
 
 pytestmark = [
     pytest.mark.slow,

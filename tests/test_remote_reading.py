@@ -18,6 +18,7 @@ from prepared import prepare_images
 from range_server import RangeServer
 
 import tf_input
+from beam_pipelines.job_servers import reserve_port
 
 pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
 
@@ -206,8 +207,7 @@ def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, we
 
 
 def test_a_server_that_does_not_answer_is_an_oserror():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}")
 

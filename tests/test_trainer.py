@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from typing import Iterator
@@ -24,6 +23,7 @@ from made_images import encode, write_files
 
 import tf_input
 from beam_pipelines.__main__ import main as recordmill
+from beam_pipelines.job_servers import reserve_port
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDER = ROOT / "deploy" / "trainer"
@@ -200,10 +200,7 @@ train.Training.run = tell
 
 @pytest.mark.slow
 def test_two_workers_train_one_model(data, tmp_path):
-    sockets = [socket.create_server(("localhost", 0)) for _ in range(2)]
-    workers = ",".join(f"localhost:{one.getsockname()[1]}" for one in sockets)
-    for one in sockets:
-        one.close()
+    workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
     flags = ("--data", data, "--output", tmp_path, *FLAGS, "--strategy", "multi_worker", "--workers", workers)
     said = finish(*(start(SMALL_MODEL + TELL, *flags, "--epochs", 1, "--worker_index", index) for index in range(2)))
     results, dataset = results_of(tmp_path), tf_input.open(data)

@@ -21,10 +21,10 @@ import urllib.request
 from typing import Any
 
 from flink_packages import CACHE, FLINK, JAR, LIBRARIES, ClusterError, call, fetch, java, missing_tools  # noqa: F401
-from processes import belongs_to, command_line, end, free_port
+from processes import belongs_to, command_line, end
 
 _BOOT = pathlib.Path(__file__).resolve().parent / "boot.py"
-_SECONDS_TO_START = 90
+_SECONDS_TO_START = 300
 
 _OPENED = ("lang", "net", "io", "nio", "lang.reflect", "text", "time", "util", "util.concurrent")
 _JAVA_MODULES = [
@@ -57,7 +57,7 @@ class Cluster:
         self._settings = self.folder / "cluster.json"
         if self._settings.exists() and self.is_running():
             rest_port = json.loads(self._settings.read_text())["rest_port"]
-        self.rest_port = rest_port or free_port()
+        self.rest_port = rest_port
 
     @property
     def options(self) -> list[str]:
@@ -105,11 +105,14 @@ class Cluster:
                 raise ClusterError(f"something listens on port {self.rest_port} already; expected a free one: --rest_port")
 
     def _configure(self) -> None:
+        from beam_pipelines.job_servers import reserve_port  # which is there, as `_check` has seen
+
+        self.rest_port = self.rest_port or reserve_port()
         for name in ("conf", "logs", "pids", "tmp"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         settings = {
             "jobmanager.rpc.address": "localhost",
-            "jobmanager.rpc.port": free_port(),
+            "jobmanager.rpc.port": reserve_port(),
             "jobmanager.bind-host": "localhost",
             "jobmanager.memory.process.size": "1600m",
             "taskmanager.bind-host": "localhost",

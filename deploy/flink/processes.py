@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import time
 
 _SECONDS_TO_END = 10
@@ -44,10 +43,3 @@ def end(folder: pathlib.Path, pid: int, how: signal.Signals) -> None:
         time.sleep(0.1)
     with contextlib.suppress(ChildProcessError):  # it was another process's child
         os.waitpid(pid, os.WNOHANG)
-
-
-def free_port() -> int:
-    """One that nobody listens on right now."""
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
