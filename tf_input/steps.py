@@ -1,45 +1,57 @@
-"""Single batches, as a function of epoch and step; in threads or processes, before they are asked for."""
+"""Single batches, as a function of epoch and step: read here, decoded here or in processes, before they are asked for."""
 
-import concurrent.futures
-import contextlib
 import multiprocessing
 import pickle
 import threading
-import weakref
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Iterator, Protocol
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, Callable
 
 import tensorflow as tf
 
 from tf_input import memory
 from tf_input.dataset import PreparedDataset
 from tf_input.order import epoch_key
+from tf_input.plan import Plan
 from tf_input.read_config import ReadConfig
 from tf_input.user_functions import apply_functions
 
-_FUNCTIONS = ("map_example", "map_batch")
 
-
-class StepReader:
+class Batches:
     """A function from (epoch, step) to a batch in NumPy arrays: the one that `PreparedDataset.batches` has there.
 
+    Records are read, and splits held in memory, by this process alone; processes that decode are sent what they need of these. Where
+    batches are asked for one after the other, those that follow are made meanwhile.
+
     Args:
-        dataset: The data set.
-        split: One of its splits.
-        config: How it is read; with a seed.
+        dataset, split, config: What is read, and how; with a seed.
+        workers: How many threads, or processes, make batches.
+        use_processes: Whether they are processes.
+        num_ahead: How many batches may be made before they are asked for.
 
     Raises:
-        ValueError, OSError: As in `PreparedDataset.batches`.
+        ValueError, OSError: As in `PreparedDataset.batches`; or a user function can't be sent to processes.
     """
 
-    def __init__(self, dataset: PreparedDataset, split: str, config: ReadConfig) -> None:
-        self.plan = plan = dataset.plan(split, config)
-        self._seed = config.seed
-        size = config.batch_size if config.drop_remainder else None
-        batch = tf.TensorSpec([size], tf.int64 if plan.reader is None else tf.string)
-        number, seed = tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64)
-        self._numbers = _trace(lambda key, step: plan.order.batch_numbers(key, step, config.batch_size), number, number)
-        self._outputs = _trace(self._make_outputs, batch, seed)
+    def __init__(
+        self, dataset: PreparedDataset, split: str, config: ReadConfig, workers: int, use_processes: bool, num_ahead: int
+    ) -> None:
+        self.plan = dataset.plan(split, config)
+        self._inputs, spec = _choose_inputs(self.plan)
+        self._num_ahead, self._next = num_ahead, 0
+        self._futures: dict[int, Future] = {}  # by their places in the row of all epochs
+        self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")
+        if use_processes:
+            try:
+                pickle.dumps(config)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                expected = "map_example and map_batch that can be sent to a process, such as functions of a module"
+                raise ValueError(f"use_multiprocessing=True: expected {expected}: {error}") from None
+            # Started, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
+            spawn, arguments = multiprocessing.get_context("spawn"), (dataset, split, config, spec)
+            self._processes = processes = ProcessPoolExecutor(workers, spawn, _open_in_worker, arguments)
+            self._decode = lambda *inputs: processes.submit(_decode_in_worker, *inputs).result()
+        else:
+            self._decode = _make_decode(dataset, split, config, spec)
 
     def __call__(self, epoch: int, step: int) -> Any:
         """Raises:
@@ -47,147 +59,61 @@ class StepReader:
         ValueError: A record is damaged, or all that may be left out; the message names shard, record and offset.
         tf.errors.InvalidArgumentError: What it holds is.
         """
-        key = epoch_key(self._seed, epoch)
-        with tf.device("CPU:0"):
-            inputs = self._numbers(tf.constant(key, tf.int64), tf.constant(step, tf.int64))
-            if self.plan.reader is not None:
-                inputs = tf.constant(self.plan.reader.read(inputs.numpy()), tf.string)
-            outputs = self._outputs(inputs, tf.constant([key, step], tf.int64))
-        return tf.nest.map_structure(lambda one: one.numpy(), outputs)
+        place = epoch * self.plan.num_batches + step
+        with self._lock:
+            for other in [one for one in self._futures if abs(one - place) > self._num_ahead]:
+                self._futures.pop(other).cancel()
+            for other in range(place, place + 1 + self._num_ahead * (place == self._next)):
+                if other not in self._futures:
+                    self._futures[other] = self._threads.submit(self._make, *divmod(other, self.plan.num_batches))
+            future, self._next = self._futures.pop(place), place + 1
+        return future.result()
 
-    def _make_outputs(self, inputs: tf.Tensor, seed: tf.Tensor) -> Any:
-        """From records, string [batch], or numbers of what is in memory, int64 [batch].
+    def _make(self, epoch: int, step: int) -> Any:
+        seed = tf.constant([epoch_key(self.plan.config.seed, epoch), step], tf.int64)
+        return self._decode(self._inputs(seed), seed)
 
-        As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
-        """
-        config, decoder, held = self.plan.config, self.plan.decoder, self.plan.held
 
-        def decode(inputs: tf.Tensor, seed: tf.Tensor) -> tuple[Any, tf.Tensor]:
-            parsed = decoder.parse_batch(inputs) if held is None else memory.gather(held, inputs)
-            return decoder.outputs(parsed, seed if config.augment else None), seed
+def _choose_inputs(plan: Plan) -> tuple[Callable[[tf.Tensor], Any], Any]:
+    """A function from a batch's seed to what it is decoded from, and the spec of that: records, or what is held of its examples."""
+    size = plan.config.batch_size if plan.config.drop_remainder else None
+    specs = [tf.TensorSpec([2], tf.int64)]
+    numbers = tf.function(lambda seed: plan.order.batch_numbers(seed[0], seed[1], plan.config.batch_size), specs, autograph=False)
+    if plan.held is None:
+        return lambda seed: tf.constant(plan.reader.read(numbers(seed).numpy()), tf.string), tf.TensorSpec([size], tf.string)
+    empty = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([size], tf.int64))
+    return lambda seed: memory.gather(plan.held, numbers(seed)), empty.map(lambda found: memory.gather(plan.held, found)).element_spec
 
+
+def _make_decode(dataset: PreparedDataset, split: str, config: ReadConfig, spec: Any) -> Callable[[Any, tf.Tensor], Any]:
+    """A function from what a batch is decoded from, and its seed, to the batch in NumPy arrays."""
+    decoder = dataset.make_decoder(config, split)
+
+    def decode(inputs: Any, seed: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        parsed = inputs if isinstance(inputs, dict) else decoder.parse_batch(inputs)
+        return decoder.outputs(parsed, seed if config.augment else None), seed
+
+    def make(inputs: Any, seed: tf.Tensor) -> Any:
+        # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return apply_functions(data, config.map_example, config.map_batch).get_single_element()
 
+    traced = tf.function(make, [spec, tf.TensorSpec([2], tf.int64)], autograph=False)
 
-def _trace(function: Callable[..., Any], *specs: tf.TensorSpec) -> Callable[..., Any]:
-    return tf.function(function, specs, autograph=False).get_concrete_function()
+    def call(inputs: Any, seed: tf.Tensor) -> Any:
+        with tf.device("CPU:0"):
+            return tf.nest.map_structure(lambda one: one.numpy(), traced(inputs, seed))
 
-
-class Workers(Protocol):
-    """Makes batches somewhere else."""
-
-    def submit(self, epoch: int, step: int) -> concurrent.futures.Future:
-        """Asks for a batch."""
-
-    def result(self, future: concurrent.futures.Future) -> Any:
-        """Waits for it."""
+    return call
 
 
-class ThreadWorkers:
-    """So many threads make batches."""
-
-    def __init__(self, reader: StepReader, num_workers: int) -> None:
-        self._reader = reader
-        self._pool = concurrent.futures.ThreadPoolExecutor(num_workers, "tf_input")
-        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-
-    def submit(self, epoch: int, step: int) -> concurrent.futures.Future:
-        return self._pool.submit(self._reader, epoch, step)
-
-    def result(self, future: concurrent.futures.Future) -> Any:
-        return future.result()
+_in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, in which nothing else can keep it
 
 
-class ProcessWorkers:
-    """So many processes make batches; each opens the data set for itself, and they stay until nobody holds this any more.
-
-    Args:
-        dataset, split, config: As `StepReader` has them.
-        num_workers: How many.
-
-    Raises:
-        ValueError: A user function can't be sent to them.
-    """
-
-    def __init__(self, dataset: PreparedDataset, split: str, config: ReadConfig, num_workers: int) -> None:
-        _check_functions(config)
-        self._dataset = dataset
-        # Started, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
-        self._pool = concurrent.futures.ProcessPoolExecutor(
-            num_workers, multiprocessing.get_context("spawn"), _open_in_worker, (dataset, split, config)
-        )
-        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
-
-    def submit(self, epoch: int, step: int) -> concurrent.futures.Future:
-        with _explained():
-            return self._pool.submit(_read_in_worker, epoch, step)
-
-    def result(self, future: concurrent.futures.Future) -> Any:
-        with _explained():
-            batch, skipped = future.result()
-        for damaged in skipped:  # so far, by that worker; each is counted once
-            self._dataset.skipped.add(damaged)
-        return batch
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        message = "a worker process ended; a script that starts processes needs `if __name__ == \"__main__\":`"
-        raise RuntimeError(message) from error
-
-
-class Ahead:
-    """Batches that are made before they are asked for, as long as they are asked for one after the other.
-
-    Args:
-        workers: Make them.
-        num_batches: In an epoch.
-        size: How many may be made ahead.
-    """
-
-    def __init__(self, workers: Workers, num_batches: int, size: int) -> None:
-        self._workers = workers
-        self._num_batches = num_batches
-        self._size = size
-        self._next = 0
-        self._futures: dict[tuple[int, int], concurrent.futures.Future] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, epoch: int, step: int) -> Any:
-        with self._lock:
-            ahead = self._size if step in (0, self._next) else 0
-            for place in [one for one in self._futures if one[0] != epoch or abs(one[1] - step) > self._size]:
-                self._futures.pop(place).cancel()
-            for place in range(step, min(step + 1 + ahead, self._num_batches)):
-                if (epoch, place) not in self._futures:
-                    self._futures[epoch, place] = self._workers.submit(epoch, place)
-            future = self._futures.pop((epoch, step))
-            self._next = step + 1
-        return self._workers.result(future)
-
-
-_in_worker: dict[str, Any] = {}  # of a worker process: its data set, and who reads it
-
-
-def _open_in_worker(dataset: PreparedDataset, split: str, config: ReadConfig) -> None:
+def _open_in_worker(*arguments: Any) -> None:
     tf.config.set_visible_devices([], "GPU")  # which is the trainer's
-    _in_worker.update(dataset=dataset, reader=StepReader(dataset, split, config))
+    _in_worker["decode"] = _make_decode(*arguments)
 
 
-def _read_in_worker(epoch: int, step: int) -> tuple[Any, list[Any]]:
-    return _in_worker["reader"](epoch, step), list(_in_worker["dataset"].skipped)
-
-
-def _check_functions(config: ReadConfig) -> None:
-    for name in _FUNCTIONS:
-        function: Callable | None = getattr(config, name)
-        try:
-            pickle.dumps(function)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ValueError(
-                f"{name}={function!r}: expected a function that can be sent to a process, such as one of a module: {error}"
-            ) from None
+def _decode_in_worker(*inputs: Any) -> Any:
+    return _in_worker["decode"](*inputs)
