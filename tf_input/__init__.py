@@ -37,7 +37,7 @@ The modules, in the order in which data meet them:
     random_access     flowers["train"][17], as_generator
     forks             processes in which nothing can be read
     steps, sequence   single batches; a Keras PyDataset of them
-    resume            BackupAndRestore, a Keras callback
+    backup, resume    Backup, for loops; BackupAndRestore, a Keras callback
     layers            normalisation and augmentation in the model
     transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
     raw_images        encoded images of any size -> pixels, for preprocessing functions
@@ -59,6 +59,7 @@ _PUBLIC = {
     "Augmentation": "read_config",
     "augmentation_layer": "layers",
     "Sequence": "sequence",
+    "Backup": "backup",
     "BackupAndRestore": "resume",
     "find_hosts": "hosts",
     "export_serving": "serving",
