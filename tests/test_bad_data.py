@@ -17,7 +17,7 @@ BATCH_SIZE, NUM_SHARDS = 8, 4
 # The last one is held in memory.
 ORDERS = {
     "as it lies": {"shuffle": False, "memory_budget": 0},
-    "buffer": {"shuffle": "buffer", "memory_budget": 0},
+    "window": {"shuffle": "window", "memory_budget": 0},
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in memory": {"shuffle": True},
 }
@@ -138,7 +138,7 @@ def test_a_shard_of_another_size(copy, keys, case):
 
     lost = [(1, record) for record in range(num_left, len(keys[1]))]
     left = without(keys, *lost)
-    for order in ORDERS if num_left else ("buffer",):
+    for order in ORDERS if num_left else ("window",):
         flowers = tf_input.open(copy)
         data = batches(flowers, **ORDERS[order])
         assert data.cardinality() == -(-len(left) // BATCH_SIZE), (case, order)
@@ -148,7 +148,7 @@ def test_a_shard_of_another_size(copy, keys, case):
 
 def test_hosts_share_what_is_left(copy, keys):
     LOSSES["a missing shard"][0](copy)
-    for order in ("as it lies", "buffer", "exact"):
+    for order in ("as it lies", "window", "exact"):
         parts = [keys_of(batches(tf_input.open(copy), hosts=(2, host), **ORDERS[order])) for host in range(2)]
         left = without(keys, *((1, record) for record in range(len(keys[1]))))
         assert len(parts[0]) == len(parts[1]), order
@@ -218,7 +218,7 @@ INDEXES = {
 def test_an_index_that_can_not_be_used(copy, case):
     damage, expected = INDEXES[case]
     damage(copy)
-    for order in ("buffer", "in memory"):
+    for order in ("window", "in memory"):
         for on_error in ("raise", "skip"):
             with pytest.raises(ERRORS) as error:
                 list(batches(tf_input.open(copy), on_error=on_error, **ORDERS[order]))
@@ -241,7 +241,7 @@ def test_a_split_of_which_nothing_is_left(copy, order):
 @pytest.mark.parametrize("bit", [1, 63])
 def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
     flip(index_of(copy), 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + bit)
-    for order in ("buffer", "exact"):
+    for order in ("window", "exact"):
         flowers = tf_input.open(copy)
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: the index is damaged, .* record [34] ") as error:
             list(batches(flowers, on_error=on_error, **ORDERS[order]))

@@ -201,7 +201,7 @@ PHOTOGRAPHS = Findings(
     decoded_bytes=None,
     is_held=False,
     config=ReadConfig(batch_size=128, image_size=224, memory_budget=0),
-    order="buffer",
+    order="window",
 )
 SLOW_READ = [
     Stage("read", 500, 100e-6),

@@ -50,7 +50,7 @@ def records_of(part, counts: list[int], kind: str | None, key: int) -> list[int]
 @given(
     counts=st.lists(st.integers(0, 40), min_size=1, max_size=12),
     num_hosts=st.integers(1, 9),
-    kind=st.sampled_from([None, "buffer", "exact"]),
+    kind=st.sampled_from([None, "window", "exact"]),
     key=st.integers(0, 2**63 - 1),
 )
 def test_parts_are_disjoint_and_equal_and_leave_out_next_to_nothing(counts, num_hosts, kind, key):
@@ -66,17 +66,17 @@ def test_parts_are_disjoint_and_equal_and_leave_out_next_to_nothing(counts, num_
     assert len(set(read)) == len(read) == num_hosts * parts[0].count
     own_shards = any(len(part.shards) < len(counts) for part in parts)
     assert total - len(read) <= (0.01 * total if own_shards else num_hosts - 1)
-    assert not own_shards or kind == "buffer"
+    assert not own_shards or kind == "window"
 
 
 @pytest.mark.parametrize(
     "counts, num_hosts, kind, shards_of_last, count",
     [
-        ([10] * 8, 4, "buffer", [3, 7], 20),
-        ([1000] * 4 + [998] * 4, 4, "buffer", [3, 7], 1998),
-        ([10] * 301, 2, "buffer", list(range(1, 301, 2)), 1500),  # a shard less than the other
-        ([1000, 10, 10, 10], 2, "buffer", [0, 1, 2, 3], 515),  # shares of 1010 and 20 would leave out nearly all
-        ([10] * 3, 4, "buffer", [0, 1, 2], 7),  # more hosts than shards
+        ([10] * 8, 4, "window", [3, 7], 20),
+        ([1000] * 4 + [998] * 4, 4, "window", [3, 7], 1998),
+        ([10] * 301, 2, "window", list(range(1, 301, 2)), 1500),  # a shard less than the other
+        ([1000, 10, 10, 10], 2, "window", [0, 1, 2, 3], 515),  # shares of 1010 and 20 would leave out nearly all
+        ([10] * 3, 4, "window", [0, 1, 2], 7),  # more hosts than shards
         ([10] * 8, 4, "exact", list(range(8)), 20),  # the order is one of all records
         ([10] * 8, 4, None, list(range(8)), 20),  # and so is that in which they lie
     ],
@@ -102,7 +102,7 @@ def test_whole_shards_are_dealt_out_where_nothing_less_can_be():
 
 @pytest.mark.parametrize(
     "num_hosts, shuffle, memory_budget",
-    [(2, False, 0), (2, "buffer", 0), (4, "exact", 0), (7, "buffer", 0), (2, None, BUDGET), (4, "buffer", BUDGET), (4, False, BUDGET)],
+    [(2, False, 0), (2, "window", 0), (4, "exact", 0), (7, "window", 0), (2, None, BUDGET), (4, "window", BUDGET), (4, False, BUDGET)],
 )
 def test_hosts_together_read_the_split(dataset, num_hosts, shuffle, memory_budget):
     everything = names_of(dataset.batches("train", batch_size=50))

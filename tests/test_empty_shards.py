@@ -62,11 +62,11 @@ def test_their_files_are_there_and_their_catalogs_have_the_columns_of_the_others
 
 ORDERS = {
     "as it lies": {"shuffle": False, "memory_budget": 0},
-    "buffer": {"shuffle": "buffer", "memory_budget": 0},
+    "window": {"shuffle": "window", "memory_budget": 0},
     "exact": {"shuffle": "exact", "memory_budget": 0},
     "in memory": {"shuffle": True},
-    "damage is left out": {"shuffle": "buffer", "memory_budget": 0, "on_error": "skip"},
-    "from a later step": {"shuffle": "buffer", "memory_budget": 0, "start_epoch": 1},
+    "damage is left out": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
+    "from a later step": {"shuffle": "window", "memory_budget": 0, "start_epoch": 1},
 }
 
 

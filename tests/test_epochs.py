@@ -13,7 +13,7 @@ from tf_input.position import Position
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
-SHUFFLES = (False, "buffer", "exact")
+SHUFFLES = (False, "window", "exact")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_position_says_what_the_next_pass_reads(mixed):
     assert repr(data.position) == "Position(epoch=1, step=0)"
 
 
-@pytest.mark.parametrize("shuffle", ["buffer", "exact"])
+@pytest.mark.parametrize("shuffle", ["window", "exact"])
 def test_each_example_once_an_epoch_in_whatever_order(mixed, shuffle):
     expected = sorted(examples(mixed.batches("train", **OPTIONS, shuffle=False)))
     data = mixed.batches("train", **OPTIONS, shuffle=shuffle)

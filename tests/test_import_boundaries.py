@@ -234,7 +234,7 @@ def test_a_trainer_imports_no_beam():
     assert "tensorflow" in loaded and not loaded & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tf_input").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "tf_input").rglob("*.py")), ids=lambda path: path.stem)
 def test_tf_input_never_names_the_writer(path):
     assert not [name for name in import_statements(path) if name.startswith(("beam_pipelines", "apache_beam"))]
 

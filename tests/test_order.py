@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tf_input.order import Order, epoch_key
 
-KINDS = (None, "buffer", "exact")
+KINDS = (None, "window", "exact")
 
 
 def numbers(order: Order, epoch: int = 0, seed: int = 0, positions=None) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_any_part_is_computed_alone(order, data):
     np.testing.assert_array_equal(numbers(part, 3), whole[first:])
 
 
-@pytest.mark.parametrize("kind", ["buffer", "exact"])
+@pytest.mark.parametrize("kind", ["window", "exact"])
 def test_epochs_and_seeds_differ(kind):
     order = Order(500, kind, 8, 64)
     found = {tuple(numbers(order, epoch, seed)) for epoch in range(4) for seed in range(-2, 3)}
@@ -81,7 +81,7 @@ def test_an_exact_order_is_as_a_random_one_would_be():
 
 
 def test_a_buffer_order_reads_few_blocks_at_a_time_and_others_in_each_epoch():
-    order = Order(10_007, "buffer", 16, 16 * 32)
+    order = Order(10_007, "window", 16, 16 * 32)
     windows = []
     for epoch in range(2):
         found = numbers(order, epoch)
@@ -97,5 +97,5 @@ def test_keys_are_what_they_were():
     """A training that goes on with a newer version reads the batches that it would have read."""
     assert epoch_key(0, 0) == 1_576_848_291_327_681_832
     assert list(numbers(Order(10, "exact"))) == [5, 6, 0, 9, 3, 2, 8, 1, 7, 4]
-    assert list(numbers(Order(10, "buffer", 3, 6))) == [4, 1, 3, 9, 5, 0, 7, 6, 2, 8]
+    assert list(numbers(Order(10, "window", 3, 6))) == [4, 1, 3, 9, 5, 0, 7, 6, 2, 8]
     assert list(numbers(Order(70_000, "exact"), positions=range(5))) == [4943, 44948, 41676, 1145, 47649]

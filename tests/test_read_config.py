@@ -89,15 +89,15 @@ def test_the_order():
     some = Augmentation(flip=False)
     cases = [
         # split, augment, shuffle, expected
-        ("train", False, None, "buffer"),
+        ("train", False, None, "window"),
         ("train", False, False, None),
         ("train", True, False, None),
         ("train", True, "exact", "exact"),
         ("validation", False, None, None),
-        ("validation", False, True, "buffer"),
+        ("validation", False, True, "window"),
         ("validation", False, "exact", "exact"),
-        ("validation", True, None, "buffer"),
-        ("validation", some, None, "buffer"),
+        ("validation", True, None, "window"),
+        ("validation", some, None, "window"),
     ]
     for split, augment, shuffle, expected in cases:
         assert ReadConfig(8, augment=augment, shuffle=shuffle).order(split) == expected, (split, augment, shuffle)
@@ -144,7 +144,7 @@ def test_integers_of_any_kind_are_the_same():
 
 def test_names_of_splits_say_which_are_shuffled():
     cases = {
-        "train training Training trn TRAIN train_extra train-2017 train2017 trainval my_train": "buffer",
+        "train training Training trn TRAIN train_extra train-2017 train2017 trainval my_train": "window",
         "validation val valid dev Dev test testing test2017 eval holdout hold_out": None,
         "a fold_1 train_val trainer": None,
     }
@@ -163,8 +163,8 @@ def test_names_of_splits_say_which_are_shuffled():
 def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
     data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
     batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
-    assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "buffer", "val": None, "fold_1": None}
+    assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "window", "val": None, "fold_1": None}
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert message.startswith("fold_1 is read in the order of its shards, as its name does not tell whether it is for training")
-    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "buffer"
+    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "window"
     assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

@@ -12,8 +12,7 @@ The modules, in the order in which data meet them:
     opening           open
     dataset           PreparedDataset: what is asked of a data set
     description       what it says of itself
-    locations         a directory, a URL, a cache
-    file_errors       what an error says of a file: not there, or nothing
+    storage           a room: ranges of files, wherever these lie, and a cache of them
     store             its shards and indexes, opened
     read_config       how a split is read, and augmented
     plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
@@ -36,7 +35,7 @@ The modules, in the order in which data meet them:
     user_functions    map_example, map_batch
     random_access     flowers["train"][17], as_generator
     forks             processes in which nothing can be read
-    steps, sequence   single batches; a Keras PyDataset of them
+    sequence          a Keras PyDataset of the batches
     backup, resume    Backup, for loops; BackupAndRestore, a Keras callback
     layers            normalisation and augmentation in the model
     transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records

@@ -15,8 +15,20 @@ _COLORS = 1  # folded into a batch's seed, so that colours do not depend on what
 _GROUP = 4  # pixels that are multiplied at a time: rows of three are too short for a processor
 
 
+class Rows(NamedTuple):
+    """Of which rows of a batch something is drawn, where these are not the first ones: so a host draws what all of them would.
+
+    Attributes:
+        numbers: int64 [n], the rows; those below 0 get any draw.
+        count: Rows of the whole batch.
+    """
+
+    numbers: tf.Tensor
+    count: int
+
+
 def random_views(
-    sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor
+    sizes: tf.Tensor, image_size: tuple[int, int], augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None
 ) -> tuple[tf.Tensor | None, tf.Tensor | None]:
     """Which part of each image a model gets to see, and which way round: boxes and `mirrored` for `decode.decode_boxes`.
 
@@ -25,18 +37,21 @@ def random_views(
         image_size: (height, width) that the boxes will be resized to.
         augmentation: How images vary.
         seed: int64 or int32 [2]; the same seed, the same views.
+        rows: Which rows of a batch these images are; None: the first ones.
 
     Returns:
         int32 [batch, 4] (None where no image is to be cropped at random), and bool [batch] (None where none is to be mirrored).
     """
     boxes_seed, flip_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed) if augmentation.crop else None
+    boxes = random_boxes(sizes, image_size, augmentation.min_area, boxes_seed, rows) if augmentation.crop else None
     if not augmentation.flip:
         return boxes, None
-    return boxes, tf.random.stateless_uniform(tf.shape(sizes)[:1], flip_seed) < 0.5
+    return boxes, _draw(tf.shape(sizes)[0], (), flip_seed, rows) < 0.5
 
 
-def random_boxes(sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor) -> tf.Tensor:
+def random_boxes(
+    sizes: tf.Tensor, image_size: tuple[int, int], min_area: float, seed: tf.Tensor, rows: Rows | None = None
+) -> tf.Tensor:
     """A random box in each image, as in Szegedy et al., https://arxiv.org/abs/1409.4842: of any area, place and proportions.
 
     Resizing it stretches the image by up to 4/3. Where none of ten attempts fits into an image (a panorama), it is the
@@ -47,26 +62,36 @@ def random_boxes(sizes: tf.Tensor, image_size: tuple[int, int], min_area: float,
         image_size: (height, width) that the boxes will be resized to.
         min_area: The smallest share of an image's area.
         seed: int64 or int32 [2]; the same seed, the same boxes.
+        rows: As in `random_views`.
 
     Returns:
         int32 [batch, 4]: (top, left, height, width).
     """
     shape_seed, stretch_seed, place_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
-    attempts = (tf.shape(sizes)[0], _NUM_ATTEMPTS)
+    num_images, attempts = tf.shape(sizes)[0], (_NUM_ATTEMPTS,)
     height, width = tf.unstack(tf.cast(sizes, tf.float32)[..., tf.newaxis], axis=1)  # [batch, 1] each
-    area = height * width * tf.random.stateless_uniform(attempts, shape_seed, min_area, 1.0)
-    log_stretch = tf.random.stateless_uniform(attempts, stretch_seed, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
+    area = height * width * _draw(num_images, attempts, shape_seed, rows, min_area, 1.0)
+    log_stretch = _draw(num_images, attempts, stretch_seed, rows, -math.log(_MAX_STRETCH), math.log(_MAX_STRETCH))
     aspect = tf.exp(log_stretch) * (image_size[1] / image_size[0])
     extents = tf.stack([tf.sqrt(area / aspect), tf.sqrt(area * aspect)], axis=-1)  # [batch, attempts, 2]
     extents = tf.maximum(tf.cast(tf.round(extents), tf.int32), 1)
     fits = tf.reduce_all(extents <= sizes[:, tf.newaxis], axis=-1)
     first = tf.argmax(tf.cast(fits, tf.int32), axis=1)  # the first that fits; 0 where none does
     extents = tf.gather(extents, first, axis=1, batch_dims=1)  # [batch, 2]
-    places = tf.random.stateless_uniform(tf.shape(sizes), place_seed)
+    places = _draw(num_images, (2,), place_seed, rows)
     corners = tf.cast(places * tf.cast(sizes - extents + 1, tf.float32), tf.int32)
     corners = tf.minimum(corners, sizes - extents)  # float32 rounds up where a side is long
     boxes = tf.concat([corners, extents], axis=1)
     return tf.where(tf.reduce_any(fits, axis=1, keepdims=True), boxes, central_boxes(sizes, image_size))
+
+
+def _draw(
+    num_images: tf.Tensor, shape: tuple[int, ...], seed: tf.Tensor, rows: Rows | None, least: float = 0.0, most: float = 1.0
+) -> tf.Tensor:
+    """Uniform numbers for each image: float32 [num_images, *shape]."""
+    if rows is None:
+        return tf.random.stateless_uniform((num_images, *shape), seed, least, most)
+    return tf.gather(tf.random.stateless_uniform((rows.count, *shape), seed, least, most), tf.maximum(rows.numbers, 0))
 
 
 class ColorChanges(NamedTuple):
@@ -84,7 +109,7 @@ class ColorChanges(NamedTuple):
     contrast: tf.Tensor | None = None
 
 
-def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor) -> tf.Tensor:
+def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> tf.Tensor:
     """Changes the colours of each image at random.
 
     Args:
@@ -92,19 +117,20 @@ def jitter_colors(images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor
             known.
         augmentation: How much they vary; nothing is computed where they do not.
         seed: int64 or int32 [2]; the same seed, the same changes, whatever was drawn from it for views.
+        rows: As in `random_views`.
 
     Returns:
         uint8, of the same shape; rounded, and clipped once, after all changes.
     """
     if not augmentation.jitters:
         return images
-    return change_colors(images, random_colors(tf.shape(images)[0], augmentation, seed))
+    return change_colors(images, random_colors(tf.shape(images)[0], augmentation, seed, rows))
 
 
-def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor) -> ColorChanges:
+def random_colors(num_images: tf.Tensor, augmentation: Augmentation, seed: tf.Tensor, rows: Rows | None = None) -> ColorChanges:
     """A random change for each image; a kind of change is the same whichever others there are."""
     seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(_COLORS, seed.dtype))
-    draws = tf.random.stateless_uniform((num_images, 4), seed, -1.0, 1.0)
+    draws = _draw(num_images, (4,), seed, rows, -1.0, 1.0)
     brightness, contrast, saturation, turn = tf.unstack(draws, axis=1)
     return ColorChanges(
         1 + augmentation.brightness * brightness,

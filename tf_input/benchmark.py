@@ -4,10 +4,9 @@ import contextlib
 import dataclasses
 import os
 import signal
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from tf_input.dataset_format import IMAGE, training_split
 from tf_input.read_config import ReadConfig
@@ -111,28 +110,18 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     plain = dataclasses.replace(plan.config, augment=False)
     decoder = dataclasses.replace(plan.decoder, config=plain)
 
-    def read(decode_batch: Any) -> "tf.data.Dataset":
-        position = Position()
-        data = ladder.read_records(plan.reader, plan.order, decode_batch, plain, plan.num_batches, position, plan.group)
-        return ladder.note_ends(data, position, plan.num_batches)
-
-    def gather(outputs: Any) -> "tf.data.Dataset":
-        def gather_batch(numbers: "tf.Tensor", seed: "tf.Tensor | None") -> Any:
-            return outputs(memory.gather(plan.held, numbers))
-
-        position = Position()
-        data = ladder.read_arrays(gather_batch, plan.order, plain, plan.num_batches, position, plan.group)
-        return ladder.note_ends(data, position, plan.num_batches)
+    def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
+        return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False)
 
     if plan.held is None:
-        yield "read", read(lambda records, seed: records)
-        yield "parse", read(lambda records, seed: plan.decoder.parse_batch(records))
-        yield "decode", read(decoder)
+        yield "read", read(lambda records, seed, rows: records)
+        yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records))
+        yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records), rows=rows))
     else:
-        yield "gather", gather(lambda parsed: parsed)
-        yield "resize", gather(decoder.outputs)
+        yield "gather", read(lambda numbers, seed, rows: memory.gather(plan.held, numbers))
+        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(memory.gather(plan.held, numbers), rows=rows))
     if plan.config.augment:
-        yield "augment", plan.read(Position(), prefetch=False)
+        yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False)
     yield "batch", plan.read(Position())
 
 
@@ -188,8 +177,3 @@ def _without_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nothing)
-
-
-def num_cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Iterator
 
 from tf_input import benchmark, locations, memory
+from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, RUN
 from tf_input.read_config import ReadConfig
 
@@ -93,7 +94,7 @@ class Findings:
         order = {None: "in the order of the shards"}.get(self.order, f'in the order "{self.order}"')
         return (
             f"{self.split}: {self.num_examples:,} {'images' if self.image_kind else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
-            f"{self.config.batch_size}, {pixels}{augment}, {order}; {benchmark.num_cores()} cores"
+            f"{self.config.batch_size}, {pixels}{augment}, {order}; {num_cores()} cores"
         )
 
     def advise(self, stages: "list[Stage]") -> str:
@@ -101,7 +102,7 @@ class Findings:
         shares = benchmark.time_shares(stages)
         bottleneck = stages[shares.index(max(shares))].name
         last = stages[-1]
-        busy = min(1.0, last.images_per_second * last.cpu_seconds / benchmark.num_cores())
+        busy = min(1.0, last.images_per_second * last.cpu_seconds / num_cores())
         lines = [f"bottleneck: {bottleneck}, {max(shares):.0%} of the time; {busy:.0%} of the cores are busy"]
         lines += [f"- {advice}" for advice in self._changes(bottleneck, stages[0], busy)]
         return "\n".join(lines)

@@ -10,7 +10,7 @@ from tf_input import targets
 from tf_input.dataset_format import OBJECTS, ShardInfo
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.read_config import ReadConfig
-from tf_input.records import RecordReader
+from tf_input.storage.record_reader import RecordReader
 from tf_input.views import move_boxes
 
 _NUM_RECORDS, _NUM_BYTES = 1000, 32 << 20  # that are looked at: shuffled, the first ones are a fair sample
@@ -36,15 +36,15 @@ class Crops:
             _logger.warning(told)
 
 
-def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> np.ndarray:
-    """The first records of a split: bytes as objects, [n].
+def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:
+    """The first records of a split.
 
     Raises:
         ValueError: One is damaged.
     """
     mean = sum(one.num_bytes for one in shards) // max(1, reader.num_examples)
     count = min(_NUM_RECORDS, max(1, _NUM_BYTES // max(1, mean)), reader.num_examples)
-    return reader.read(np.arange(count), may_be_empty=True)
+    return [record for record in reader.read(np.arange(count)) if record is not None]
 
 
 def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:

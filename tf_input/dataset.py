@@ -16,7 +16,8 @@ from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.forks import check_fork, guard
-from tf_input.plan import Blocks, Plan
+from tf_input.inputs import run_bytes
+from tf_input.plan import Plan
 from tf_input.position import Position, identify
 from tf_input.random_access import Examples, NumpyBatches, record_decoder
 from tf_input.read_config import ReadConfig
@@ -73,7 +74,7 @@ class PreparedDataset(Description):
         """
         self._check_split(split)
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
-            reader = self._store.open_records(self.manifest.splits[split], "raise")
+            reader = self._store.open_records(self.manifest.splits[split], "raise", run_bytes(ReadConfig.read_buffer))
             self._examples[split] = Examples(reader, self._decode_record, range(reader.num_examples))
         return self._examples[split]
 
@@ -185,7 +186,8 @@ class PreparedDataset(Description):
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
         config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
-        return identify(self.manifest, split, config, plan.order, self.loaded_transform.digest if config.transform else None)
+        digest = self.loaded_transform.digest if config.transform else None
+        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest)
 
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
@@ -196,14 +198,9 @@ class PreparedDataset(Description):
         num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
         if num_bytes is not None and num_bytes <= config.memory_budget:
             held = self._hold(split, decoder, config, num_bytes)
-            if config.shuffle in (None, True):
-                kind = kind and "exact"
-            return Plan.of_arrays(split, config, kind, decoder, held)
-        part = distribute.divide(split, self._store.counts(shards, config.on_error), config.hosts, kind)
-        blocks = Blocks.of(kind, shards)
-        read = [shards[index] for index in part.shards]
-        reader = self._store.open_records(read, config.on_error, blocks.block, blocks.num_kept)
-        return Plan.of_records(split, config, kind, decoder, reader, part, blocks)
+            return Plan.of(split, config, kind and "exact", decoder, held=held)
+        reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
+        return Plan.of(split, config, kind, decoder, reader)
 
     def read_files(self, split: str, config: ReadConfig) -> tf.data.Dataset:
         """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`."""
@@ -226,16 +223,16 @@ class PreparedDataset(Description):
         """All examples of a split, decoded; read once for all who ask for the same features."""
         key = (split, config.on_error, config.transform, *decoder.wanted())
         if key not in self._held:
-            blocks = Blocks.of(None, shards := self.manifest.splits[split])
-            reader = self._store.open_records(shards, config.on_error, blocks.block, blocks.num_kept)
-            self._held[key] = memory.load(reader, decoder, num_bytes)
+            reader = self._store.open_records(self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
+            self._held[key] = memory.load(reader, decoder, num_bytes, config.read_buffer)
             message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
             _logger.info(message, split, self.num_examples(split), num_bytes / 1e6, config.memory_budget / 1e6)
         return self._held[key]
 
     def _tell_of_crop(self, split: str, decoder: ExampleDecoder, config: ReadConfig) -> None:
         shards = self.manifest.splits[split]
-        self._crops.tell(split, decoder, config, lambda: crops.read_sample(self._store.open_records(shards, config.on_error), shards))
+        reader = functools.partial(self._store.open_records, shards, config.on_error, run_bytes(config.read_buffer))
+        self._crops.tell(split, decoder, config, lambda: crops.read_sample(reader(), shards))
 
     def make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         if config.transform:

@@ -27,48 +27,28 @@ class Part(NamedTuple):
 
     Attributes:
         shards: Which shards it opens.
-        first: Where in the order of their records its part begins.
         count: How many records it reads in an epoch; the same on all hosts.
     """
 
     shards: range
-    first: int
     count: int
 
 
-def divide(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None) -> Part:
-    """One host's part of a split: disjoint from the others', and as large.
-
-    In the order "buffer", hosts have shards of their own where they come out about even, so that each opens, or copies to its
-    cache, its own alone. Otherwise each has so many places in the order of all records; of an order that is not shuffled, these
-    are neighbours. What is left out, so that all make as many steps, is something else in each epoch, if it is shuffled.
+def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "window") -> Part:
+    """One host's part where only whole shards can be dealt out: disjoint from the others', and as large.
 
     Args:
         split: Its name, for messages.
         counts: Records of each shard.
         hosts: (number of hosts, this one's index); None: one.
-        kind: The order; see `Order`.
+        kind: The order; see `Plan`.
 
     Raises:
         ValueError: There are fewer records than hosts.
     """
-    (num_hosts, index), total = hosts or (1, 0), sum(counts)
-    if kind == "buffer":
-        own = _own_shards(counts, num_hosts, index)
-        if total - num_hosts * own.count <= _MAX_LEFT_OUT * total:
-            return _checked(split, counts, hosts, own, kind)
-    part = Part(range(len(counts)), index * (total // num_hosts), total // num_hosts)
-    return _checked(split, counts, hosts, part, kind)
-
-
-def divide_shards(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, kind: str | None = "buffer") -> Part:
-    """One host's part where only whole shards can be dealt out; arguments and errors as in `divide`."""
-    return _checked(split, counts, hosts, _own_shards(counts, *(hosts or (1, 0))), kind)
-
-
-def _own_shards(counts: Sequence[int], num_hosts: int, index: int) -> Part:
+    num_hosts, index = hosts or (1, 0)
     shares = [sum(counts[host::num_hosts]) for host in range(num_hosts)]
-    return Part(range(index, len(counts), num_hosts), 0, min(shares))
+    return _checked(split, counts, hosts, Part(range(index, len(counts), num_hosts), min(shares)), kind)
 
 
 def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, part: Part, kind: str | None) -> Part:

@@ -27,6 +27,7 @@ class ExampleDecoder:
         mask_dtype: Of masks.
         max_size: The largest height and the largest width of stored images; None where they are not known.
         class_weights: Of targets that are one class label: the weight of each label.
+        has_padding: Whether batches may have rows that only fill them up, which weigh nothing.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -38,6 +39,7 @@ class ExampleDecoder:
     mask_dtype: tf.DType = tf.uint8
     max_size: tuple[int, int] | None = None
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    has_padding: bool = False
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
@@ -75,26 +77,31 @@ class ExampleDecoder:
         """
         return {name: self._whole(name, value) for name, value in parsed.items()}
 
-    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None) -> Any:
+    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: tf.Tensor | None = None) -> Any:
         """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`.
 
         Args:
             parsed: Of at most `config.batch_size` examples.
             seed: As in a call.
+            rows: int64 [batch], their places in the batch of all hosts, below 0 for what only fills it up; None: they are those of
+                a whole batch, or of its beginning.
         """
-        views = self.views(parsed, seed)
-        x = _one_or_all({name: self._output(name, parsed, views, seed) for name in self.config.input_names})
+        drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
+        views = self.views(parsed, seed, drawn)
+        x = _one_or_all({name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names})
         if not self.targets:
             return x
-        y = {name: self._output(name, parsed, views, seed) for name in self.targets}
-        if not self._has_weights and not self.class_weights:
+        y = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
+        if not self._has_weights and not self.class_weights and not self.has_padding:
             return x, _one_or_all(y)
-        return x, _one_or_all(y), self._weights(parsed.get(WEIGHT), y)
+        weight = parsed[WEIGHT] if self._has_weights else tf.ones([_num_examples(parsed)])
+        if self.has_padding:
+            weight *= tf.cast(rows >= 0, weight.dtype)
+        return x, _one_or_all(y), self._weights(weight, y)
 
-    def _weights(self, stored: tf.Tensor | None, y: Mapping[str, Any]) -> Any:
+    def _weights(self, weight: tf.Tensor, y: Mapping[str, Any]) -> Any:
         """In the shape in which Keras multiplies losses with them: that of a target without its last dimension."""
         of_classes = {name: tf.gather(tf.constant(table), y[name]) for name, table in self.class_weights.items()}
-        weight = tf.ones_like(next(iter(of_classes.values()))) if stored is None else stored
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {
             name: tf.reshape(weight * of_classes.get(name, 1.0), (-1, *[1] * (rank - 1))) for name, rank in ranks.items()
@@ -123,6 +130,18 @@ class ExampleDecoder:
             return None
         num_values = sum(math.prod(one.shape) for one in features if is_map(one))
         return num_channels * math.prod(self.stored_size or ()) + tf.float32.size * num_values or None
+
+    @property
+    def num_output_bytes(self) -> int:
+        """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
+        area = math.prod(self.image_size or ())
+        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
+        num_bytes = 0
+        for feature in (self.features[name] for name in self._named):
+            is_image = feature.kind in ("image", "pixels", "mask")
+            depth = feature.shape[-1] if feature.kind == "pixels" else channels.get(feature.kind, 0)
+            num_bytes += area * depth if is_image else tf.float32.size * math.prod(size or 1 for size in feature.shape)
+        return num_bytes
 
     @property
     def sees_images(self) -> bool:
@@ -172,7 +191,9 @@ class ExampleDecoder:
     def _states_sizes(self) -> bool:
         return set(self.features).issuperset(SIDES)
 
-    def views(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None) -> Views | None:
+    def views(
+        self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: augment.Rows | None = None
+    ) -> Views | None:
         """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored."""
         if not self._makes_views:
             return None
@@ -182,7 +203,7 @@ class ExampleDecoder:
             sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
         else:
             sizes = decode.stored_sizes(parsed[IMAGE])
-        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales)
+        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales, rows)
 
     @property
     def _scales(self) -> bool:
@@ -195,13 +216,15 @@ class ExampleDecoder:
         fits_twice = [2 * wanted <= side for wanted, side in zip(self.image_size, largest)]
         return any(fits_twice) if self.config.fit == "pad" else all(fits_twice)
 
-    def _output(self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None) -> Any:
+    def _output(
+        self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None, rows: augment.Rows | None
+    ) -> Any:
         if name == OBJECTS:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
             return targets.pad_objects(columns, views, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
         if feature.kind in ("image", "pixels"):
-            return self._colored(self._seen(name, value, views), seed)
+            return self._colored(self._seen(name, value, views), seed, rows)
         if feature.kind == "mask":
             return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
@@ -221,7 +244,7 @@ class ExampleDecoder:
         """Images or masks, pixels already or not yet -> what is seen of them."""
         kind = self.features[name].kind
         if kind == "pixels" or views is None or kind == "image" and self.stored_size and whole_images.is_small(self.stored_size):
-            value = self._whole(name, value, self.config.batch_size)
+            value = self._whole(name, value, self.config.batch_size // (self.config.hosts or (1, 0))[0])
         if views is None:
             return value
         if value.dtype != tf.string:
@@ -243,11 +266,11 @@ class ExampleDecoder:
             return tf.cast(decode.decode_masks(value, self.stored_size), self.mask_dtype)
         return whole_images.decode_images(value, self.stored_size, batch_size)
 
-    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None) -> tf.Tensor:
+    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
         augmentation = self.config.augmentation
         if augmentation is None or not augmentation.jitters:
             return images
-        return augment.jitter_colors(images, augmentation, seed)
+        return augment.jitter_colors(images, augmentation, seed, rows)
 
 
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:

@@ -71,6 +71,10 @@ def find_damage(frame: bytes, num_bytes: int) -> str:
 
 
 def _checksums(data: Sequence[bytes]) -> np.ndarray:
-    """CRC-32C of each, turned and shifted as TFRecord files have it: uint32 [n]."""
-    checksums = np.array([google_crc32c.value(one) for one in data], np.uint32)
+    """The masked CRC-32C of each: uint32 [n]."""
+    return mask_checksums(np.array([google_crc32c.value(one) for one in data], np.uint32))
+
+
+def mask_checksums(checksums: np.ndarray) -> np.ndarray:
+    """CRC-32C as TFRecord files have it, turned and shifted: uint32 [n] of uint32 [n]."""
     return (checksums >> 15 | checksums << 17) + np.uint32(0xA282EAD8)

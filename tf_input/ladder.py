@@ -1,87 +1,93 @@
-"""The steps from records to batches: through the index, where there is one, else file by file."""
+"""The steps from inputs to batches; and file by file, where there is no index."""
 
-import os
 import random
-from typing import Any, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input.order import Order, epoch_key
+from tf_input.cores import num_cores
+from tf_input.order import epoch_key
 from tf_input.position import Pass, Position
 from tf_input.read_config import ReadConfig
-from tf_input.records import RecordReader
 from tf_input.user_functions import apply_functions
 
-_NUM_READERS = 2  # batches that are read at a time; more would only hold memory
+if TYPE_CHECKING:
+    from tf_input.plan import Plan
+
+_NUM_PREFETCHED = 2  # batches, beside those that are being decoded
+_NUM_NOTED = 5  # numbers that go with a batch
 _CYCLE_LENGTH = 16  # files that are read at a time
 _DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
-def read_records(
-    reader: RecordReader,
-    order: Order,
-    decode_batch: Callable[..., Any],
-    config: ReadConfig,
-    num_batches: int,
-    position: Position,
-    group: int,
-) -> tf.data.Dataset:
-    """Batches of records, in an order of which any part can be computed: each pass begins where its position says.
+def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Position, prefetch: bool = True) -> tf.data.Dataset:
+    """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
 
     Args:
-        reader: Reads them by their numbers.
-        order: In which order.
-        decode_batch: What becomes of a batch of records, and of a seed if images are augmented.
-        config: How to read them.
-        num_batches: In a whole epoch.
-        position: Where each pass begins.
-        group: Batches that are read at a time.
-
-    Returns:
-        Of (outputs, mark); `note_ends` takes the marks off.
+        plan: Which records make up each batch.
+        decode_batch: From inputs, a seed (None unless images are augmented) and rows (None where they are those of a whole batch),
+            as `Plan.decode` has them, to what a batch is.
+        position: Where each pass begins; it is told when the last batch was delivered.
+        prefetch: Whether batches are made before they are asked for.
     """
-    size = _row_size(order, config)
+    config, share = plan.config, plan.share
+    count = share.num_batches - config.start_step
+    size = share.local_size if config.drop_remainder else None
+    has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
 
-    def cut(batch: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return _cut(batch, seed, order, config)
+    def generate() -> Iterator[tuple[Any, ...]]:
+        """In one tensor, as each more takes a while: (key, step, *pass or zeros), rows, and inputs; see `unpack`."""
+        begun = position.take(share.num_batches)
+        with plan.open_inputs() as inputs:
+            for place in range(begun.step, begun.step + begun.count):
+                epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
+                is_last = place + 1 == begun.step + begun.count
+                note = np.array([epoch_key(plan.seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
+                try:
+                    values, rows = inputs.batch(epoch, step)
+                except (OSError, ValueError) as error:  # which as an exception would come with a traceback
+                    yield np.array([b"", str(error).encode()], object)
+                    return
+                if plan.reader is None:
+                    yield np.concatenate([note, rows, values])
+                else:
+                    packed = np.empty(len(values) + 1, object)
+                    packed[0], packed[1:] = np.concatenate([note, rows]).tobytes(), values
+                    yield packed
 
-    def read_group(numbers: tf.Tensor, seeds: tf.Tensor, marks: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        records = reader.read_batch(tf.reshape(numbers, [-1]))
-        return _claim(tf.reshape(records, [-1, size]), group), seeds, marks
+    def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        if plan.reader is None:
+            num_rows = (tf.size(packed) - _NUM_NOTED) // 2
+            return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[0], ""), [packed[1]])]):
+            numbers = tf.io.decode_raw(packed[0], tf.int64)
+        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[1:]
 
-    def read_one(numbers: tf.Tensor, seed: tf.Tensor, mark: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return reader.read_batch(cut(numbers, seed)), seed, mark
+    def decode(packed: tf.Tensor) -> Any:
+        note, rows, inputs = unpack(packed)
+        seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
+        outputs = decode_batch(inputs, seed if config.augment else None, None if has_all_rows else rows)
+        return outputs, seed, rows, note[2:]
 
-    groups, count = _choose_groups(order, config, num_batches, position, group), num_batches - config.start_step
-    if config.on_error == "skip":  # which leaves batches short, each by itself
-        data = groups.unbatch().take(count)
-        return _decode(data.map(_plain(read_one), num_parallel_calls=_NUM_READERS, deterministic=True), decode_batch, config)
-    data = groups.map(_plain(read_group), num_parallel_calls=_NUM_READERS, deterministic=True).unbatch().take(count)
-    return _decode(data, decode_batch, config, cut)
-
-
-def read_arrays(
-    gather_batch: Callable[..., Any], order: Order, config: ReadConfig, num_batches: int, position: Position, group: int
-) -> tf.data.Dataset:
-    """The same of examples that are in memory.
-
-    Args:
-        gather_batch: What becomes of numbers, int64 [batch], and of a seed if images are augmented.
-        order, config, num_batches, position: As in `read_records`.
-        group: Batches whose numbers are computed at a time.
-    """
-    data = _choose_groups(order, config, num_batches, position, group).unbatch().take(num_batches - config.start_step)
-    return _decode(data, gather_batch, config, lambda numbers, seed: _cut(numbers, seed, order, config))
+    packed = tf.TensorSpec([None], tf.int64 if plan.reader is None else tf.string)
+    data = tf.data.Dataset.from_generator(generate, output_signature=packed)
+    data = data.apply(tf.data.experimental.assert_cardinality(count))
+    # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
+    batch_bytes = max(1, share.local_size * plan.decoder.num_output_bytes)
+    num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
+    data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
+    data = apply_functions(data, config.map_example, config.map_batch)
+    return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
 
 
-def note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
+def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
     """Tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
 
     Args:
-        data: Of (outputs, mark), as the others here give them.
+        data: Of (outputs, mark): the mark of a pass' last batch is its `Pass`, that of any other is 0.
         position: Where each pass began.
         num_batches: In a whole epoch.
 
@@ -99,71 +105,6 @@ def note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf
         return outputs
 
     return data.map(_plain(note))
-
-
-def _choose_groups(
-    order: Order, config: ReadConfig, num_batches: int, position: Position, group: int
-) -> tf.data.Dataset:
-    """The records of some batches, int64 [group, batch], their seeds, int64 [group, 2], and their marks, int64 [group, 3].
-
-    A last batch that is not full is filled up with its last record. Groups, because tiny images come faster than TensorFlow
-    starts operations. The mark of a pass' last batch is its `Pass`, that of any other is 0.
-    """
-    seed = random.SystemRandom().randrange(1 << 63) if config.seed is None else config.seed
-    size = _row_size(order, config)
-    num_groups = -(-(num_batches - config.start_step) // group)
-
-    def groups_of_pass() -> tuple[np.ndarray, ...]:
-        begun = position.take(num_batches)
-        epochs, firsts, counts = zip(*_cut_pass(begun, num_batches, group))
-        marks = np.zeros((len(firsts), 3), np.int64)
-        marks[-1] = begun
-        return np.array([epoch_key(seed, epoch) for epoch in epochs]), np.array(firsts), np.array(counts), marks
-
-    def begin(_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        *groups, marks = tf.numpy_function(groups_of_pass, [], (tf.int64,) * 4)
-        return *(_claim(one, num_groups) for one in groups), tf.ensure_shape(marks, [None, 3])
-
-    def choose(key: tf.Tensor, first: tf.Tensor, count: tf.Tensor, mark: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        steps = tf.range(first, first + count)
-        places = tf.range(first * size, (first + count) * size)
-        numbers = order.numbers(key, tf.minimum(places, order.num_positions - 1))
-        seeds = tf.stack([tf.fill(tf.shape(steps), key), steps], axis=1)
-        marks = tf.pad(tf.reshape(mark, [1, 3]), [[count - 1, 0], [0, 0]])
-        return _claim(tf.reshape(numbers, [-1, size]), group), _claim(seeds, group), _claim(marks, group)
-
-    return tf.data.Dataset.range(1).map(_plain(begin)).unbatch().map(_plain(choose))
-
-
-def _cut_pass(begun: Pass, num_batches: int, group: int) -> Iterator[tuple[int, int, int]]:
-    """(epoch, first step, number of steps) of each group of a pass: none goes beyond its epoch."""
-    epoch, step, left = begun
-    while left:
-        count = min(group - step % group, num_batches - step, left)
-        yield epoch, step, count
-        left -= count
-        epoch, step = (epoch, step + count) if step + count < num_batches else (epoch + 1, 0)
-
-
-def _row_size(order: Order, config: ReadConfig) -> int:
-    """Records that stand for a batch: no more than there are."""
-    return min(config.batch_size, order.num_positions)
-
-
-def _cut(batch: tf.Tensor, seed: tf.Tensor, order: Order, config: ReadConfig) -> tf.Tensor:
-    """Without what fills up a last batch."""
-    if config.drop_remainder:
-        return batch
-    return tf.ensure_shape(batch[: order.num_positions - seed[1] * config.batch_size], [None])
-
-
-def _claim(values: tf.Tensor, count: int) -> tf.Tensor:
-    """Says that there are so many, where groups at the ends of epochs have fewer, and a pass into the next epoch has more groups.
-
-    The cardinality comes from this: so many in all, of which no more are taken than the pass has.
-    """
-    values.set_shape([count, *(values.shape[1:] if values.shape.rank else [])])
-    return values
 
 
 def read_files(
@@ -222,27 +163,14 @@ def example_spec(decode_batch: Callable[..., Any], config: ReadConfig) -> Any:
     return _decode(data, decode_batch, config).element_spec
 
 
-def _decode(
-    data: tf.data.Dataset,
-    decode_batch: Callable[..., Any],
-    config: ReadConfig,
-    cut: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = lambda batch, seed: batch,
-) -> tf.data.Dataset:
+def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
     """Only after batching, so that it is one call and one parse for a whole batch."""
-    has_functions = config.map_example or config.map_batch
 
-    def decode(batch: tf.Tensor, seed: tf.Tensor, *mark: tf.Tensor) -> Any:
-        outputs = decode_batch(cut(batch, seed), seed if config.augment else None)
-        rest = (seed, *mark) if has_functions else mark
-        return (outputs, *rest) if rest else outputs
+    def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
+        return decode_batch(batch, seed if config.augment else None), seed, tf.range(tf.size(batch, tf.int64))
 
-    # As many as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
-    data = data.map(_plain(decode), num_parallel_calls=_num_cores(), deterministic=True)
-    return apply_functions(data, config.map_example, config.map_batch) if has_functions else data
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
+    return apply_functions(data, config.map_example, config.map_batch)
 
 
 def _plain(function: Callable) -> Callable:

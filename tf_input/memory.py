@@ -1,11 +1,15 @@
 """Splits that are small enough to be held in memory, decoded."""
 
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
+import numpy as np
 import tensorflow as tf
 
+from tf_input.cores import num_cores
+from tf_input.epochs.share import Share
 from tf_input.example_decoder import ExampleDecoder
-from tf_input.records import RecordReader
+from tf_input.inputs import RecordInputs
+from tf_input.storage.record_reader import RecordReader
 
 _CHUNK_BYTES = 16 << 20  # of decoded images that are on their way into memory at a time
 
@@ -16,29 +20,44 @@ def decoded_bytes(decoder: ExampleDecoder, num_examples: int) -> int | None:
     return None if num_bytes is None else num_examples * num_bytes
 
 
-def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int) -> dict[str, Any]:
+def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buffer: int) -> dict[str, Any]:
     """All examples of a split, as `ExampleDecoder.decode_stored` gives them.
 
     Args:
         reader: Reads its records.
         decoder: Decodes them.
         num_bytes: What the images will take.
+        read_buffer: Bytes of records that may be held meanwhile.
 
     Returns:
         By name: [num_examples, ...], on the CPU. While they are read, they take up to twice their memory.
+
+    Raises:
+        ValueError, OSError: As in `Inputs.batch`.
     """
     num_examples = reader.num_examples
     size = max(1, min(num_examples, _CHUNK_BYTES * num_examples // max(1, num_bytes)))
+    failures: list[Exception] = []
 
-    def decode(start: tf.Tensor) -> dict[str, Any]:
-        numbers = tf.range(start, tf.minimum(start + size, num_examples))
-        records = reader.read_batch(numbers, may_be_empty=True)
-        records.set_shape([None])
+    def read() -> Iterator[np.ndarray]:
+        share = Share("", num_examples, size, False)
+        with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
+            for step in range(share.num_batches):
+                try:
+                    yield inputs.batch(0, step)[0]
+                except (OSError, ValueError) as error:  # which TensorFlow would make another of
+                    failures.append(error)
+                    return
+
+    def decode(records: tf.Tensor) -> dict[str, Any]:
         return decoder.decode_stored(decoder.parse_batch(records))
 
-    starts = tf.data.Dataset.range(0, max(1, num_examples), size)  # of no examples, one chunk
-    chunks = list(starts.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=tf.data.AUTOTUNE))
+    data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
+    chunks = list(data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores()))
+    if failures:
+        raise failures[0]
     with tf.device("CPU:0"):
+        chunks = chunks or [decode(tf.zeros([0], tf.string))]
         return {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}
 
 

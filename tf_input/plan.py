@@ -1,123 +1,91 @@
 """How a split is read: which records make up each batch, who reads them and who decodes them."""
 
 import dataclasses
-from typing import Any, Mapping, Sequence
+import functools
+import random
+from typing import Any, Mapping
 
 import tensorflow as tf
 
 from tf_input import ladder, memory
-from tf_input.dataset_format import ShardInfo
-from tf_input.distribute import Part, divide
+from tf_input.epochs.share import Share
 from tf_input.example_decoder import ExampleDecoder
-from tf_input.order import Order
+from tf_input.inputs import HeldInputs, Inputs, RecordInputs
 from tf_input.position import Position
 from tf_input.read_config import ReadConfig
-from tf_input.records import RecordReader
-
-_BLOCK_BYTES = 1 << 20  # that are read at a time: a disk, or an object store, is as quick with more
-_MIN_BLOCK, _MAX_BLOCK = 16, 1024  # records
-_WINDOW_BYTES = 64 << 20  # within which records are mixed; two of these are held
-_MIN_WINDOW_BLOCKS = 4
-_GROUP_BYTES, _GROUP_RECORDS = 4 << 20, 4096  # that are read by one call of Python, if a batch has no more
-
-
-@dataclasses.dataclass(frozen=True)
-class Blocks:
-    """How many records are read at a time, and mixed.
-
-    Attributes:
-        block: Records that lie together.
-        window: Records that are mixed.
-        group: Records that one call asks for.
-    """
-
-    block: int
-    window: int
-    group: int
-
-    @classmethod
-    def of(cls, kind: str | None, shards: Sequence[ShardInfo]) -> "Blocks":
-        """For the records of shards; in an exact order each is read alone."""
-        mean = max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
-        group = min(_GROUP_BYTES // mean, _GROUP_RECORDS)
-        if kind == "exact":
-            return cls(1, 1, group)
-        block = min(max(_BLOCK_BYTES // mean, _MIN_BLOCK), _MAX_BLOCK)
-        if kind is None:  # what is read one after the other need not be kept
-            return cls(block, block, group)
-        return cls(block, block * max(_WINDOW_BYTES // (block * mean), _MIN_WINDOW_BLOCKS), group)
-
-    @property
-    def num_kept(self) -> int:
-        """Blocks that are held while two windows are read."""
-        return 2 * (self.window // self.block + 1)
+from tf_input.storage.record_reader import RecordReader
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A batch is a function of the seed, the epoch and the step alone, whoever asks for it.
+    """A batch is a function of the seed, the epoch and the step alone, whoever asks for it, on any number of hosts.
 
     Attributes:
-        config: How the split is read.
-        order: Of its records, in an epoch.
+        config: How the split is read, its `hosts` settled.
+        kind: The order of an epoch: "window", "exact", or None for that in which records lie in the shards.
+        share: Which rows of the batches this host reads.
         decoder: Makes a batch of them.
-        num_batches: In an epoch.
-        group: Batches that are read at a time.
-        reader: Reads them; None if all are in memory:
+        reader: Reads the records; None if all examples are in memory:
         held: by name, as `memory.load` gives them.
     """
 
     config: ReadConfig
-    order: Order
+    kind: str | None
+    share: Share
     decoder: ExampleDecoder
-    num_batches: int
-    group: int
     reader: RecordReader | None = None
     held: Mapping[str, Any] | None = None
 
     @classmethod
-    def of_records(
-        cls, split: str, config: ReadConfig, kind: str | None, decoder: ExampleDecoder, reader: RecordReader, part: Part, blocks: Blocks
+    def of(
+        cls,
+        split: str,
+        config: ReadConfig,
+        kind: str | None,
+        decoder: ExampleDecoder,
+        reader: RecordReader | None = None,
+        held: Mapping[str, Any] | None = None,
     ) -> "Plan":
-        """Of records that are read from shards.
+        """Of a reader, or of what is held.
 
         Raises:
-            ValueError: There is no batch, or fewer than `start_step`.
+            ValueError: There is no batch, or fewer than `start_step`, or hosts can't have equal parts of them.
         """
-        order = Order(reader.num_examples, kind, blocks.block, blocks.window, part.first, part.count)
-        return cls(config, order, decoder, _num_batches(split, config, part.count), max(1, blocks.group // config.batch_size), reader)
+        num_examples = memory.num_examples(held) if reader is None else reader.num_examples
+        share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
+        if config.start_step >= share.num_batches:
+            raise ValueError(
+                f"start_step={config.start_step}: an epoch of {split} has {share.num_batches} batches; expected one below"
+            )
+        decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
+        return cls(config, kind, share, decoder, reader, held)
 
-    @classmethod
-    def of_arrays(
-        cls, split: str, config: ReadConfig, kind: str | None, decoder: ExampleDecoder, held: Mapping[str, Any]
-    ) -> "Plan":
-        """Of examples that are in memory; errors as in `of_records`."""
-        num_examples = memory.num_examples(held)
-        part = divide(split, [num_examples], config.hosts, kind)
-        blocks = Blocks.of(kind, [])
-        order = Order(num_examples, kind, blocks.block, blocks.window, part.first, part.count)
-        group = max(1, blocks.group // config.batch_size)
-        return cls(config, order, decoder, _num_batches(split, config, part.count), group, held=held)
+    @property
+    def num_batches(self) -> int:
+        """In an epoch."""
+        return self.share.num_batches
 
-    def read(self, position: Position, prefetch: bool = True) -> tf.data.Dataset:
-        """The batches of a pass from where the position says; see `Position`.
+    @functools.cached_property
+    def seed(self) -> int:
+        """All that is drawn depends on it: the one that was given, or else any."""
+        return random.SystemRandom().randrange(1 << 63) if self.config.seed is None else self.config.seed
+
+    def open_inputs(self) -> Inputs:
+        """What batches are made of, for who makes them one after the other."""
+        if self.reader is None:
+            return HeldInputs(self.share, self.seed, self.kind is not None)
+        return RecordInputs(self.share, self.seed, self.kind, self.reader, self.config.read_buffer)
+
+    def decode(self, inputs: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
+        """Makes a batch of its inputs: `x`, `(x, y)` or `(x, y, weight)`.
 
         Args:
-            position: Where each pass begins.
-            prefetch: Whether batches are made before they are asked for.
+            inputs: string [batch], serialized examples, or int64 [batch], numbers of what is held.
+            seed, rows: As `ExampleDecoder.outputs` has them.
         """
-        if self.held is None:
-            data = ladder.read_records(self.reader, self.order, self.decoder, self.config, self.num_batches, position, self.group)
-        else:
-            data = ladder.read_arrays(self._gather, self.order, self.config, self.num_batches, position, self.group)
-        return ladder.note_ends(data.prefetch(tf.data.AUTOTUNE) if prefetch else data, position, self.num_batches)
+        parsed = self.decoder.parse_batch(inputs) if self.held is None else memory.gather(self.held, inputs)
+        return self.decoder.outputs(parsed, seed, rows)
 
-    def _gather(self, numbers: tf.Tensor, seed: tf.Tensor | None) -> Any:
-        return self.decoder.outputs(memory.gather(self.held, numbers), seed)
-
-
-def _num_batches(split: str, config: ReadConfig, num_examples: int) -> int:
-    num_batches = config.num_batches(split, num_examples)
-    if config.start_step >= num_batches:
-        raise ValueError(f"start_step={config.start_step}: an epoch of {split} has {num_batches} batches; expected one below")
-    return num_batches
+    def read(self, position: Position) -> tf.data.Dataset:
+        """The batches of a pass from where the position says; see `Position`."""
+        return ladder.read_batches(self, self.decode, position)

@@ -8,7 +8,6 @@ import threading
 from typing import Any, Mapping, NamedTuple
 
 from tf_input.dataset_format import Manifest
-from tf_input.order import Order
 from tf_input.read_config import ReadConfig
 
 _logger = logging.getLogger("tf_input")
@@ -32,8 +31,8 @@ class Position:
 
     `PreparedDataset.batches` has one, as the attribute `position` of what it returns. A pass leaves it where it is until its last
     batch was delivered, and then at the batch that follows: who looks at some batches, and leaves it at that, changes nothing, and
-    two passes at a time are the same one. All passes have as many batches as the first, which ends with its epoch; if that is not a
-    whole one, each begins where the last one ended. `go_to` says otherwise, as the callback does when Keras begins an epoch.
+    two passes at a time are the same one. All passes have as many batches as the first, which ends with its epoch: if that is not a
+    whole one, or `go_to` leads into the middle of one, a pass goes on into the next epoch, and the next pass begins where it ended.
 
     Args:
         epoch, step: Of the batch with which the first pass begins.
@@ -51,7 +50,7 @@ class Position:
         self.identity = identity
         self.start_step = step
         self._next = (epoch, step)
-        self._ends_with_epoch = True
+        self._is_told = True  # where to begin, and not only has come to it
         self._has_warned = False
         self._lock = threading.Lock()
 
@@ -59,7 +58,7 @@ class Position:
         return "Position(epoch={}, step={})".format(*self._next)
 
     def go_to(self, epoch: int, step: int = 0) -> None:
-        """The next pass is to begin there, and ends with its epoch, with fewer batches than the data set says unless step is 0.
+        """The next pass is to begin there; unless step is 0, its last batches are of the next epoch.
 
         Raises:
             ValueError: There is no such step.
@@ -67,7 +66,7 @@ class Position:
         if epoch < 0 or step < 0 or self.num_batches is not None and step >= self.num_batches:
             raise ValueError(f"epoch={epoch}, step={step}: an epoch has {self.num_batches} batches; expected one of them")
         with self._lock:
-            self._next, self._ends_with_epoch = (epoch, step), True
+            self._next, self._is_told = (epoch, step), True
 
     def take(self, num_batches: int) -> Pass:
         """A pass that begins.
@@ -77,9 +76,7 @@ class Position:
         """
         with self._lock:
             (epoch, step), count = self._next, num_batches - self.start_step
-            if self._ends_with_epoch:
-                return Pass(epoch, step, min(count, num_batches - step))
-            if self.start_step and not self._has_warned:
+            if self.start_step and not self._is_told and not self._has_warned:
                 self._has_warned = True
                 _logger.warning(
                     "start_step=%d: passes have %d batches, as the rest of the first epoch had; this one begins at epoch %d, step %d; "
@@ -93,7 +90,7 @@ class Position:
         with self._lock:
             if self._next == (ended.epoch, ended.step):
                 place = ended.epoch * num_batches + ended.step + ended.count
-                self._next, self._ends_with_epoch = divmod(place, num_batches), False
+                self._next, self._is_told = divmod(place, num_batches), False
 
     @property
     def next(self) -> tuple[int, int]:
@@ -102,12 +99,14 @@ class Position:
 
 
 def identify(
-    manifest: Manifest, split: str, config: ReadConfig, order: Order, transform: str | None = None
+    manifest: Manifest, split: str, config: ReadConfig, kind: str | None, num_examples: int, transform: str | None = None
 ) -> dict[str, Any] | None:
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
 
     Args:
-        manifest, split, config, order: Of the data set; of what is read of it, and how.
+        manifest, split, config: Of the data set; of what is read of it, and how.
+        kind: The order of an epoch; see `Plan`.
+        num_examples: Records that are there.
         transform: The digest of what it is transformed by, if it is.
 
     Returns:
@@ -116,12 +115,11 @@ def identify(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("start_epoch", "start_step", "service", "memory_budget"):
+    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", *["read_buffer"] * (kind != "window")):
         del options[name]
     if options.pop("transform"):
         options["transform"] = transform
-    options["shuffle"] = order.kind
-    options["order"] = dataclasses.asdict(order)
+    options["shuffle"], options["num_examples"] = kind, num_examples
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["image_size"], options["inputs"] = config.height_and_width, config.input_names
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping
 from tf_input.dataset_format import IMAGE, is_training_split
 
 FITS = ("crop", "stretch", "pad")
-ORDERS = ("buffer", "exact")
+ORDERS = ("window", "exact")
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
 
 
@@ -52,14 +52,14 @@ class ReadConfig:
     """How a split is read.
 
     Attributes:
-        batch_size: Images in a batch.
+        batch_size: Images in a batch, of all hosts together.
         image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
-            name that says neither this nor `validation`, `test` or the like is warned of. "buffer", or True: blocks of records in random order, and the records of
-            some blocks mixed, which is enough as the data set was shuffled before it was written, and reads in long runs;
-            "exact": a permutation of the whole split, for which records are read one by one, best from a local disk.
+            name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records in random order, and the records of
+            some runs mixed, which is enough as the data set was shuffled before it was written; "exact": a permutation of the whole
+            split, for which records are read one by one, from a local disk or a cache.
         seed: Of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
             differ.
         drop_remainder: Whether to leave out a last batch that is not full.
@@ -81,14 +81,17 @@ class ReadConfig:
         on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
             its batch short, is logged, and counted in `PreparedDataset.skipped`. A shard that is not there is damage, too. What can't
             be read is an error with both: a disk or a store that is busy costs no record.
-        hosts: (number of hosts, this one's index, from 0): each reads its own part of every epoch, all in as many batches. (1, 0):
-            all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
+        hosts: (number of hosts, this one's index, from 0): each reads an equal part of every batch, so that all together have the
+            batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples
+            of weight 0. (1, 0): all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
             in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
             `hosts.find_hosts`.
         service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050"; see
             `distribute.service_batches`.
         memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
             order is exact. For images of one size. 0: never.
+        read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
+            the order depends on. What is decoded ahead takes as much.
         transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:
             inputs, targets and weight are then features that it gives (`PreparedDataset.transform` says which). What is seen of
             images is the graph's business: `image_size`, `fit` and `augment` are refused, unless it passes `image` on as stored. A
@@ -116,6 +119,7 @@ class ReadConfig:
     hosts: tuple[int, int] | None = None
     service: str | None = None
     memory_budget: int = 1 << 30
+    read_buffer: int = 256 << 20
     transform: bool = False
     map_example: Callable[..., Any] | None = None
     map_batch: Callable[..., Any] | None = None
@@ -130,7 +134,7 @@ class ReadConfig:
         _require(size is None or _is_count(size) or is_pair, "image_size", size, "such as 224, or (height, width)")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
-        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'buffer' or 'exact'")
+        _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
         _require(self.drop_remainder in (False, True), "drop_remainder", self.drop_remainder, "True or False")
         _require(self.fit is None or _is_one_of(self.fit, *FITS), "fit", self.fit, f"one of {', '.join(FITS)}, or None")
@@ -141,6 +145,7 @@ class ReadConfig:
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
+        _require(_is_count(self.read_buffer), "read_buffer", self.read_buffer, "bytes, above 0")
         for name in ("start_epoch", "start_step", "memory_budget"):
             value = getattr(self, name)
             _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
@@ -151,7 +156,7 @@ class ReadConfig:
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
-        for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget"):
+        for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget", "read_buffer"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.on_error == "skip" and self.drop_remainder:
@@ -181,9 +186,9 @@ class ReadConfig:
         return default if self.targets is None else _names(self.targets)
 
     def order(self, split: str) -> str | None:
-        """"buffer" or "exact"; None where a split is read as its records lie in the shards."""
+        """"window" or "exact"; None where a split is read as its records lie in the shards."""
         shuffle = bool(is_training_split(split) or self.augment) if self.shuffle is None else self.shuffle
-        return ("buffer" if shuffle is True else shuffle) or None
+        return ("window" if shuffle is True else shuffle) or None
 
     def num_batches(self, split: str, num_examples: int) -> int:
         """Batches in an epoch of a split that has so many examples.

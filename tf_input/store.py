@@ -8,7 +8,8 @@ from tf_input import locations
 from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.index import ShardIndex
-from tf_input.records import RecordReader
+from tf_input.storage.files import open_files
+from tf_input.storage.record_reader import RecordReader, ShardFile
 
 
 class Store:
@@ -25,6 +26,7 @@ class Store:
         self._directory = directory
         self._source = source
         self._cache = cache
+        self._files = open_files(directory if cache is None else cache)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
@@ -52,18 +54,18 @@ class Store:
             return [locations.join(self._directory, shard.name) for shard in shards]
         return locations.check_shards(self._directory, shards)
 
-    def open_records(
-        self, shards: Sequence[ShardInfo], on_error: str, block: int = 1, num_blocks: int = 0
-    ) -> RecordReader:
-        """Who reads records by their numbers, which count through the shards; `block` and `num_blocks` as it has them."""
-        return RecordReader(
-            self.paths(shards, on_error),
-            lambda index: self._open_index(shards[index]),
-            self.counts(shards, on_error),
-            block=block,
-            num_blocks=num_blocks,
-            damaged=self.skipped if on_error == "skip" else None,
-        )
+    def open_records(self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int) -> RecordReader:
+        """Who reads records by their numbers, which count through the shards; `run_bytes` as it has them.
+
+        Raises:
+            FileNotFoundError, OSError, ValueError: A shard is not as the manifest says, and is not to be read all the same.
+        """
+        found = [
+            ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
+            for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
+        ]
+        damaged = self.skipped if on_error == "skip" else None
+        return RecordReader(self._files, found, lambda index: self._open_index(shards[index]), run_bytes, damaged)
 
     def _open_index(self, shard: ShardInfo) -> ShardIndex:
         path = locations.join(self._directory, shard.index)

@@ -22,7 +22,8 @@ def apply_functions(
     random numbers: that of a batch depends on the batch's seed alone, that of an example also on its place in the batch.
 
     Args:
-        data: Of (outputs, seed, *others): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; what stays with the batch.
+        data: Of (outputs, seed, rows, *others): `x`, `(x, y)` or `(x, y, weight)`, batched; int64 [2]; int64 [batch], the examples'
+            places in their batch; what stays with the batch.
         map_example: Of one example. What it returns has one shape in all examples of a batch; where the data set has features of
             any length, which are batched as ragged tensors, others may be so too.
         map_batch: Of a batch, after that.
@@ -37,15 +38,15 @@ def apply_functions(
     if map_example is not None:
         call_example = _caller("map_example", map_example, data.element_spec[0])
 
-        def map_examples(outputs: Any, seed: tf.Tensor, *others: tf.Tensor) -> tuple[Any, ...]:
-            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES)), seed, *others
+        def map_examples(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> tuple[Any, ...]:
+            return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows), seed, rows, *others
 
         data = data.map(_plain(map_examples), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if map_batch is None:
-        return data.map(_plain(lambda outputs, seed, *others: (outputs, *others) if others else outputs))
+        return data.map(_plain(lambda outputs, seed, rows, *others: (outputs, *others) if others else outputs))
     call_batch = _caller("map_batch", map_batch, data.element_spec[0])
 
-    def map_batches(outputs: Any, seed: tf.Tensor, *others: tf.Tensor) -> Any:
+    def map_batches(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> Any:
         mapped = call_batch(outputs, _fold_in(seed, _OF_BATCHES))
         return (mapped, *others) if others else mapped
 
@@ -97,7 +98,7 @@ def _fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     return tf.random.experimental.stateless_fold_in(seed, tf.cast(number, seed.dtype))
 
 
-def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor) -> Any:
+def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Tensor, rows: tf.Tensor) -> Any:
     """Calls a function with each example of a batch, and batches the results.
 
     A data set within the data set, of one batch: structures, lists and shapes that nobody knows are then what they are in any
@@ -105,8 +106,8 @@ def _call_each(call: Callable[[Any, tf.Tensor], Any], outputs: Any, seed: tf.Ten
     and fill up a batch that damaged records left short with examples of the next one.
     """
     leaves = tf.nest.flatten(outputs)
-    examples = tf.data.Dataset.from_tensor_slices(outputs).enumerate()
-    call_one = _plain(lambda place, example: call(example, _fold_in(seed, place)))
+    examples = tf.data.Dataset.from_tensor_slices((rows, outputs))
+    call_one = _plain(lambda row, example: call(example, _fold_in(seed, row)))
     examples = examples.map(call_one, num_parallel_calls=_NUM_PARALLEL, deterministic=True)
     batch = examples.ragged_batch if any(isinstance(leaf, tf.RaggedTensor) for leaf in leaves) else examples.batch
     if leaves[0].shape[0] is not None:

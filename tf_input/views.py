@@ -47,6 +47,7 @@ def make_views(
     augmentation: Augmentation | None = None,
     seed: tf.Tensor | None = None,
     scales: bool = False,
+    rows: augment.Rows | None = None,
 ) -> Views:
     """What a model gets to see.
 
@@ -58,10 +59,11 @@ def make_views(
         seed: int64 [2], with an augmentation; the same seed, the same views.
         scales: Whether JPEGs much larger than `image_size` are decoded at a smaller size. The edges of their boxes move a
             little then, by less than a pixel of the view, so that a pixel of the smaller image is either in a box or not.
+        rows: Which rows of a batch these images are; None: the first ones.
     """
     boxes, mirrored = None, None
     if augmentation is not None:
-        boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed)
+        boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed, rows)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
     extents = fitting_extents(sizes, image_size) if fit == "pad" else None

@@ -1,0 +1,199 @@
+"""A server on loopback for the tests and benchmarks of reading: the files of a directory as objects of gs:// and s3://, and by https://.
+
+It speaks what readers ask of such stores: GET and HEAD, with ranges, and the list of a prefix (of S3 and, the same, of Google's XML API).
+It counts requests and bytes, and can take its time for each.
+"""
+
+import collections
+import contextlib
+import hashlib
+import http.server
+import os
+import pathlib
+import re
+import socket
+import threading
+import time
+import urllib.parse
+import xml.sax.saxutils
+from typing import Iterator
+
+BUCKET = "bucket"
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
+_WRITE_BYTES = 1 << 20
+
+
+class RangeServer:
+    """Serves the files of a directory, from threads of this process, until it is closed.
+
+    As objects they lie in `BUCKET`: `gs://bucket/NAME` and `s3://bucket/NAME` in the environment of `environment("gs")` and
+    `environment("s3")`, and `URL/bucket/NAME` by http.
+
+    Args:
+        directory: Of the files.
+        delay_s: How long each request takes before it is answered.
+        page_size: How many objects one answer lists.
+
+    Attributes:
+        url: Where it listens.
+        requests: Method and path of each request so far, as (method, path, first byte or None).
+        num_bytes: That were sent of files.
+        num_lists: Requests for a list.
+        most_at_once: How many requests were ever answered at a time.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], delay_s: float = 0.0, page_size: int = 1000) -> None:
+        self.directory, self.delay_s, self.page_size = pathlib.Path(directory), delay_s, page_size
+        self.statuses: dict[str, int] = {}  # path -> the status that it is answered with instead
+        self._lock = threading.Lock()
+        self._at_once = 0
+        self.reset()
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), lambda *given: _Handler(self, *given))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def reset(self) -> None:
+        """Counts from 0."""
+        self.requests: list[tuple[str, str, int | None]] = []
+        self.num_bytes = self.num_lists = self.most_at_once = 0
+
+    def environment(self, scheme: str) -> dict[str, str]:
+        """In which a process finds this server behind `gs://` or `s3://`."""
+        if scheme == "gs":
+            return {"STORAGE_EMULATOR_HOST": self.url}
+        keys = {"AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_DEFAULT_REGION": "us-east-1"}
+        return {**keys, "AWS_ENDPOINT_URL": self.url}
+
+    def count(self, part: str = "") -> int:
+        """Requests for paths with this in them."""
+        return sum(part in path for _, path, _ in self.requests)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> "RangeServer":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def answering(self, method: str, path: str, first: int | None) -> Iterator[None]:
+        """Counts a request, and takes its time."""
+        with self._lock:
+            self.requests.append((method, path, first))
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            if self.delay_s:
+                time.sleep(self.delay_s)  # it stands for the way to a store
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+    def note(self, num_bytes: int = 0, num_lists: int = 0) -> None:
+        with self._lock:
+            self.num_bytes += num_bytes
+            self.num_lists += num_lists
+
+    def names(self) -> list[str]:
+        """Of all objects, in order."""
+        files = (path for path in self.directory.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.directory).as_posix() for path in files)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else header and body of an answer are 40 ms apart
+
+    def __init__(self, server: RangeServer, *given: object) -> None:
+        self._counted = server
+        super().__init__(*given)
+
+    def do_GET(self) -> None:
+        url = urllib.parse.urlsplit(self.path)
+        path = urllib.parse.unquote(url.path).lstrip("/")
+        wanted = _RANGE.match(self.headers.get("Range", ""))
+        with self._counted.answering(self.command, path, int(wanted[1]) if wanted else None):
+            bucket, _, name = path.partition("/")
+            if path in self._counted.statuses:
+                self._answer(self._counted.statuses[path])
+            elif bucket != BUCKET:
+                self._answer(404)
+            elif name:
+                self._send(self._counted.directory / name, wanted)
+            else:
+                self._list({key: values[0] for key, values in urllib.parse.parse_qs(url.query).items()})
+
+    do_HEAD = do_GET
+
+    def _send(self, path: pathlib.Path, wanted: re.Match | None) -> None:
+        if not path.is_file():
+            self._answer(404)
+            return
+        size = path.stat().st_size
+        begin = int(wanted[1]) if wanted else 0
+        end = min(size, int(wanted[2]) + 1) if wanted and wanted[2] else size
+        if wanted and begin >= size:
+            self._answer(416)
+            return
+        headers = {"Last-Modified": self.date_time_string(path.stat().st_mtime), "ETag": f'"{path.stat().st_mtime_ns:x}"'}
+        if wanted:
+            headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+        self.send_response(206 if wanted else 200)
+        for name, value in {**headers, "Content-Length": str(end - begin)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        with open(path, "rb") as file:
+            file.seek(begin)
+            while begin < end and (data := file.read(min(_WRITE_BYTES, end - begin))):
+                begin += len(data)
+                self._counted.note(num_bytes=len(data))
+                self.wfile.write(data)
+
+    def _list(self, query: dict[str, str]) -> None:
+        self._counted.note(num_lists=1)
+        prefix, after = query.get("prefix", ""), query.get("continuation-token", query.get("start-after", ""))
+        found: dict[str, bool] = collections.OrderedDict()  # name or prefix -> whether it is a prefix
+        for name in self._counted.names():
+            if name.startswith(prefix):
+                rest = name[len(prefix) :]
+                is_folder = "delimiter" in query and "/" in rest
+                found[prefix + rest.partition("/")[0] + "/" if is_folder else name] = is_folder
+        later = [name for name in found if name > after]
+        page = later[: self._counted.page_size]
+        parts = [f"<Name>{BUCKET}</Name><Prefix>{xml.sax.saxutils.escape(prefix)}</Prefix><KeyCount>{len(page)}</KeyCount>"]
+        parts += [self._entry(name, found[name]) for name in page]
+        if len(later) > len(page):
+            parts.append(f"<NextContinuationToken>{xml.sax.saxutils.escape(page[-1])}</NextContinuationToken>")
+        more = "true" if len(later) > len(page) else "false"
+        text = f'<ListBucketResult><IsTruncated>{more}</IsTruncated>{"".join(parts)}</ListBucketResult>'
+        self._answer(200, text.encode())
+
+    def _entry(self, name: str, is_folder: bool) -> str:
+        escaped = xml.sax.saxutils.escape(name)
+        if is_folder:
+            return f"<CommonPrefixes><Prefix>{escaped}</Prefix></CommonPrefixes>"
+        tag, size = hashlib.md5(name.encode()).hexdigest(), (self._counted.directory / name).stat().st_size
+        return (
+            f"<Contents><Key>{escaped}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{tag}\"</ETag>"
+            f"<Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+        )
+
+    def _answer(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            with contextlib.suppress(socket.error):
+                self.wfile.write(body)
+
+    def log_message(self, *unused: object) -> None:
+        """Quiet."""

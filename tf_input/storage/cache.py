@@ -1,0 +1,193 @@
+"""Remote files on a local disk, filled as they are read: each byte is asked for once, whoever reads it, and in whichever epoch."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import struct
+from typing import Iterator, Sequence
+
+from tf_input.storage.cache_room import BLOCK, PART, CacheRoom, lock_part
+from tf_input.storage.files import Files
+from tf_input.storage.local_files import LocalFiles
+from tf_input.storage.paths import join
+
+BLOCK_BYTES = 8 << 20  # that are kept, and removed, together
+_HEADER = struct.Struct("<Q")  # of a block: how many bytes follow, which tells a torn one
+
+
+class CachedFiles:
+    """Files of one data set, of which blocks are kept in a folder.
+
+    A block is a file of its own, written under another name and then renamed. Of processes or threads that want the same one, one
+    fetches it and the others wait; adjacent ones are fetched by one request. A block that is gone, or torn, is fetched again. Where
+    there is no room, or the disk fails, the read goes on without it.
+
+    Args:
+        files: What they are read from.
+        directory: Of the data set.
+        folder: Of its blocks, in the cache directory.
+        cache_bytes: How many bytes may lie in the cache directory; see `CacheRoom`.
+
+    Attributes:
+        source: The files that they are read from, for what is not to be kept.
+        folder: As above.
+    """
+
+    is_local = False
+
+    def __init__(self, files: Files, directory: str, folder: pathlib.Path, cache_bytes: int | None) -> None:
+        self.source, self.folder = files, folder
+        self._arguments = files, directory, folder, cache_bytes
+        self._directory = join(directory, "")
+        self._room = CacheRoom(folder, cache_bytes)
+        self._local = LocalFiles()
+        self._whole: dict[str, int] = {}  # blocks that were found whole, and their bytes
+
+    def __reduce__(self) -> tuple[type["CachedFiles"], tuple]:
+        return CachedFiles, self._arguments
+
+    def read(self, path: str) -> bytes:
+        found = []
+        while not found or len(found[-1]) == BLOCK_BYTES:
+            found.append(self.read_range(path, len(found) * BLOCK_BYTES, BLOCK_BYTES))
+        return b"".join(found)
+
+    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+        if num_bytes <= 0:
+            return b""
+        wanted = [_Part(index, begin, begin + num_bytes) for index in _blocks(begin, begin + num_bytes)]
+        found = {part.index: self._kept(path, part) for part in wanted}
+        missing = [part for part in wanted if found[part.index] is None]
+        if missing:
+            found |= self._fetch_and_keep(path, missing) if not self._room.is_full else self._fetch(path, missing)
+        return b"".join(found[part.index] for part in wanted)
+
+    def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
+        return self.source.sizes(directory, names)
+
+    def copy_directory(self, path: str, copy: str) -> None:
+        self.source.copy_directory(path, copy)
+
+    def can_hold(self, num_bytes: int) -> bool:
+        return self._room.can_hold(num_bytes)
+
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        """Removes what is kept of a range that was found damaged, so that it is fetched again.
+
+        Returns:
+            Whether there was any: else it is as damaged where it comes from.
+        """
+        return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
+
+    def _kept(self, path: str, part: "_Part") -> bytes | None:
+        """A part of a block that is kept; None where it is not."""
+        block = self._block(path, part.index)
+        try:
+            if block not in self._whole:
+                (num_bytes,) = _HEADER.unpack(self._local.read_range(block, 0, _HEADER.size))
+                if os.stat(block).st_size != _HEADER.size + num_bytes:
+                    raise struct.error("torn")
+                self._whole[block] = num_bytes
+            stop = min(part.stop, self._whole[block])
+            data = self._local.read_range(block, _HEADER.size + part.first, max(0, stop - part.first))
+            if len(data) == max(0, stop - part.first):
+                return data
+        except FileNotFoundError:
+            self._whole.pop(block, None)
+            return None
+        except (OSError, KeyError, struct.error):
+            pass
+        self._forget(block)
+        return None
+
+    def _fetch(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
+        """Parts that are not to be kept, and no byte more."""
+        found = {}
+        for group in _adjacent(parts):
+            begin = group[0].begin
+            data = self.source.read_range(path, begin, group[-1].end - begin)
+            found |= {part.index: data[part.begin - begin : part.end - begin] for part in group}
+        return found
+
+    def _fetch_and_keep(self, path: str, parts: Sequence["_Part"]) -> dict[int, bytes]:
+        with contextlib.ExitStack() as stack:
+            try:
+                # In ascending order, as all do: nobody waits for one who waits for him.
+                locked = {part.index: stack.enter_context(self._alone(self._block(path, part.index))) for part in parts}
+            except OSError as error:
+                self._room.close(f"{error}")
+                return self._fetch(path, parts)
+            found = {part.index: self._kept(path, part) for part in parts}  # some by those who were quicker
+            for group in _adjacent([part for part in parts if found[part.index] is None]):
+                origin = group[0].index * BLOCK_BYTES
+                data = memoryview(self.source.read_range(path, origin, len(group) * BLOCK_BYTES))
+                for part in group:
+                    block = data[part.index * BLOCK_BYTES - origin :][:BLOCK_BYTES]
+                    found[part.index] = bytes(block[part.first : part.stop])
+                    self._keep(self._block(path, part.index), locked[part.index], block)
+        return found
+
+    def _keep(self, block: str, unfinished: int, data: memoryview) -> None:
+        if not data or not self._room.take(_HEADER.size + len(data)):
+            return
+        try:
+            os.ftruncate(unfinished, 0)  # what a killed process left
+            with open(unfinished, "wb", closefd=False) as file:
+                file.write(_HEADER.pack(len(data)))
+                file.write(data)
+            os.replace(f"{block}{PART}", block)
+        except OSError as error:  # the disk is full, say
+            self._room.close(f"{error}")
+
+    @contextlib.contextmanager
+    def _alone(self, block: str) -> Iterator[int]:
+        """The unfinished file of a block, which nobody else writes meanwhile; it is gone afterwards."""
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"{self.folder} was removed")
+        os.makedirs(os.path.dirname(block), exist_ok=True)
+        unfinished = lock_part(f"{block}{PART}")
+        try:
+            yield unfinished
+        finally:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(unfinished), os.stat(f"{block}{PART}")):
+                    os.unlink(f"{block}{PART}")
+            os.close(unfinished)
+
+    def _forget(self, block: str) -> bool:
+        self._whole.pop(block, None)
+        self._local.forget(block)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(block)
+            return True
+        return False
+
+    def _block(self, path: str, index: int) -> str:
+        return os.path.join(self.folder, path.removeprefix(self._directory), f"{index:06d}{BLOCK}")
+
+
+class _Part:
+    """What is wanted of a block.
+
+    Attributes:
+        index: Of the block in its file.
+        first, stop: Of the bytes, in the block.
+        begin, end: The same, in the file.
+    """
+
+    def __init__(self, index: int, begin: int, end: int) -> None:
+        origin = index * BLOCK_BYTES
+        self.index = index
+        self.begin, self.end = max(begin, origin), min(end, origin + BLOCK_BYTES)
+        self.first, self.stop = self.begin - origin, self.end - origin
+
+
+def _blocks(begin: int, end: int) -> range:
+    return range(begin // BLOCK_BYTES, -(-end // BLOCK_BYTES))
+
+
+def _adjacent(parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Parts in groups, each of blocks that lie one after the other."""
+    groups = itertools.groupby(enumerate(parts), lambda numbered: numbered[1].index - numbered[0])
+    return [[part for _, part in group] for _, group in groups]

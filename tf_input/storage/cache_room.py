@@ -1,0 +1,181 @@
+"""How much a cache directory may hold, of which all processes of a machine and all data sets take their parts."""
+
+import contextlib
+import itertools
+import logging
+import os
+import pathlib
+import shutil
+import threading
+from typing import Iterator, NamedTuple
+
+BLOCK, PART = ".block", ".part"  # what a file in a cache is called that is whole, or not yet
+
+_MARK = ".recordmill-cache"  # in a folder that is ours; locked while a data set is open, shared by those who have it open
+_LEDGER = ".recordmill-cache-bytes"  # beside these folders: how many bytes they hold, about; itself the lock of who changes it
+_FREE = 20  # a twentieth of the disk is left free where there is no limit
+
+_logger = logging.getLogger("tf_input")
+
+
+class CacheRoom:
+    """The room that a data set has in a cache directory.
+
+    What is in use is never removed, and all that an open data set has is: an epoch reads each byte once, so to make room for the
+    next block by removing one of its own would leave nothing for the next epoch. Where all room is taken, no more is kept.
+    Otherwise that goes first which belongs to the data set that was opened longest ago, and of that the oldest.
+
+    Args:
+        folder: Of the data set, in the cache directory; it is made.
+        cache_bytes: How many bytes may lie in the cache directory; None: as many as its disk has room for.
+
+    Attributes:
+        is_full: Whether nothing more is kept, by this process, until it opens the data set anew.
+
+    Raises:
+        OSError: The folder can't be made, or locked.
+    """
+
+    def __init__(self, folder: pathlib.Path, cache_bytes: int | None) -> None:
+        self.is_full = False
+        self._directory, self._cache_bytes = folder.parent, cache_bytes
+        self._telling = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._mark = open(folder / _MARK, "ab")  # closed with this object, and the lock with it
+        _lock(self._mark.fileno(), shared=True)
+        os.utime(folder / _MARK)
+
+    def take(self, num_bytes: int) -> bool:
+        """Whether there is room for so many bytes more; it is made where that is possible."""
+        if self.is_full:
+            return False
+        if self._cache_bytes is None and self._disk_has(num_bytes):
+            return True
+        with self._ledger() as ledger:
+            found = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
+        if not found:
+            self.close(f"the {self._limit()} are taken by data sets that are open")
+        return found
+
+    def can_hold(self, num_bytes: int) -> bool:
+        """Whether a whole data set of so many bytes would fit."""
+        if self._cache_bytes is not None:
+            return num_bytes <= self._cache_bytes
+        return self._disk_has(num_bytes - sum(one.num_bytes for one in _kept(self._directory)))
+
+    def close(self, reason: str) -> None:
+        """Keeps no more, and says so once."""
+        with self._telling:
+            told, self.is_full = self.is_full, True
+        if not told:
+            _logger.warning("%s: %s; what else is read is not kept there", self._directory, reason)
+
+    def _limit(self) -> str:
+        return "bytes of its disk" if self._cache_bytes is None else f"{self._cache_bytes:,} bytes of cache_bytes"
+
+    def _disk_has(self, num_bytes: int) -> bool:
+        disk = shutil.disk_usage(self._directory)
+        return disk.free - num_bytes >= disk.total // _FREE
+
+    def _take_disk(self, num_bytes: int) -> bool:
+        with _unused(self._directory) as removable:
+            while not self._disk_has(num_bytes):
+                if (oldest := next(removable, None)) is None:
+                    return False
+                oldest.remove()
+        return True
+
+    def _take_share(self, num_bytes: int, ledger: int) -> bool:
+        total = int(os.pread(ledger, 32, 0) or 0)
+        if total + num_bytes > self._cache_bytes:
+            total = sum(one.num_bytes for one in _kept(self._directory))  # what killed processes took, or users removed, is not there
+            with _unused(self._directory) as removable:
+                while total + num_bytes > self._cache_bytes and (oldest := next(removable, None)) is not None:
+                    oldest.remove()
+                    total -= oldest.num_bytes
+        found = total + num_bytes <= self._cache_bytes
+        os.pwrite(ledger, f"{total + num_bytes * found:<32}".encode(), 0)
+        return found
+
+    @contextlib.contextmanager
+    def _ledger(self) -> Iterator[int]:
+        descriptor = os.open(self._directory / _LEDGER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class _Kept(NamedTuple):
+    """A file in a cache."""
+
+    opened: float  # when its data set last was
+    written: float
+    path: str
+    num_bytes: int
+
+    def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.path))  # the file that it was a block of, if it was the last one
+
+
+def _folders(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Those that are ours."""
+    return [one for one in directory.iterdir() if (one / _MARK).is_file()]
+
+
+def _kept(directory: pathlib.Path) -> Iterator[_Kept]:
+    """What lies in a cache directory, as far as it is ours."""
+    return itertools.chain.from_iterable(map(_kept_of, _folders(directory)))
+
+
+def _kept_of(folder: pathlib.Path) -> Iterator[_Kept]:
+    opened = (folder / _MARK).stat().st_mtime
+    for root, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith((BLOCK, PART)):
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.stat(path := os.path.join(root, name))
+                    yield _Kept(opened, found.st_mtime, path, found.st_size)
+
+
+@contextlib.contextmanager
+def _unused(directory: pathlib.Path) -> Iterator[Iterator[_Kept]]:
+    """What no open data set has, the oldest first; nobody opens one of these data sets meanwhile."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for folder in _folders(directory):
+            mark = stack.enter_context(open(folder / _MARK, "ab"))
+            with contextlib.suppress(BlockingIOError):
+                _lock(mark.fileno(), wait=False)
+                found += _kept_of(folder)
+        yield iter(sorted(found))
+
+
+def lock_part(path: str) -> int:
+    """Opens an unfinished file, alone: who wants the same waits for who has it, and a process that dies lets go of it.
+
+    Returns:
+        A descriptor, to be closed.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:  # whoever had it has finished it
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, shared: bool = False, wait: bool = True) -> None:
+    import fcntl  # not on Windows, where only caches need it
+
+    fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))

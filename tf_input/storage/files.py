@@ -1,0 +1,60 @@
+"""Files, and who reads which path."""
+
+import os
+from typing import Protocol, Sequence
+
+from tf_input.storage.paths import scheme_of
+
+NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # a fact about the file; any other OSError is none
+
+
+class Files(Protocol):
+    """Reads files; any number of threads may do so at a time, and a copy in another process.
+
+    Failures are OSErrors that name the path, and one of `NOT_THERE` where there is no such file.
+
+    Attributes:
+        is_local: Whether paths are those of files on this machine, or on a mount, which others can open too.
+    """
+
+    is_local: bool
+
+    def read(self, path: str) -> bytes:
+        """A whole file."""
+
+    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+        """A part of a file: fewer bytes where it ends, none after its end."""
+
+    def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
+        """Bytes of each of a directory's files; None: it is missing, of which the place is certain, and never that it does not say.
+
+        An object store is asked for a list, a thousand objects a request. A web server has none, and is asked for each file.
+        """
+
+    def copy_directory(self, path: str, copy: str) -> None:
+        """Copies all that lies in a directory to a local one, which is made."""
+
+    def can_hold(self, num_bytes: int) -> bool:
+        """Whether so many bytes are, or will be once they were read, on a disk of this machine, where single records are at hand."""
+
+
+def open_files(directory: str | os.PathLike[str]) -> Files:
+    """Who reads the files of a directory.
+
+    Raises:
+        ValueError: Nobody knows its scheme.
+        ImportError: The package that reads it is not installed.
+    """
+    # A local data set needs none of the packages of the others.
+    scheme = scheme_of(directory)
+    if not scheme:
+        from tf_input.storage.local_files import LocalFiles
+
+        return LocalFiles()
+    from tf_input.storage.object_stores import SCHEMES, ObjectStoreFiles
+
+    if scheme in SCHEMES:
+        return ObjectStoreFiles()
+    from tf_input.storage.other_files import OtherFiles
+
+    return OtherFiles(os.fspath(directory))

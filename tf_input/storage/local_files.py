@@ -1,0 +1,80 @@
+"""Files on disks and mounts."""
+
+import collections
+import concurrent.futures
+import os
+import shutil
+import threading
+from typing import Sequence
+
+from tf_input.storage.files import NOT_THERE
+from tf_input.storage.paths import join, local_path
+
+_NUM_OPEN_FILES = 128
+_NUM_QUESTIONS = 32  # at a time: a mount takes a moment to answer each
+
+
+class LocalFiles:
+    """Local files; the last used stay open, for those who read records one by one."""
+
+    is_local = True
+
+    def __init__(self) -> None:
+        self._open: collections.OrderedDict[str, _OpenFile] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["LocalFiles"], tuple[()]]:
+        return LocalFiles, ()
+
+    def read(self, path: str) -> bytes:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+
+    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+        file = self._opened(path)
+        try:
+            data = os.pread(file.descriptor, num_bytes, begin)
+            while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
+                data += more  # one call may give less: in FUSE, or after a signal
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None  # with its name
+        return data
+
+    def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
+        def size(name: str) -> int | None:
+            try:
+                return os.stat(local_path(join(directory, name))).st_size
+            except NOT_THERE:
+                return None
+
+        with concurrent.futures.ThreadPoolExecutor(_NUM_QUESTIONS) as threads:
+            return list(threads.map(size, names))
+
+    def copy_directory(self, path: str, copy: str) -> None:
+        shutil.copytree(local_path(path), copy)
+
+    def can_hold(self, num_bytes: int) -> bool:
+        return True
+
+    def forget(self, path: str) -> None:
+        """Closes a file that is to be opened anew, because another has taken its place."""
+        with self._lock:
+            self._open.pop(path, None)
+
+    def _opened(self, path: str) -> "_OpenFile":
+        with self._lock:
+            file = self._open.pop(path, None) or _OpenFile(os.open(local_path(path), os.O_RDONLY))
+            self._open[path] = file
+            if len(self._open) > _NUM_OPEN_FILES:
+                self._open.popitem(last=False)
+        return file
+
+
+class _OpenFile:
+    """Closed when the last thread that reads it lets go of it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)

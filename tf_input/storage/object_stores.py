@@ -1,0 +1,160 @@
+"""Objects behind gs://, s3://, az:// and https://, read by obstore: ranges, lists, and another try where a server was busy."""
+
+import datetime
+import os
+import pathlib
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Sequence
+
+from tf_input.storage.credentials import AMAZON_ADVICE, GOOGLE_ADVICE, amazon_options, google_options
+from tf_input.storage.packages import import_package
+from tf_input.storage.paths import bucket_and_key, join, scheme_of
+
+_WEB = ("http", "https")
+_AZURE = ("az", "azure", "adl", "abfs", "abfss")
+SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
+
+_NUM_REQUESTS = 16  # at a time, where many files are asked for at once
+_RETRIES = {"max_retries": 8, "retry_timeout": datetime.timedelta(minutes=3)}
+# No limit on a whole answer, which may be large; a connection that gives nothing for so long is tried again.
+_CLIENT = {"timeout": "1h", "read_timeout": "30s", "connect_timeout": "5s", "pool_max_idle_per_host": "64"}
+_STATUS = re.compile(r"status code: (\d{3}[A-Za-z '-]*)")
+_AFTER_END = "416"
+
+
+class ObjectStoreFiles:
+    """Objects in buckets, and files of web servers; clients are made when they are first needed, in each process its own."""
+
+    is_local = False
+
+    def __init__(self) -> None:
+        self._obstore = import_package("obstore")
+        self._stores: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type["ObjectStoreFiles"], tuple[()]]:
+        return ObjectStoreFiles, ()
+
+    def read(self, path: str) -> bytes:
+        return self._ask(path, lambda store, key: self._obstore.get(store, key).bytes().to_bytes())
+
+    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+        if num_bytes <= 0:
+            return b""
+        return self._ask(path, lambda store, key: self._obstore.get_range(store, key, start=begin, length=num_bytes).to_bytes())
+
+    def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
+        if scheme_of(directory) in _WEB:
+            with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
+                return list(threads.map(self._size, [join(directory, name) for name in names]))
+        folders = dict.fromkeys(os.path.dirname(join(directory, name)) for name in names)
+        found = {}
+        for folder in folders:
+            listed = self._ask(f"{folder}/", lambda store, key: self._obstore.list_with_delimiter(store, key)["objects"])
+            found |= {join(bucket_and_key(folder)[0], one["path"]): one["size"] for one in listed}
+        return [found.get(join(directory, name)) for name in names]
+
+    def copy_directory(self, path: str, copy: str) -> None:
+        if scheme_of(path) in _WEB:
+            raise OSError(f"{path}: a web server does not say what lies in a directory; copy it to a local one first")
+        bucket, key = bucket_and_key(path)
+        listed = self._ask(f"{path}/", lambda store, key: self._obstore.list(store, key).collect())
+        names = [one["path"].removeprefix(f"{key}/") for one in listed]
+        if not names:
+            raise FileNotFoundError(f"{path} does not exist")
+
+        def copy_one(name: str) -> None:
+            written = pathlib.Path(copy, name)
+            written.parent.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(self.read(join(path, name)))
+
+        with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
+            list(threads.map(copy_one, names))
+
+    def can_hold(self, num_bytes: int) -> bool:
+        return False
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return self._ask(path, lambda store, key: self._obstore.head(store, key)["size"])
+        except FileNotFoundError:
+            return None
+
+    def _ask(self, path: str, ask: Callable[[Any, str], Any]) -> Any:
+        """Asks the store of a path; its errors become OSErrors, which name the path and what the server said."""
+        bucket, key = bucket_and_key(path)
+        try:
+            return ask(self._store(bucket), key)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{path} does not exist") from None
+        except (self._obstore.exceptions.BaseError, ValueError) as error:
+            message = str(error).partition("\n")[0]
+            found = _STATUS.search(message)
+            status = found[1] if found else message
+            if status.startswith(_AFTER_END):  # which is no error of a file
+                return b""
+            raise OSError(f"{path}: {status}{_advice(path, status)}") from None
+
+    def _store(self, bucket: str) -> Any:
+        check_process()
+        with self._lock:
+            if bucket not in self._stores:
+                self._stores[bucket] = _make_store(bucket)
+            return self._stores[bucket]
+
+
+def _make_store(bucket: str) -> Any:
+    store = import_package("obstore.store")
+    scheme, name = scheme_of(bucket), bucket.partition("://")[2]
+    settings = {"client_options": {**_CLIENT, "allow_http": True}, "retry_config": _RETRIES}
+    if scheme == "gs":
+        return store.GCSStore(name, **google_options(), **settings)
+    if scheme in _AZURE:
+        return store.from_url(bucket, **settings)
+    if scheme in _WEB:
+        return store.HTTPStore(bucket, **settings)
+    return store.S3Store(name, **amazon_options(), **settings)
+
+
+def _advice(path: str, status: str) -> str:
+    if not status.startswith(("401", "403")):
+        return ""
+    if scheme_of(path) == "gs" and google_options().get("skip_signature"):
+        return f"; {GOOGLE_ADVICE}"
+    return f"; {AMAZON_ADVICE}" if scheme_of(path) in ("s3", "s3a") and amazon_options().get("skip_signature") else ""
+
+
+class _Fork:
+    """State of the whole process, because a fork is of the whole process: obstore's threads are not in the child, which would wait
+    for them for ever.
+
+    Attributes:
+        has_run: Whether obstore has read anything in this process.
+        is_late: Whether this process was forked after that.
+    """
+
+    has_run = False
+    is_late = False
+
+    @classmethod
+    def note(cls) -> None:
+        cls.is_late = cls.is_late or cls.has_run
+
+
+def check_process() -> None:
+    """That obstore can run in this process.
+
+    Raises:
+        RuntimeError: It can't.
+    """
+    if _Fork.is_late:
+        raise RuntimeError(
+            "this process was forked after a URL had been read in it, which the client of object stores does not survive: start "
+            "processes anew, with multiprocessing.get_context('spawn'), or fork them before anything is read"
+        )
+    _Fork.has_run = True
+
+
+os.register_at_fork(after_in_child=_Fork.note)

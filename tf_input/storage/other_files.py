@@ -1,0 +1,66 @@
+"""What obstore does not know, and fsspec does: `memory://`, `hf://`, `hdfs://`, and many more."""
+
+import contextlib
+import os
+from typing import Iterator, Sequence
+
+from tf_input.storage.packages import import_package
+from tf_input.storage.paths import join
+
+
+class OtherFiles:
+    """Files that fsspec reads; credentials and endpoints come from where its file system looks for them.
+
+    Args:
+        directory: The URL of a directory: any with the same scheme and server will do.
+
+    Raises:
+        ValueError: Nobody knows its scheme.
+        ImportError: fsspec, or the package that it needs for this scheme, is not installed.
+    """
+
+    is_local = False
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        fsspec = import_package("fsspec")
+        self._filesystem, _ = fsspec.url_to_fs(directory)  # it says itself which package a scheme needs
+
+    def __reduce__(self) -> tuple[type["OtherFiles"], tuple[str]]:
+        return OtherFiles, (self._directory,)
+
+    def read(self, path: str) -> bytes:
+        with _os_errors(path):
+            return self._filesystem.cat_file(path)
+
+    def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
+        with _os_errors(path):
+            return self._filesystem.cat_file(path, start=begin, end=begin + num_bytes)
+
+    def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
+        found = {}
+        for folder in dict.fromkeys(os.path.dirname(join(directory, name)) for name in names):
+            with _os_errors(folder), contextlib.suppress(FileNotFoundError):
+                found |= self._filesystem.find(folder, maxdepth=1, detail=True)
+        paths = [self._filesystem._strip_protocol(join(directory, name)) for name in names]
+        return [found[path]["size"] if path in found else None for path in paths]
+
+    def copy_directory(self, path: str, copy: str) -> None:
+        with _os_errors(path):
+            self._filesystem.get(f"{path}/", f"{copy}/", recursive=True)
+
+    def can_hold(self, num_bytes: int) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def _os_errors(path: str) -> Iterator[None]:
+    """The errors of fsspec's file systems as OSErrors: each has kinds of its own for a refused key or a silent server."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{path}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,168 @@
+"""Records of a split: some that lie together, or single ones by their numbers; read where the index says, and checked."""
+
+import dataclasses
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Callable, Sequence
+
+import numpy as np
+
+from tf_input.damaged import DamagedRecord, DamagedRecords
+from tf_input.epochs.runs import Runs, cut_runs
+from tf_input.file_errors import NOT_THERE
+from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
+from tf_input.index import ShardIndex
+from tf_input.storage.files import Files
+from tf_input.storage.stretches import cut_stretch
+
+_NUM_REQUESTS = 16  # at a time, where each takes a moment
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardFile:
+    """A shard, where it lies.
+
+    Attributes:
+        path: Its path or URL.
+        num_bytes: Its length, or that of what is there of it.
+        num_examples: Records that are there: the first so many.
+        is_whole: Whether these are all that it should have.
+    """
+
+    path: str
+    num_bytes: int
+    num_examples: int
+    is_whole: bool = True
+
+
+class RecordReader:
+    """Reads records of a split; their numbers count through its shards. Any number of threads may read at a time.
+
+    Args:
+        files: Where the shards lie.
+        shards: The split's.
+        open_index: Opens the index of a shard, by the shard's place in the split.
+        run_bytes: How long the runs are that `read_stretch` knows.
+        damaged: Where to put damaged records; None: they are errors.
+
+    Attributes:
+        runs: The runs of the split.
+        num_examples: Its records.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        shards: Sequence[ShardFile],
+        open_index: Callable[[int], ShardIndex],
+        run_bytes: int,
+        damaged: DamagedRecords | None = None,
+    ) -> None:
+        self._files = files
+        self._shards = shards
+        self._index = open_index
+        self._damaged = damaged
+        self._cutting = threading.Lock()  # one at a time holds what it reads twice; more would not be quicker
+        self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
+        self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
+        self.num_examples = int(self._starts[-1])
+
+    @functools.cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # which end with this object
+
+    def read(self, numbers: np.ndarray) -> np.ndarray:
+        """Records one by one.
+
+        Args:
+            numbers: int64 [n].
+
+        Returns:
+            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
+
+        Raises:
+            OSError, ValueError: As in `look_again`.
+        """
+        parts = np.array_split(numbers, min(_NUM_REQUESTS, len(numbers))) if len(numbers) > 1 else [numbers]
+        read = map(self._read_each, parts) if len(parts) == 1 else self._threads.map(self._read_each, parts)
+        found = np.empty(len(numbers), object)
+        found[:] = [record for part in read for record in part]
+        for place in [place for place, record in enumerate(found) if record is None]:
+            found[place] = self.look_again(int(numbers[place]))
+        return found
+
+    def read_stretch(self, run: int, first: int, stop: int) -> list[bytes | None]:
+        """Records of a run that lie together, read at once.
+
+        Args:
+            run: Its place in `runs`.
+            first, stop: Which of its records.
+
+        Returns:
+            The serialized examples; None for what `look_again` knows more of: they seem to be damaged, or could not be read.
+
+        Raises:
+            OSError, ValueError: Where records lie is not known, and the index can't be read.
+        """
+        shard, start = int(self.runs.shards[run]), int(self.runs.firsts[run])
+        file, first, stop = self._shards[shard], start + first, start + stop
+        reaches_end = file.is_whole and stop == file.num_examples
+        data, begin = b"", 0
+        try:
+            begin = self._index(shard).offset(first) if first else 0
+            end = file.num_bytes if reaches_end else self._index(shard).extent(stop - 1)[1]
+            data = self._files.read_range(file.path, begin, max(0, end - begin))
+        except OSError:  # each record is read again, and says what is wrong
+            pass
+        with self._cutting:
+            if (records := cut_stretch(data, stop - first)) is not None:
+                return records
+            begins, ends = self._index(shard).extents(first, stop)
+            return unframe([data] * len(begins), begins - begin, ends - begin)
+
+    def look_again(self, number: int) -> bytes | None:
+        """Reads by itself a record that seems to be damaged: what lies around it may be, and what could not be read may be readable.
+
+        Returns:
+            None where it is damaged, and damaged records are left out.
+
+        Raises:
+            OSError: It could not be read, and is never left out: whether it is damaged nobody knows.
+            ValueError: It is damaged; the message names shard, record and offset. Or its index is, which it names.
+        """
+        frame, num_bytes, error = self._read_frame(*self._find(number))
+        if error is not None and not isinstance(error, NOT_THERE):
+            raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
+        reason = str(error or find_damage(frame, num_bytes))
+        if not reason:
+            return frame[HEADER_BYTES:-CHECKSUM_BYTES]
+        shard, row = self._find(number)
+        self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
+        damaged = DamagedRecord(*self.place(number), reason)
+        if self._damaged is None:
+            raise ValueError(f"{damaged}; on_error='skip' leaves such records out")
+        self._damaged.add(damaged)
+        return None
+
+    def place(self, number: int) -> tuple[str, int, int]:
+        """The shard of a record, which of the shard's it is, and its offset there."""
+        shard, row = self._find(number)
+        return self._shards[shard].path, row, self._index(shard).extent(row)[0]
+
+    def _find(self, number: int) -> tuple[int, int]:
+        shard = int(np.searchsorted(self._starts, number, side="right")) - 1
+        return shard, number - int(self._starts[shard])
+
+    def _read_each(self, numbers: np.ndarray) -> list[bytes | None]:
+        found = [self._read_frame(*self._find(number)) for number in numbers.tolist()]
+        ends = np.array([num_bytes for _, num_bytes, _ in found], np.int64)
+        return unframe([frame for frame, _, _ in found], np.zeros_like(ends), ends)
+
+    def _read_frame(self, shard: int, row: int) -> tuple[bytes, int, OSError | None]:
+        """A record as it lies in its shard, how many bytes it should have, and why it could not be read."""
+        begin, end = self._index(shard).extent(row)
+        try:
+            return self._files.read_range(self._shards[shard].path, begin, max(0, end - begin)), end - begin, None
+        except OSError as error:
+            return b"", end - begin, error

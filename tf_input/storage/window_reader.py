@@ -1,0 +1,157 @@
+"""Records in the order of an epoch, read a window at a time, and ahead of who asks for them."""
+
+import functools
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Callable
+
+import numpy as np
+
+from tf_input.epochs.windows import Window, WindowOrder
+from tf_input.storage.record_reader import RecordReader
+
+_NUM_REQUESTS = 16  # at a time: where each takes a moment, so many runs come at the speed of the network
+
+
+class WindowReader:
+    """Reads the records at places of epochs.
+
+    The windows in which the last batch lay are held, and those that come next are read while they are used up. `close` lets go of
+    them, and of the threads.
+
+    Args:
+        reader: Reads the split.
+        make_order: From the index of an epoch to its order.
+        hosts: (number of hosts, this one's index): of each window only what this host needs is read.
+        num_bytes: How much of what is read ahead may be held; the next window is held in any case.
+    """
+
+    def __init__(
+        self, reader: RecordReader, make_order: Callable[[int], WindowOrder], hosts: tuple[int, int], num_bytes: int
+    ) -> None:
+        self._reader = reader
+        self._make_order = make_order
+        self._hosts = hosts
+        self._num_bytes = num_bytes
+        self._epoch, self._order = -1, None
+        self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
+
+    def close(self) -> None:
+        """Lets go of all; what is being read is not waited for."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._held.clear()
+
+    def read(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The records at some places of an epoch, which lie in one window or in few that follow each other.
+
+        Args:
+            epoch: Which epoch.
+            places: int64 [n], of those that this host reads.
+
+        Returns:
+            Serialized examples, bytes as objects [n]; None for those that are damaged, if these are left out.
+
+        Raises:
+            OSError, ValueError: As in `RecordReader.check`.
+        """
+        found = np.empty(len(places), object)
+        with self._lock:
+            order = self._order_of(epoch)
+            windows = order.windows_of(places)
+            for index in np.unique(windows).tolist():
+                is_here = windows == index
+                found[is_here] = self._hold(order, index).take(places[is_here])
+        if damaged := [place for place, record in enumerate(found) if record is None]:
+            for place, number in zip(damaged, self.numbers(epoch, places[damaged]).tolist()):
+                found[place] = self._reader.look_again(number)
+        return found
+
+    def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The records at places of an epoch, by their numbers in the split: int64 [n] of int64 [n]. Nothing is read."""
+        with self._lock:
+            order = self._order_of(epoch)
+        found, windows = np.empty_like(places), order.windows_of(places)
+        for index in np.unique(windows).tolist():
+            window, is_here = order.window(index), windows == index
+            records = order.mix(window)[places[is_here] - window.start]
+            runs = np.searchsorted(window.run_starts, records, side="right") - 1
+            found[is_here] = self._reader.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
+        return found
+
+    def _order_of(self, epoch: int) -> WindowOrder:
+        if epoch != self._epoch:
+            self._held.clear()
+            self._epoch, self._order = epoch, self._make_order(epoch)
+        return self._order
+
+    def _hold(self, order: WindowOrder, index: int) -> "_Loading":
+        """A window; those before it are let go of, and those after it are begun with."""
+        if next(iter(self._held), None) == index:
+            return self._held[index]
+        loading = self._held.get(index) or self._load(order, index)
+        self._held = {index: loading, **{other: held for other, held in self._held.items() if other > index}}
+        for after in range(index + 1, order.num_windows):
+            if after in self._held:
+                continue
+            window = order.window(after)
+            held = sum(one.num_bytes for one in self._held.values())
+            if after > index + 1 and held + self._length(order, window) > self._num_bytes:
+                break
+            self._held[after] = self._load(order, after)
+        return loading
+
+    def _length(self, order: WindowOrder, window: Window) -> int:
+        """About how many bytes this host reads of a window."""
+        records = sum(stop - first for first, stop in order.slices(window, self._hosts))
+        return int(self._reader.runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
+
+    def _load(self, order: WindowOrder, index: int) -> "_Loading":
+        window = order.window(index)
+        slices = order.slices(window, self._hosts)
+        stretches = []
+        for first, stop in slices:
+            begin = int(np.searchsorted(window.run_starts, first, side="right")) - 1
+            end = int(np.searchsorted(window.run_starts, stop, side="left"))
+            for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
+                from_record, to_record = max(first, start) - start, min(stop, limit) - start
+                stretches.append(self._threads.submit(self._reader.read_stretch, run, from_record, to_record))
+        mixed = self._threads.submit(order.mix, window)
+        return _Loading(window, slices, stretches, mixed, self._length(order, window))
+
+
+def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]:
+    return window.run_starts[begin:end].tolist(), window.run_starts[begin + 1 : end + 1].tolist()
+
+
+class _Loading:
+    """A window, or a host's part of one, that is being read, or has been."""
+
+    def __init__(
+        self, window: Window, slices: list[tuple[int, int]], stretches: list[Future], mixed: Future, num_bytes: int
+    ) -> None:
+        self.num_bytes = num_bytes
+        self._start, self._stretches, self._mixed = window.start, stretches, mixed
+        self._firsts = np.array([first for first, _ in slices])
+        counts = np.array([stop - first for first, stop in slices])
+        self._shifts = self._firsts - (np.cumsum(counts) - counts)  # what is not read before each slice
+        self._num_records = int(counts.sum())
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """The records at places of the epoch, None for what seems to be damaged; waits until all are read."""
+        records = self._order[places - self._start]
+        return self._records[records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1]]
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return self._mixed.result()
+
+    @functools.cached_property
+    def _records(self) -> np.ndarray:
+        found, at = np.empty(self._num_records, object), 0
+        while self._stretches:  # each is let go of as it is taken
+            records = self._stretches.pop(0).result()
+            found[at : at + len(records)] = records
+            at += len(records)
+        return found
