@@ -38,7 +38,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
         "--shuffle",
         type=_order,
         metavar="ORDER",
-        help="buffer, exact or none (default: buffer for training or with --augment, else none)",
+        help="window, exact or none (default: window for training or with --augment, else none)",
     )
     add(
         "--memory_budget",
@@ -62,8 +62,8 @@ def _seconds(text: str) -> float:
 
 
 def _order(text: str) -> str | bool:
-    if text not in ("buffer", "exact", "none"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected buffer, exact or none")
+    if text not in ("window", "exact", "none"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact or none")
     return False if text == "none" else text
 
 

@@ -27,7 +27,7 @@ from beam_pipelines.shard_writer import make_place
 from beam_pipelines.sources.records.record_reader import NoRecordsError, Record, read_records
 from beam_pipelines.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
-from tf_input.locations import make_source
+from tf_input.storage.files import open_files
 from tf_input.transform_format import TRANSFORM_FN
 from tf_input.transforms import Transform
 
@@ -151,7 +151,7 @@ def _load(job: TransformJob) -> "_Transformer":
     with _lock:
         if key not in _loaded:
             try:
-                transform = Transform(job.directory, make_source(job.directory, has_cache=False), None, job.manifest)
+                transform = Transform(job.directory, open_files(job.directory), None, job.manifest)
                 if transform.digest != job.transform_digest:
                     raise RunError(f"the transform of {printable(job.directory)} was replaced while it was applied")
                 _loaded.clear()

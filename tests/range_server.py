@@ -1,6 +1,6 @@
-"""A server on loopback for the tests and benchmarks of reading: the files of a directory as objects of gs:// and s3://, and by https://.
+"""A server on loopback for the tests and benchmarks of reading: a directory's files as objects of gs://, s3:// and az://, and by http://.
 
-It speaks what readers ask of such stores: GET and HEAD, with ranges, and the list of a prefix (of S3 and, the same, of Google's XML API).
+It speaks what readers ask of such stores: GET and HEAD, with ranges, and lists of a prefix, by S3's API, Google's XML API and Azure's.
 It counts requests and bytes, and can take its time for each.
 """
 
@@ -26,8 +26,8 @@ _WRITE_BYTES = 1 << 20
 class RangeServer:
     """Serves the files of a directory, from threads of this process, until it is closed.
 
-    As objects they lie in `BUCKET`: `gs://bucket/NAME` and `s3://bucket/NAME` in the environment of `environment("gs")` and
-    `environment("s3")`, and `URL/bucket/NAME` by http.
+    As objects they lie in `BUCKET`: `SCHEME://bucket/NAME` in the environment that `environment(SCHEME)` says, and `URL/bucket/NAME`
+    by http; `root(SCHEME)` is what to join names to.
 
     Args:
         directory: Of the files.
@@ -39,12 +39,13 @@ class RangeServer:
         requests: Method and path of each request so far, as (method, path, first byte or None).
         num_bytes: That were sent of files.
         num_lists: Requests for a list.
+        faults: Path -> the statuses that the next requests for it are answered with, or "cut" to break off in mid-body.
         most_at_once: How many requests were ever answered at a time.
     """
 
     def __init__(self, directory: str | os.PathLike[str], delay_s: float = 0.0, page_size: int = 1000) -> None:
         self.directory, self.delay_s, self.page_size = pathlib.Path(directory), delay_s, page_size
-        self.statuses: dict[str, int] = {}  # path -> the status that it is answered with instead
+        self.faults: dict[str, list[int | str]] = {}
         self._lock = threading.Lock()
         self._at_once = 0
         self.reset()
@@ -60,11 +61,20 @@ class RangeServer:
         self.num_bytes = self.num_lists = self.most_at_once = 0
 
     def environment(self, scheme: str) -> dict[str, str]:
-        """In which a process finds this server behind `gs://` or `s3://`."""
+        """In which a process finds this server behind a scheme."""
         if scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": self.url}
-        keys = {"AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_DEFAULT_REGION": "us-east-1"}
-        return {**keys, "AWS_ENDPOINT_URL": self.url}
+        if scheme == "s3":
+            keys = {"AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_DEFAULT_REGION": "us-east-1"}
+            return {**keys, "AWS_ENDPOINT_URL": self.url}
+        if scheme == "az":
+            keys = {"AZURE_STORAGE_ACCOUNT_NAME": "made", "AZURE_STORAGE_ACCOUNT_KEY": "bWFkZQ=="}
+            return {**keys, "AZURE_STORAGE_ENDPOINT": self.url}
+        return {}
+
+    def root(self, scheme: str) -> str:
+        """The URL of the directory."""
+        return f"{self.url}/{BUCKET}" if scheme == "http" else f"{scheme}://{BUCKET}"
 
     def count(self, part: str = "") -> int:
         """Requests for paths with this in them."""
@@ -86,6 +96,7 @@ class RangeServer:
         """Counts a request, and takes its time."""
         with self._lock:
             self.requests.append((method, path, first))
+            self.num_lists += path.rstrip("/") == BUCKET
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
@@ -96,10 +107,14 @@ class RangeServer:
             with self._lock:
                 self._at_once -= 1
 
-    def note(self, num_bytes: int = 0, num_lists: int = 0) -> None:
+    def note(self, num_bytes: int) -> None:
         with self._lock:
             self.num_bytes += num_bytes
-            self.num_lists += num_lists
+
+    def fault(self, path: str) -> int | str | None:
+        """The next one of a path."""
+        with self._lock:
+            return self.faults[path].pop(0) if self.faults.get(path) else None
 
     def names(self) -> list[str]:
         """Of all objects, in order."""
@@ -121,18 +136,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         wanted = _RANGE.match(self.headers.get("Range", ""))
         with self._counted.answering(self.command, path, int(wanted[1]) if wanted else None):
             bucket, _, name = path.partition("/")
-            if path in self._counted.statuses:
-                self._answer(self._counted.statuses[path])
+            fault = self._counted.fault(path)
+            if isinstance(fault, int):
+                self._answer(fault)
             elif bucket != BUCKET:
                 self._answer(404)
             elif name:
-                self._send(self._counted.directory / name, wanted)
+                self._send(self._counted.directory / name, wanted, is_cut=fault == "cut")
             else:
                 self._list({key: values[0] for key, values in urllib.parse.parse_qs(url.query).items()})
 
     do_HEAD = do_GET
 
-    def _send(self, path: pathlib.Path, wanted: re.Match | None) -> None:
+    def _send(self, path: pathlib.Path, wanted: re.Match | None, is_cut: bool) -> None:
         if not path.is_file():
             self._answer(404)
             return
@@ -151,6 +167,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        if is_cut:
+            end, self.close_connection = begin + (end - begin) // 2, True
         with open(path, "rb") as file:
             file.seek(begin)
             while begin < end and (data := file.read(min(_WRITE_BYTES, end - begin))):
@@ -159,8 +177,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(data)
 
     def _list(self, query: dict[str, str]) -> None:
-        self._counted.note(num_lists=1)
-        prefix, after = query.get("prefix", ""), query.get("continuation-token", query.get("start-after", ""))
+        prefix = query.get("prefix", "")
+        after = query.get("continuation-token") or query.get("start-after") or query.get("marker") or ""
         found: dict[str, bool] = collections.OrderedDict()  # name or prefix -> whether it is a prefix
         for name in self._counted.names():
             if name.startswith(prefix):
@@ -169,19 +187,26 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 found[prefix + rest.partition("/")[0] + "/" if is_folder else name] = is_folder
         later = [name for name in found if name > after]
         page = later[: self._counted.page_size]
-        parts = [f"<Name>{BUCKET}</Name><Prefix>{xml.sax.saxutils.escape(prefix)}</Prefix><KeyCount>{len(page)}</KeyCount>"]
-        parts += [self._entry(name, found[name]) for name in page]
-        if len(later) > len(page):
-            parts.append(f"<NextContinuationToken>{xml.sax.saxutils.escape(page[-1])}</NextContinuationToken>")
-        more = "true" if len(later) > len(page) else "false"
-        text = f'<ListBucketResult><IsTruncated>{more}</IsTruncated>{"".join(parts)}</ListBucketResult>'
+        entries = "".join(self._entry(name, found[name], is_azure="comp" in query) for name in page)
+        more = xml.sax.saxutils.escape(page[-1]) if len(later) > len(page) else ""
+        if "comp" in query:
+            text = f"<EnumerationResults><Blobs>{entries}</Blobs><NextMarker>{more}</NextMarker></EnumerationResults>"
+        else:
+            token = f"<IsTruncated>{str(bool(more)).lower()}</IsTruncated>" + f"<NextContinuationToken>{more}</NextContinuationToken>" * bool(more)
+            text = f"<ListBucketResult><KeyCount>{len(page)}</KeyCount>{token}{entries}</ListBucketResult>"
         self._answer(200, text.encode())
 
-    def _entry(self, name: str, is_folder: bool) -> str:
+    def _entry(self, name: str, is_folder: bool, is_azure: bool) -> str:
         escaped = xml.sax.saxutils.escape(name)
         if is_folder:
-            return f"<CommonPrefixes><Prefix>{escaped}</Prefix></CommonPrefixes>"
+            tag = "BlobPrefix" if is_azure else "CommonPrefixes"
+            return f"<{tag}><{'Name' if is_azure else 'Prefix'}>{escaped}</{'Name' if is_azure else 'Prefix'}></{tag}>"
         tag, size = hashlib.md5(name.encode()).hexdigest(), (self._counted.directory / name).stat().st_size
+        if is_azure:
+            return (
+                f"<Blob><Name>{escaped}</Name><Properties><Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified><Etag>{tag}</Etag>"
+                f"<Content-Length>{size}</Content-Length><Content-Type>application/octet-stream</Content-Type></Properties></Blob>"
+            )
         return (
             f"<Contents><Key>{escaped}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"{tag}\"</ETag>"
             f"<Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"

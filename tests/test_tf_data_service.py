@@ -169,7 +169,7 @@ def test_what_cannot_be_had_from_a_service_is_refused(dataset):
     cases = [
         ({"start_step": 3}, "start_step=3: expected 0 with a service"),
         ({"on_error": "skip"}, "on_error='skip': expected 'raise' with a service"),
-        ({"shuffle": "exact"}, "shuffle='exact': expected 'buffer' or False with a service"),
+        ({"shuffle": "exact"}, "shuffle='exact': expected 'window' or False with a service"),
         ({"hosts": (41, 0)}, "in 40 shards, too few for 41 hosts"),
         ({"batch_size": 1000, "drop_remainder": True}, "drop_remainder leaves no batch of 1000"),
     ]

@@ -65,9 +65,12 @@ SEED = tf.constant([1, 2], tf.int64)
 def batches_of(parts, make_batch, spec) -> tf.data.Dataset:
     def generate():
         for part in parts:
-            yield make_batch(part), SEED
+            batch = make_batch(part)
+            first = tf.nest.flatten(batch, expand_composites=False)[0]
+            yield batch, SEED, range(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
 
-    return tf.data.Dataset.from_generator(generate, output_signature=(spec, tf.TensorSpec([2], tf.int64)))
+    rows = tf.TensorSpec([None], tf.int64)
+    return tf.data.Dataset.from_generator(generate, output_signature=(spec, tf.TensorSpec([2], tf.int64), rows))
 
 
 def scaled(x, y):

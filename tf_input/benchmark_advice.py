@@ -7,10 +7,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any, Iterator
 
-from tf_input import benchmark, locations, memory
+from tf_input import benchmark, memory
 from tf_input.cores import num_cores
 from tf_input.dataset_format import IMAGE, RUN
 from tf_input.read_config import ReadConfig
+from tf_input.storage.paths import is_url, join
 
 if TYPE_CHECKING:
     from tf_input.benchmark import Stage
@@ -41,7 +42,7 @@ class Findings:
         decoded_bytes: What the split takes in memory, if it can be held there.
         is_held: Whether it is.
         config: How it is read; with an `image_size`, where there are images.
-        order: "exact", "buffer" or None.
+        order: "exact", "window" or None.
     """
 
     directory: str
@@ -71,7 +72,7 @@ class Findings:
         return cls(
             directory=os.fspath(data_set.directory),
             source=_source(data_set.directory),
-            is_remote=locations.is_url(data_set.directory),
+            is_remote=is_url(data_set.directory),
             split=split,
             num_examples=data_set.num_examples(split),
             num_bytes=sum(shard.num_bytes for shard in shards),
@@ -146,7 +147,7 @@ class Findings:
         elif read.images_per_second * read.cpu_seconds < _IDLE:
             yield f"the disk gives {megabytes:,.0f} MB/s, and is waited for: a copy on a faster one would help"
         if self.order == "exact":
-            yield 'shuffle="exact" reads records one by one; "buffer" reads them in long runs, and mixes well enough'
+            yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
 
     def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
         if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:
@@ -169,7 +170,7 @@ class Findings:
 def _source(directory: Any) -> str:
     """Where the images of a data set came from; "IN" if it does not say."""
     try:
-        with open(locations.join(directory, RUN), encoding="utf-8") as file:
+        with open(join(directory, RUN), encoding="utf-8") as file:
             return str(json.load(file)["options"]["input"])
     except (OSError, ValueError, KeyError, TypeError):
         return "IN"

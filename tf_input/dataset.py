@@ -9,7 +9,7 @@ from typing import Any, Callable, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input import crops, distribute, ladder, locations, memory
+from tf_input import crops, distribute, ladder, memory
 from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
@@ -21,6 +21,8 @@ from tf_input.plan import Plan
 from tf_input.position import Position, identify
 from tf_input.random_access import Examples, NumpyBatches, record_decoder
 from tf_input.read_config import ReadConfig
+from tf_input.storage.cache import CachedFiles
+from tf_input.storage.files import Files
 from tf_input.store import Store
 from tf_input.transform_format import TransformInfo
 from tf_input.transforms import Transform
@@ -42,22 +44,23 @@ class PreparedDataset(Description):
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
         manifest: What its `manifest.json` says.
-        cache: Where copies of its shards are kept, if they are.
     """
 
-    def __init__(
-        self, directory: str | os.PathLike[str], manifest: Manifest, source: locations.Source, cache: pathlib.Path | None = None
-    ) -> None:
-        super().__init__(directory, manifest, source)
-        self.cache = cache
-        self._store = Store(directory, source, cache)
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files) -> None:
+        super().__init__(directory, manifest, files)
+        self._store = Store(directory, files, manifest)
         self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
         self._examples: dict[str, Examples] = {}
         self._crops = crops.Crops()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
-        return _reopen, (self.directory, self.manifest, self.cache)
+        return PreparedDataset, (self.directory, self.manifest, self._files)
+
+    @property
+    def cache(self) -> pathlib.Path | None:
+        """The folder in which its blocks are kept, if they are."""
+        return self._files.folder if isinstance(self._files, CachedFiles) else None
 
     @property
     def skipped(self) -> DamagedRecords:
@@ -69,7 +72,7 @@ class PreparedDataset(Description):
 
         Raises:
             FileNotFoundError: A shard is missing.
-            OSError: A shard can't be read, or copied to the cache.
+            OSError: A shard can't be read.
             ValueError: There is no such split, or a shard is damaged.
         """
         self._check_split(split)
@@ -96,7 +99,9 @@ class PreparedDataset(Description):
     @functools.cached_property
     def loaded_transform(self) -> Transform:
         """The transform with its graph; errors as in `transform`."""
-        return Transform(self.directory, self._source, self.cache, self.manifest)
+        # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
+        files = self._files.source if isinstance(self._files, CachedFiles) else self._files
+        return Transform(self.directory, files, self.cache, self.manifest)
 
     def batches(self, split: str, **options: Any) -> tf.data.Dataset:
         """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
@@ -139,7 +144,7 @@ class PreparedDataset(Description):
 
         Raises:
             FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
-            OSError: A shard can't be read, or copied to the cache.
+            OSError: A shard can't be read.
             RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
@@ -199,6 +204,11 @@ class PreparedDataset(Description):
         if num_bytes is not None and num_bytes <= config.memory_budget:
             held = self._hold(split, decoder, config, num_bytes)
             return Plan.of(split, config, kind and "exact", decoder, held=held)
+        if kind == "exact" and not self._store.files.can_hold(sum(shard.num_bytes for shard in shards)):
+            raise ValueError(
+                f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
+                "'window', or tf_input.open(..., cache_directory=...) with room for the split"
+            )
         reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
         return Plan.of(split, config, kind, decoder, reader)
 
@@ -206,7 +216,7 @@ class PreparedDataset(Description):
         """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`."""
         self._check_split(split)
         shards = self.manifest.splits[split]
-        paths, decode_batch = self._store.paths(shards, config.on_error), self.make_decoder(config, split)
+        paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
@@ -238,7 +248,3 @@ class PreparedDataset(Description):
         if config.transform:
             return make_transformed_decoder(self, self.loaded_transform, config, split)
         return make_decoder(self, config, split)
-
-
-def _reopen(directory: str | os.PathLike[str], manifest: Manifest, cache: pathlib.Path | None) -> PreparedDataset:
-    return PreparedDataset(directory, manifest, locations.make_source(directory, has_cache=cache is not None), cache)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tf_input import class_weights, hosts, locations
+from tf_input import class_weights, hosts
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.feature_kinds import SIDES, is_map
 from tf_input.read_config import ReadConfig
+from tf_input.storage.files import Files
+from tf_input.storage.paths import is_url, join
 
 if TYPE_CHECKING:
     import keras
@@ -30,10 +32,10 @@ class Description:
         manifest: What its `manifest.json` says.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, source: locations.Source) -> None:
-        self.directory = os.fspath(directory) if locations.is_url(directory) else pathlib.Path(directory)
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files) -> None:
+        self.directory = os.fspath(directory) if is_url(directory) else pathlib.Path(directory)
         self.manifest = manifest
-        self._source = source
+        self._files = files
         self._warned: set[str] = set()  # splits of which nobody knows whether they are to be shuffled
 
     @property
@@ -64,9 +66,9 @@ class Description:
     @functools.cached_property
     def statistics(self) -> dict[str, Any]:
         """What `statistics.json` says; OSError or ValueError if it can't be read."""
-        path = locations.join(self.directory, STATISTICS)
+        path = join(self.directory, STATISTICS)
         try:
-            return json.loads(self._source.read(path))
+            return json.loads(self._files.read(path))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

@@ -127,7 +127,7 @@ def _check_service_config(config: ReadConfig) -> None:
         if value != expected:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with a service: {why}")
     if config.shuffle == "exact":
-        raise ValueError("shuffle='exact': expected 'buffer' or False with a service: its workers read whole shards")
+        raise ValueError("shuffle='exact': expected 'window' or False with a service: its workers read whole shards")
 
 
 def _warn_of_silence(service: str) -> None:

@@ -87,6 +87,7 @@ class RecordInputs:
 
     def __exit__(self, *unused: Any) -> None:
         self._windows.close()
+        self._reader.release()
 
     def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Inputs`. Steps that follow each other are read ahead; any other is read record by record."""

@@ -33,7 +33,8 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
         position: Where each pass begins; it is told when the last batch was delivered.
         prefetch: Whether batches are made before they are asked for.
     """
-    config, share = plan.config, plan.share
+    # By the generator all that it mentions is held for ever.
+    config, share, make_inputs, seed, is_held = plan.config, plan.share, plan.make_inputs, plan.seed, plan.reader is None
     count = share.num_batches - config.start_step
     size = share.local_size if config.drop_remainder else None
     has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
@@ -41,17 +42,17 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
     def generate() -> Iterator[tuple[Any, ...]]:
         """In one tensor, as each more takes a while: (key, step, *pass or zeros), rows, and inputs; see `unpack`."""
         begun = position.take(share.num_batches)
-        with plan.open_inputs() as inputs:
+        with make_inputs() as inputs:
             for place in range(begun.step, begun.step + begun.count):
                 epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
                 is_last = place + 1 == begun.step + begun.count
-                note = np.array([epoch_key(plan.seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
+                note = np.array([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
                 try:
                     values, rows = inputs.batch(epoch, step)
                 except (OSError, ValueError) as error:  # which as an exception would come with a traceback
                     yield np.array([b"", str(error).encode()], object)
                     return
-                if plan.reader is None:
+                if is_held:
                     yield np.concatenate([note, rows, values])
                 else:
                     packed = np.empty(len(values) + 1, object)
@@ -59,7 +60,7 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
                     yield packed
 
     def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        if plan.reader is None:
+        if is_held:
             num_rows = (tf.size(packed) - _NUM_NOTED) // 2
             return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
         with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[0], ""), [packed[1]])]):
@@ -68,11 +69,11 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
 
     def decode(packed: tf.Tensor) -> Any:
         note, rows, inputs = unpack(packed)
-        seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
-        outputs = decode_batch(inputs, seed if config.augment else None, None if has_all_rows else rows)
-        return outputs, seed, rows, note[2:]
+        batch_seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
+        outputs = decode_batch(inputs, batch_seed if config.augment else None, None if has_all_rows else rows)
+        return outputs, batch_seed, rows, note[2:]
 
-    packed = tf.TensorSpec([None], tf.int64 if plan.reader is None else tf.string)
+    packed = tf.TensorSpec([None], tf.int64 if is_held else tf.string)
     data = tf.data.Dataset.from_generator(generate, output_signature=packed)
     data = data.apply(tf.data.experimental.assert_cardinality(count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.

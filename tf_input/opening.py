@@ -4,42 +4,52 @@ import hashlib
 import os
 import pathlib
 
-from tf_input import locations
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import MANIFEST, decode_manifest, not_a_data_set
+from tf_input.storage.cache import CachedFiles
+from tf_input.storage.files import NOT_THERE, open_files
+from tf_input.storage.paths import join
 
 
 def open(
-    directory: str | os.PathLike[str], *, cache_directory: str | os.PathLike[str] | None = None
+    directory: str | os.PathLike[str],
+    *,
+    cache_directory: str | os.PathLike[str] | None = None,
+    cache_bytes: int | None = None,
 ) -> PreparedDataset:
     """Opens a data set that `recordmill prepare` wrote.
 
         tf_input.open("out/flowers")
         tf_input.open("gs://bucket/flowers")
-        tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd")
+        tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
 
     Args:
-        directory: Where it lies: a directory, or a URL. TensorFlow reads `gs://` itself; for what it does not read, such as
-            `s3://`, there is fsspec (`pip install 'recordmill[remote]'`, and the package of the scheme, such as s3fs).
-        cache_directory: Where to keep copies of shards, for URLs: a split's shards are copied when it is first read, checked
-            against the manifest, and read from there. All processes and data sets may share it. TensorFlow needs none for
-            what it reads itself, but one spares it reading the same objects again in each epoch.
+        directory: Where it lies: a directory, or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other that fsspec
+            knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look for them;
+            without any, public data are read.
+        cache_directory: Where to keep copies, on a local disk: filled while the first epoch is read, and read from in those that
+            follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which
+            reads records one by one, needs one where the data set is not on this machine.
+        cache_bytes: How many bytes may lie in the cache directory: where they are taken, those of data sets that nobody has open go,
+            the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
+            twentieth of it left free.
 
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
-        OSError: It can't be read.
-        ValueError: Its manifest is damaged or of another format version, or its URL needs a cache_directory.
+        OSError: It can't be read, or the cache directory can't be written.
+        ValueError: Its manifest is damaged or of another format version, or nobody knows its URL's scheme.
         ImportError: A package is missing that reads the URL.
     """
-    source = locations.make_source(directory, has_cache=cache_directory is not None)
-    path = locations.join(directory, MANIFEST)
+    if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
+        raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
+    files, path = open_files(directory), join(directory, MANIFEST)
     try:
-        data = source.read(path)
-    except FileNotFoundError:
+        data = files.read(path)
+    except NOT_THERE:
         raise not_a_data_set(directory) from None
     manifest = decode_manifest(data, path)
-    if cache_directory is None:
-        return PreparedDataset(directory, manifest, source)
-    # By its content: what replaces a data set at its URL has another folder.
-    folder = f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}"
-    return PreparedDataset(directory, manifest, source, pathlib.Path(cache_directory, folder))
+    if cache_directory is not None:
+        # By its content: what replaces a data set at its URL has another folder.
+        folder = f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}"
+        files = CachedFiles(files, os.fspath(directory), pathlib.Path(cache_directory, folder), cache_bytes)
+    return PreparedDataset(directory, manifest, files)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import random
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import tensorflow as tf
 
@@ -72,9 +72,14 @@ class Plan:
 
     def open_inputs(self) -> Inputs:
         """What batches are made of, for who makes them one after the other."""
+        return self.make_inputs()
+
+    @property
+    def make_inputs(self) -> Callable[[], Inputs]:
+        """`open_inputs` as a function that holds nothing large: TensorFlow never lets go of what a generator calls."""
         if self.reader is None:
-            return HeldInputs(self.share, self.seed, self.kind is not None)
-        return RecordInputs(self.share, self.seed, self.kind, self.reader, self.config.read_buffer)
+            return functools.partial(HeldInputs, self.share, self.seed, self.kind is not None)
+        return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, self.config.read_buffer)
 
     def decode(self, inputs: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
         """Makes a batch of its inputs: `x`, `(x, y)` or `(x, y, weight)`.

@@ -6,17 +6,18 @@ from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf_input import class_weights, crops, ladder, locations, tfds_directory
+from tf_input import class_weights, crops, ladder, tfds_directory
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.forks import check_fork, guard
 from tf_input.read_config import ReadConfig
 from tf_input.record_columns import Stored
 from tf_input.record_layouts import RecordLayout, find_layout
+from tf_input.storage.paths import join
 
 SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
-_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget")
+_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
@@ -174,7 +175,7 @@ class RecordFiles:
             if getattr(config, name) != getattr(ReadConfig, name):
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
         if config.order(split) == "exact":
-            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'buffer'")
+            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
         decoder = ExampleDecoder(
             parse=self.layout.parse,
             features=self.features,
@@ -200,7 +201,7 @@ def _find_files(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str
         folders = [path for path in found if tf.io.gfile.isdir(path)]
         _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
         for path in folders:
-            raise ValueError(f"{path} is a directory; expected files, such as {locations.join(path, '*.tfrecord')}")
+            raise ValueError(f"{path} is a directory; expected files, such as {join(path, '*.tfrecord')}")
         paths += found
     if not paths:
         raise ValueError("pattern=[]: expected files")
@@ -210,7 +211,7 @@ def _find_files(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str
 def _refuse_prepared(directories: Sequence[str]) -> None:
     """Of data sets with a manifest more is known than can be found out here."""
     for directory in directories:
-        path = locations.join(directory, MANIFEST)
+        path = join(directory, MANIFEST)
         if tf.io.gfile.exists(path):
             with tf.io.gfile.GFile(path, "rb") as file:
                 if b'"recordmill"' in file.read(100):  # others may have files of that name

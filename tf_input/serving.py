@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_input import locations
 from tf_input.dataset_format import label_file_name
 from tf_input.read_config import ReadConfig
 from tf_input.serving_checks import check_fed, check_inputs, check_predictions, prediction_tolerance
 from tf_input.serving_heads import Head, make_heads, name_predictions
 from tf_input.serving_inputs import ServingInputs
 from tf_input.serving_origin import find_origin
+from tf_input.storage.paths import is_url
 
 BACKENDS = ("tensorflow", "jax")
 _NUM_CHECKED = 32  # examples
@@ -143,7 +143,7 @@ def export_serving(
 
 
 def _check_path(path: str | os.PathLike[str]) -> pathlib.Path:
-    if locations.is_url(path):
+    if is_url(path):
         raise ValueError(f"path={os.fspath(path)!r}: expected a local directory; copy it to its bucket when it is whole")
     return pathlib.Path(path).absolute()
 

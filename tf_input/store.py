@@ -1,58 +1,93 @@
-"""The files of a data set: shards and their indexes, where they lie or in a cache."""
+"""The files of a data set: shards and their indexes."""
 
+import functools
 import os
-import pathlib
 from typing import Sequence
 
-from tf_input import locations
+import tensorflow as tf
+
 from tf_input.damaged import DamagedRecord, DamagedRecords
-from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
+from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
 from tf_input.index import ShardIndex
-from tf_input.storage.files import open_files
+from tf_input.storage.files import Files
+from tf_input.storage.paths import join, local_path, scheme_of
 from tf_input.storage.record_reader import RecordReader, ShardFile
+
+_NUM_INDEXES, _NUM_HELD = 128, 16  # that are kept open; where a row takes a request, and so small ones are held
+_MAX_MAPPED_BYTES = 512 << 20  # of all indexes of a data set: what is mapped counts as memory that is used
 
 
 class Store:
-    """Opens shards.
+    """Opens shards, and indexes once a data set.
 
     Args:
         directory: Of the data set.
-        source: Reads its files.
-        cache: Where copies are kept, if they are.
+        files: They are read from.
+        manifest: Of the data set.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], source: locations.Source, cache: pathlib.Path | None) -> None:
+    def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
         self.skipped = DamagedRecords()
+        self.files = files
         self._directory = directory
-        self._source = source
-        self._cache = cache
-        self._files = open_files(directory if cache is None else cache)
+        index_bytes = sum(shard.index_bytes for shards in manifest.splits.values() for shard in shards)
+        self._are_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES
+        self._are_at_hand = files.can_hold(index_bytes)
+        self._sizes: dict[str, int | None] = {}
+        self.index = functools.lru_cache(_NUM_INDEXES if self._are_at_hand else _NUM_HELD)(self._open_index)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
-        if on_error == "raise" or self._cache is not None:
+        if on_error == "raise":
             return [shard.num_examples for shard in shards]
         counts = []
-        for shard, num_bytes in zip(shards, locations.shard_sizes(self._directory, shards)):
-            index = self._open_index(shard)
+        for shard, num_bytes in zip(shards, self._find_sizes(shards)):
+            if num_bytes is not None and num_bytes >= shard.num_bytes:
+                counts.append(shard.num_examples)
+                continue
+            index = self.index(shard)
             counts.append(count := index.num_whole(num_bytes or 0))
             if lost := shard.num_examples - count:
                 reason = "the shard is missing" if num_bytes is None else f"the shard ends at byte {num_bytes}"
-                path = locations.join(self._directory, shard.name)
+                path = join(self._directory, shard.name)
                 self.skipped.add(DamagedRecord(path, count, index.offset(count), reason, lost))
         return counts
 
-    def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """Files for TensorFlow to read: copied to the cache if there is one, else checked for their size.
+    def check(self, shards: Sequence[ShardInfo]) -> None:
+        """A data set that was half copied is refused here, not in the middle of an epoch; each shard is looked at once.
 
         Raises:
-            FileNotFoundError, OSError, ValueError: One is not as the manifest says, and is not to be read all the same.
+            FileNotFoundError: A shard is missing.
+            OSError: Nobody can say.
+            ValueError: A shard has a wrong size.
         """
-        if self._cache is not None:
-            return locations.cache_shards(self._source, self._directory, self._cache, shards)
-        if on_error == "skip":
-            return [locations.join(self._directory, shard.name) for shard in shards]
-        return locations.check_shards(self._directory, shards)
+        unchecked = [shard for shard in shards if self._sizes.get(shard.name) != shard.num_bytes]
+        for shard, num_bytes in zip(unchecked, self._find_sizes(unchecked)):
+            path = join(self._directory, shard.name)
+            if num_bytes is None:
+                raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
+            if num_bytes != shard.num_bytes:
+                raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
+
+    def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
+        """Paths of shards, which are checked if they are to be read without an error."""
+        if on_error == "raise":
+            self.check(shards)
+        return [join(self._directory, shard.name) for shard in shards]
+
+    def tensorflow_paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
+        """The same for who reads whole files by TensorFlow itself.
+
+        Raises:
+            ValueError: It does not.
+        """
+        scheme = scheme_of(self._directory)
+        if scheme and scheme not in tf.io.gfile.get_registered_schemes():
+            raise ValueError(
+                f"{self._directory}: a tf.data service reads files by TensorFlow, which does not read {scheme}://; expected a directory "
+                "that its workers see, or gs://"
+            )
+        return [local_path(path) for path in self.paths(shards, on_error)]
 
     def open_records(self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int) -> RecordReader:
         """Who reads records by their numbers, which count through the shards; `run_bytes` as it has them.
@@ -65,13 +100,23 @@ class Store:
             for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
         ]
         damaged = self.skipped if on_error == "skip" else None
-        return RecordReader(self._files, found, lambda index: self._open_index(shards[index]), run_bytes, damaged)
+        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.release)
+
+    def release(self) -> None:
+        """Closes files and mapped indexes, which are opened again for who reads on."""
+        self.files.release()
+        if self._are_mapped:
+            self.index.cache_clear()
+
+    def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:
+        found = self.files.sizes(self._directory, [shard.name for shard in shards])
+        self._sizes.update(zip((shard.name for shard in shards), found))
+        return found
 
     def _open_index(self, shard: ShardInfo) -> ShardIndex:
-        path = locations.join(self._directory, shard.index)
-        if self._cache is not None:
-            num_bytes = INDEX_HEADER.size + shard.num_examples * INDEX_ROW.size
-            path = locations.cache_file(self._source, path, self._cache / shard.index, num_bytes)
-        elif locations.is_url(path):
-            return ShardIndex(path, shard, self._source.read(path))
-        return ShardIndex(path, shard)
+        path = join(self._directory, shard.index)
+        if self._are_mapped:
+            return ShardIndex(local_path(path), shard)
+        if self._are_at_hand:
+            return ShardIndex(path, shard, files=self.files)
+        return ShardIndex.read(path, shard, self.files)

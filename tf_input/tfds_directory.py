@@ -14,9 +14,9 @@ from typing import Any, Iterator, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_place
-from tf_input.locations import join
 from tf_input.record_columns import Column
 from tf_input.record_layouts import RecordLayout, default_targets
+from tf_input.storage.paths import join
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 

@@ -9,10 +9,11 @@ from typing import Any, Collection, Iterable
 
 import tensorflow as tf
 
-from tf_input import locations
 from tf_input.dataset_format import IMAGE, Feature, Manifest
 from tf_input.feature_kinds import is_map
 from tf_input.schema import parse_examples
+from tf_input.storage.files import Files
+from tf_input.storage.paths import join, local_path
 from tf_input.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
 from tf_input.transform_graph import TransformGraph
 
@@ -24,8 +25,8 @@ class Transform:
 
     Args:
         directory: Of the data set.
-        source: Reads its files.
-        cache: Where a copy is kept of what TensorFlow does not read itself.
+        files: They are read from.
+        cache: Where a copy of the graph is kept, where the data set is not on this machine; None: one is made anew, and removed.
         manifest: Of the data set.
 
     Attributes:
@@ -39,12 +40,12 @@ class Transform:
     """
 
     def __init__(
-        self, directory: str | os.PathLike[str], source: locations.Source, cache: pathlib.Path | None, manifest: Manifest
+        self, directory: str | os.PathLike[str], files: Files, cache: pathlib.Path | None, manifest: Manifest
     ) -> None:
-        self._directory, self._source, self._cache = directory, source, cache
-        path = locations.join(directory, TRANSFORM)
+        self._directory, self._files, self._cache = directory, files, cache
+        path = join(directory, TRANSFORM)
         try:
-            data, graph = source.read(path), source.read(locations.join(directory, _SAVED_MODEL))
+            data, graph = files.read(path), files.read(join(directory, _SAVED_MODEL))
         except FileNotFoundError:
             raise FileNotFoundError(f"{directory} has no transform; expected {_missing(directory, manifest)}") from None
         self.info: TransformInfo = decode_transform(data, path, manifest)
@@ -57,14 +58,18 @@ class Transform:
             return TransformGraph(self._local_copy())
 
     def _local_copy(self) -> str:
-        path = locations.join(self._directory, TRANSFORM_FN)
-        if not isinstance(self._source, locations.FsspecSource):
-            return path
+        """Where TensorFlow loads the graph from, whose tables it may read again when the graph is exported."""
+        path = join(self._directory, TRANSFORM_FN)
+        if self._files.is_local:
+            return local_path(path)
+        if self._cache is None:
+            self._scratch = tempfile.TemporaryDirectory()  # which lasts as long as this
+            self._files.copy_directory(path, copy := os.path.join(self._scratch.name, TRANSFORM_FN))
+            return copy
         kept = self._cache / f"{TRANSFORM_FN}-{self.digest[:16]}"
         if not kept.exists():
-            self._cache.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._cache) as scratch:
-                self._source.copy_directory(path, copy := os.path.join(scratch, TRANSFORM_FN))
+                self._files.copy_directory(path, copy := os.path.join(scratch, TRANSFORM_FN))
                 try:
                     os.rename(copy, kept)
                 except OSError:  # another process was quicker

@@ -94,7 +94,7 @@ _TINY = read_ours("tiny_set", memory_budget=0)
 _PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 _GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
 _EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
-_BUFFER = read_ours("photo_set", **_VIEWS, shuffle="buffer")
+_BUFFER = read_ours("photo_set", **_VIEWS, shuffle="window")
 
 RACES = {
     "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 1.06),
@@ -122,7 +122,7 @@ RACES = {
     # Of the time that a batch of 128 takes in memory, most goes to Python, which asks for it.
     "tiny-128": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), None),
     "tiny-memory-128": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), None),
-    "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="buffer"'), 0.95),
+    "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.95),
     "tfds": Race(
         PHOTOS,
         _READ_PHOTOS,

@@ -44,7 +44,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
 
     num_steps = inputs.num_records // _BATCH_SIZE
     rows = []
-    for shuffle in ("buffer", "exact"):
+    for shuffle in ("window", "exact"):
         took = []
         for turn in range(repeats + 1):
             data = tf_input.open(inputs.many_set)

@@ -69,15 +69,13 @@ class CachedFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         self.source.copy_directory(path, copy)
 
+    def release(self) -> None:
+        self._local.release()
+
     def can_hold(self, num_bytes: int) -> bool:
         return self._room.can_hold(num_bytes)
 
     def discard(self, path: str, begin: int, num_bytes: int) -> bool:
-        """Removes what is kept of a range that was found damaged, so that it is fetched again.
-
-        Returns:
-            Whether there was any: else it is as damaged where it comes from.
-        """
         return any([self._forget(self._block(path, index)) for index in _blocks(begin, begin + num_bytes)])
 
     def _kept(self, path: str, part: "_Part") -> bytes | None:
@@ -129,10 +127,9 @@ class CachedFiles:
         return found
 
     def _keep(self, block: str, unfinished: int, data: memoryview) -> None:
-        if not data or not self._room.take(_HEADER.size + len(data)):
-            return
         try:
-            os.ftruncate(unfinished, 0)  # what a killed process left
+            if not data or not self._room.take(_HEADER.size + len(data), unfinished):
+                return
             with open(unfinished, "wb", closefd=False) as file:
                 file.write(_HEADER.pack(len(data)))
                 file.write(data)
@@ -164,7 +161,7 @@ class CachedFiles:
         return False
 
     def _block(self, path: str, index: int) -> str:
-        return os.path.join(self.folder, path.removeprefix(self._directory), f"{index:06d}{BLOCK}")
+        return os.path.join(self.folder, path.removeprefix(self._directory).lstrip("/"), f"{index:06d}{BLOCK}")
 
 
 class _Part:

@@ -45,14 +45,17 @@ class CacheRoom:
         _lock(self._mark.fileno(), shared=True)
         os.utime(folder / _MARK)
 
-    def take(self, num_bytes: int) -> bool:
-        """Whether there is room for so many bytes more; it is made where that is possible."""
+    def take(self, num_bytes: int, unfinished: int) -> bool:
+        """Whether there is room for so many bytes more, which an open file takes at once; it is made where that is possible."""
         if self.is_full:
             return False
         if self._cache_bytes is None and self._disk_has(num_bytes):
+            os.ftruncate(unfinished, num_bytes)
             return True
         with self._ledger() as ledger:
             found = self._take_disk(num_bytes) if self._cache_bytes is None else self._take_share(num_bytes, ledger)
+            if found:  # before anybody counts again
+                os.ftruncate(unfinished, num_bytes)
         if not found:
             self.close(f"the {self._limit()} are taken by data sets that are open")
         return found

@@ -11,7 +11,8 @@ import os
 import pathlib
 from typing import Any
 
-_METADATA_SECONDS = 1.0
+_METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
+_FAMILIES = {"s3a": "s3", **dict.fromkeys(("azure", "adl", "abfs", "abfss"), "az")}
 _GOOGLE_KEYS = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_SERVICE_ACCOUNT",
@@ -28,8 +29,19 @@ _AMAZON_KEYS = (
     "AWS_SKIP_SIGNATURE",
 )
 
-GOOGLE_ADVICE = "there are no keys for it: `gcloud auth application-default login` makes some, GOOGLE_APPLICATION_CREDENTIALS names a file"
-AMAZON_ADVICE = "there are no keys for it: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, and with boto3 those of AWS_PROFILE"
+_AZURE_KEYS = (
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_MASTER_KEY",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_STORAGE_CLIENT_ID",
+    "AZURE_CLIENT_ID",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "AZURE_USE_AZURE_CLI",
+    "AZURE_SKIP_SIGNATURE",
+)
 
 
 def google_options() -> dict[str, Any]:
@@ -60,12 +72,35 @@ def amazon_options() -> dict[str, Any]:
         return {"skip_signature": True}
 
 
+def azure_options() -> dict[str, Any]:
+    """Of obstore's AzureStore."""
+    if any(os.environ.get(name) for name in _AZURE_KEYS):
+        return {}
+    is_azure = _answers(_METADATA_HOST, "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})
+    return {} if is_azure else {"skip_signature": True}
+
+
+def missing_keys(scheme: str) -> str:
+    """What to say where a request was refused that was not signed, because there are no keys; else nothing."""
+    options, where = {
+        "gs": (google_options, "`gcloud auth application-default login` makes some, GOOGLE_APPLICATION_CREDENTIALS names a file of them"),
+        "s3": (amazon_options, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are some, and, with boto3 installed, those of AWS_PROFILE"),
+        "az": (azure_options, "AZURE_STORAGE_ACCOUNT_KEY is one, and AZURE_USE_AZURE_CLI=true takes those of `az login`"),
+    }.get(_FAMILIES.get(scheme, scheme), (dict, ""))
+    return f"; it was asked without keys, as there are none: {where}" if options().get("skip_signature") else ""
+
+
 def _is_google_machine() -> bool:
-    host = os.environ.get("GCE_METADATA_HOST", "169.254.169.254")
+    return _answers(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST), "/", {"Metadata-Flavor": "Google"}, "Metadata-Flavor")
+
+
+def _answers(host: str, path: str, headers: dict[str, str], header: str = "") -> bool:
+    """Whether the metadata server of a cloud does."""
     connection = http.client.HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:
-        connection.request("GET", "/", headers={"Metadata-Flavor": "Google"})
-        return connection.getresponse().getheader("Metadata-Flavor") == "Google"
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status == 200 and (not header or response.getheader(header) is not None)
     except (OSError, http.client.HTTPException):
         return False
     finally:

@@ -34,6 +34,12 @@ class Files(Protocol):
     def copy_directory(self, path: str, copy: str) -> None:
         """Copies all that lies in a directory to a local one, which is made."""
 
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        """Drops what a cache has of a range that was found damaged; False: it has nothing, and reading it again is no use."""
+
+    def release(self) -> None:
+        """Closes what is open, which is opened again for who reads on."""
+
     def can_hold(self, num_bytes: int) -> bool:
         """Whether so many bytes are, or will be once they were read, on a disk of this machine, where single records are at hand."""
 

@@ -5,7 +5,7 @@ import concurrent.futures
 import os
 import shutil
 import threading
-from typing import Sequence
+from typing import Callable, Sequence
 
 from tf_input.storage.files import NOT_THERE
 from tf_input.storage.paths import join, local_path
@@ -37,6 +37,7 @@ class LocalFiles:
             while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
                 data += more  # one call may give less: in FUSE, or after a signal
         except OSError as error:
+            self.forget(path)  # a handle may be stale
             raise OSError(error.errno, error.strerror, path) from None  # with its name
         return data
 
@@ -53,8 +54,15 @@ class LocalFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         shutil.copytree(local_path(path), copy)
 
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        return False
+
     def can_hold(self, num_bytes: int) -> bool:
         return True
+
+    def release(self) -> None:
+        with self._lock:
+            self._open.clear()
 
     def forget(self, path: str) -> None:
         """Closes a file that is to be opened anew, because another has taken its place."""
@@ -76,5 +84,5 @@ class _OpenFile:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # of a module that may be gone when Python ends
+        close(self.descriptor)

@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Sequence
 
-from tf_input.storage.credentials import AMAZON_ADVICE, GOOGLE_ADVICE, amazon_options, google_options
+from tf_input.storage.credentials import amazon_options, azure_options, google_options, missing_keys
 from tf_input.storage.packages import import_package
 from tf_input.storage.paths import bucket_and_key, join, scheme_of
 
@@ -17,7 +17,12 @@ _AZURE = ("az", "azure", "adl", "abfs", "abfss")
 SCHEMES = ("gs", "s3", "s3a", *_AZURE, *_WEB)
 
 _NUM_REQUESTS = 16  # at a time, where many files are asked for at once
-_RETRIES = {"max_retries": 8, "retry_timeout": datetime.timedelta(minutes=3)}
+# For five seconds or so: a store may be busy, but an address may be misspelt too.
+_RETRIES = {
+    "max_retries": 8,
+    "retry_timeout": datetime.timedelta(minutes=3),
+    "backoff": {"init_backoff": datetime.timedelta(seconds=0.1), "max_backoff": datetime.timedelta(seconds=2), "base": 3},
+}
 # No limit on a whole answer, which may be large; a connection that gives nothing for so long is tried again.
 _CLIENT = {"timeout": "1h", "read_timeout": "30s", "connect_timeout": "5s", "pool_max_idle_per_host": "64"}
 _STATUS = re.compile(r"status code: (\d{3}[A-Za-z '-]*)")
@@ -73,6 +78,12 @@ class ObjectStoreFiles:
         with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
             list(threads.map(copy_one, names))
 
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass  # each range is a request of its own
+
     def can_hold(self, num_bytes: int) -> bool:
         return False
 
@@ -95,7 +106,8 @@ class ObjectStoreFiles:
             status = found[1] if found else message
             if status.startswith(_AFTER_END):  # which is no error of a file
                 return b""
-            raise OSError(f"{path}: {status}{_advice(path, status)}") from None
+            advice = missing_keys(scheme_of(path)) if status.startswith(("401", "403")) else ""
+            raise OSError(f"{path}: {status}{advice}") from None
 
     def _store(self, bucket: str) -> Any:
         check_process()
@@ -112,18 +124,10 @@ def _make_store(bucket: str) -> Any:
     if scheme == "gs":
         return store.GCSStore(name, **google_options(), **settings)
     if scheme in _AZURE:
-        return store.from_url(bucket, **settings)
+        return store.from_url(bucket, **azure_options(), **settings)
     if scheme in _WEB:
         return store.HTTPStore(bucket, **settings)
     return store.S3Store(name, **amazon_options(), **settings)
-
-
-def _advice(path: str, status: str) -> str:
-    if not status.startswith(("401", "403")):
-        return ""
-    if scheme_of(path) == "gs" and google_options().get("skip_signature"):
-        return f"; {GOOGLE_ADVICE}"
-    return f"; {AMAZON_ADVICE}" if scheme_of(path) in ("s3", "s3a") and amazon_options().get("skip_signature") else ""
 
 
 class _Fork:

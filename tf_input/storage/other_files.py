@@ -24,7 +24,10 @@ class OtherFiles:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         fsspec = import_package("fsspec")
-        self._filesystem, _ = fsspec.url_to_fs(directory)  # it says itself which package a scheme needs
+        try:
+            self._filesystem, _ = fsspec.url_to_fs(directory)  # it says itself which package a scheme needs
+        except ValueError as error:
+            raise ValueError(f"{directory}: {error}; expected a directory, gs://, s3://, az://, https:// or what fsspec knows") from None
 
     def __reduce__(self) -> tuple[type["OtherFiles"], tuple[str]]:
         return OtherFiles, (self._directory,)
@@ -48,6 +51,12 @@ class OtherFiles:
     def copy_directory(self, path: str, copy: str) -> None:
         with _os_errors(path):
             self._filesystem.get(f"{path}/", f"{copy}/", recursive=True)
+
+    def discard(self, path: str, begin: int, num_bytes: int) -> bool:
+        return False
+
+    def release(self) -> None:
+        pass  # each range is a request of its own
 
     def can_hold(self, num_bytes: int) -> bool:
         return False

@@ -10,10 +10,9 @@ import numpy as np
 
 from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.epochs.runs import Runs, cut_runs
-from tf_input.file_errors import NOT_THERE
 from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.index import ShardIndex
-from tf_input.storage.files import Files
+from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.stretches import cut_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
@@ -45,6 +44,7 @@ class RecordReader:
         open_index: Opens the index of a shard, by the shard's place in the split.
         run_bytes: How long the runs are that `read_stretch` knows.
         damaged: Where to put damaged records; None: they are errors.
+        release: Closes what is open of files and indexes; who reads on opens it again.
 
     Attributes:
         runs: The runs of the split.
@@ -58,11 +58,13 @@ class RecordReader:
         open_index: Callable[[int], ShardIndex],
         run_bytes: int,
         damaged: DamagedRecords | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._files = files
         self._shards = shards
         self._index = open_index
         self._damaged = damaged
+        self.release = release
         self._cutting = threading.Lock()  # one at a time holds what it reads twice; more would not be quicker
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
         self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
@@ -110,7 +112,7 @@ class RecordReader:
         reaches_end = file.is_whole and stop == file.num_examples
         data, begin = b"", 0
         try:
-            begin = self._index(shard).offset(first) if first else 0
+            begin = self._index(shard).extent(first)[0] if first else 0
             end = file.num_bytes if reaches_end else self._index(shard).extent(stop - 1)[1]
             data = self._files.read_range(file.path, begin, max(0, end - begin))
         except OSError:  # each record is read again, and says what is wrong
