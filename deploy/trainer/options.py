@@ -44,7 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     data = parser.add_argument_group("data").add_argument
     data("--data", required=True, metavar="DIR|URL", help="the data set")
-    data("--output", required=True, metavar="DIR", help="of checkpoints/, logs/, model.keras and results.json")
+    data("--output", required=True, metavar="DIR", help="of backups/, logs/, model.keras and results.json")
     data("--cache_directory", metavar="DIR", help="where shards behind a URL are copied to before they are read")
     data("--train_split", metavar="NAME", help="(default: the one whose name says that it is for training)")
     data("--eval_split", default="validation", metavar="NAME", help="evaluated after each epoch; or none (default: validation)")
@@ -73,10 +73,10 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--resume",
         action="store_true",
-        help="go on after the last checkpoint in --output, if there is one; what is read is what would have been read "
+        help="go on after the last backup in --output, if there is one; what is read is what would have been read "
         "without the interruption",
     )
-    add("--save_steps", type=_count, metavar="N", help="a checkpoint after every N steps too (default: after each epoch alone)")
+    add("--save_steps", type=_count, metavar="N", help="a backup after every N steps too (default: after each epoch alone)")
     add("--limit_steps", type=_count, metavar="N", help="for trials: an epoch and an evaluation have at most N steps")
 
     machine = parser.add_argument_group("machine").add_argument
