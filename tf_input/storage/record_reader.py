@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Callable, Sequence
 
 import numpy as np
@@ -87,9 +87,13 @@ class RecordReader:
             OSError, ValueError: As in `look_again`.
         """
         parts = np.array_split(numbers, min(_NUM_REQUESTS, len(numbers))) if len(numbers) > 1 else [numbers]
-        read = map(self._read_each, parts) if len(parts) == 1 else self._threads.map(self._read_each, parts)
+        tasks = [self._threads.submit(self._read_each, part) for part in parts[1:]]
+        try:
+            read = [self._read_each(parts[0])]
+        finally:
+            wait(tasks)  # whatever happens: nothing goes on behind an error
         found = np.empty(len(numbers), object)
-        found[:] = [record for part in read for record in part]
+        found[:] = [record for part in [*read, *(task.result() for task in tasks)] for record in part]
         for place in [place for place, record in enumerate(found) if record is None]:
             found[place] = self.look_again(int(numbers[place]))
         return found
