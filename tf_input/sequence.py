@@ -37,8 +37,8 @@ class Sequence(keras.utils.PyDataset):
 
     An epoch ends when Keras says so (`on_epoch_end`) and each of its batches was read; until then, Keras may look at some, or train
     with fewer at a time (`steps_per_epoch`). A loop says where it is by `train.position.go_to(epoch, step)`: `train[0]` is then that
-    step's, and the next epoch's follow after the last one. What it can't do: begin in the middle of an epoch of Keras; make batches
-    ahead for Keras where that shuffles them anew, as `fit` does without `shuffle=False`; and tell an epoch of one or two batches from
+    step's, and the next epoch's follow after the last one. What it can't do: begin in the middle of an epoch of Keras; read and make
+    batches ahead where Keras shuffles them anew, as `fit` does without `shuffle=False`; and tell an epoch of one or two batches from
     the look that Keras takes at them before it trains.
 
     Args:
