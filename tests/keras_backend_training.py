@@ -118,7 +118,7 @@ def main(directory: str, folder: pathlib.Path) -> None:
     assert steps_of(whole) == 2 * NUM_BATCHES
     loss, accuracy = whole.evaluate(valid, verbose=0)
     predicted = whole.predict(valid, verbose=0)
-    labels = np.concatenate([y for _, y in flowers.as_generator("validation", **OPTIONS)])
+    labels = np.concatenate([y for _, y in flowers.as_numpy("validation", **OPTIONS)])
     assert predicted.shape == (NUM_VALID, 3) and np.isfinite(loss)
     assert abs((predicted.argmax(axis=1) == labels).mean() - accuracy) < 1e-6
 

@@ -8,19 +8,24 @@ import collections
 import contextlib
 import hashlib
 import http.server
+import json
 import os
 import pathlib
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.parse
+import urllib.request
 import xml.sax.saxutils
 from typing import Iterator
 
 BUCKET = "bucket"
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _WRITE_BYTES = 1 << 20
+_COUNTS = "counts"
 
 
 class RangeServer:
@@ -80,6 +85,10 @@ class RangeServer:
         """Requests for paths with this in them."""
         return sum(part in path for _, path, _ in self.requests)
 
+    def counts(self) -> dict[str, int]:
+        """What another process asks a server for."""
+        return {"requests": len(self.requests) - self.count(_COUNTS), "num_bytes": self.num_bytes, "num_lists": self.num_lists}
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -137,7 +146,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self._counted.answering(self.command, path, int(wanted[1]) if wanted else None):
             bucket, _, name = path.partition("/")
             fault = self._counted.fault(path)
-            if isinstance(fault, int):
+            if path == _COUNTS:
+                self._answer(200, json.dumps(self._counted.counts()).encode())
+            elif isinstance(fault, int):
                 self._answer(fault)
             elif bucket != BUCKET:
                 self._answer(404)
@@ -222,3 +233,35 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *unused: object) -> None:
         """Quiet."""
+
+
+class RangeProcess(RangeServer):
+    """The same in a process of its own, which takes no time from the reader's: for benchmarks.
+
+    Args:
+        directory, delay_s: As above.
+
+    Attributes:
+        url: Where it listens.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], delay_s: float = 0.0) -> None:
+        command = [sys.executable, __file__, os.fspath(directory), str(delay_s)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.url = self._process.stdout.readline().strip()
+
+    def counts(self) -> dict[str, int]:
+        """Requests, bytes of files and lists so far."""
+        with urllib.request.urlopen(f"{self.url}/{_COUNTS}") as answer:
+            return json.load(answer)
+
+    def close(self) -> None:
+        self._process.stdin.close()  # it ends with its input, so also where this process is killed
+        self._process.wait()
+        self._process.stdout.close()
+
+
+if __name__ == "__main__":
+    with RangeServer(sys.argv[1], float(sys.argv[2])) as served:
+        print(served.url, flush=True)
+        sys.stdin.read()

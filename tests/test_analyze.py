@@ -107,7 +107,7 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "classes of the training split alone"
     assert {"transform_fn", "transformed_metadata"} <= set(os.listdir(mixed))
     assert not [name for name in os.listdir(mixed) if name.startswith(".")]
-    assert tf_input.open(mixed).label_names == ("a", "b", "c", "d"), "the data set is read as before"
+    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
 
 
 def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):

@@ -146,7 +146,7 @@ def test_a_killed_process_leaves_nothing_in_the_way(server, tmp_path):
     assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
 
 
-@pytest.mark.parametrize("num_bytes", [0, 5, 8, 100, BLOCK_BYTES, BLOCK_BYTES + 9])
+@pytest.mark.parametrize("num_bytes", [0, 5, 12, 100, BLOCK_BYTES, BLOCK_BYTES + 13])
 def test_a_torn_block_is_fetched_again(server, tmp_path, num_bytes):
     """As a machine leaves it that lost its power before the disk had all."""
     open_cached(server, tmp_path).read(path_of(server))
@@ -172,10 +172,18 @@ def test_what_is_damaged_is_dropped_and_fetched_again(server, tmp_path):
     files = open_cached(server, tmp_path)
     files.read(path_of(server))
     block = tmp_path / blocks("large", 2)[0]
-    data = bytearray(block.read_bytes())
+    whole = block.read_bytes()
+    data = bytearray(whole)
     data[1000] ^= 1
     block.write_bytes(data)
+    server.reset()
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE, "who uses it for the first time"
+    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == whole
     begin = 2 * BLOCK_BYTES
+    files = open_cached(server, tmp_path)
+    files.read_range(path_of(server), begin, 10)
+    with open(block, "r+b") as file:  # later
+        file.write(data)
     assert files.read_range(path_of(server), begin, BLOCK_BYTES) != LARGE[begin : begin + BLOCK_BYTES]
     assert files.discard(path_of(server), begin + 900, 200)
     assert files.read_range(path_of(server), begin, BLOCK_BYTES) == LARGE[begin : begin + BLOCK_BYTES]

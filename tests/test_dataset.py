@@ -66,7 +66,7 @@ def names(images: np.ndarray, labels: np.ndarray) -> list[tuple[str, int]]:
 
 def test_what_it_says_of_itself(mixed):
     assert mixed.splits == ("train", "validation")
-    assert mixed.label_names == tuple(sorted(CLASSES)) == mixed.manifest.label_names
+    assert mixed.class_names == tuple(sorted(CLASSES)) == mixed.manifest.label_names
     counts = [mixed.num_examples(split) for split in mixed.splits]
     assert counts == [NUM_TRAIN, sum(CLASSES.values()) - NUM_TRAIN]
     assert mixed.statistics == json.loads((mixed.directory / "statistics.json").read_text())

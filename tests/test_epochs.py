@@ -74,13 +74,13 @@ def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options
 def test_loops_end_with_the_epoch(mixed):
     """After what was left of one come whole ones."""
     epochs = [epoch(mixed.batches("train", **OPTIONS, seed=4, start_epoch=number)) for number in (2, 3)]
-    loops = mixed.as_generator("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
+    loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
     for expected in (epochs[0][9:], epochs[1]):
         assert len(loops) == len(expected)
         next(iter(loops))  # a look is no pass
         assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
     with pytest.raises(ValueError, match="start_step=1.5: expected 0 or more"):
-        mixed.as_generator("train", **OPTIONS, start_step=1.5)
+        mixed.as_numpy("train", **OPTIONS, start_step=1.5)
 
 
 def test_a_pass_counts_once_it_has_come_to_its_end(mixed):

@@ -22,16 +22,17 @@ READ = {
     "example": lambda: flowers["train"][3]["label"],
     "slice": lambda: [one["label"] for one in flowers["train"][3:5]],
     "batches": lambda: next(iter(flowers.batches("train", **OPTIONS))),
-    "generator": lambda: next(iter(flowers.as_generator("train", **OPTIONS))),
+    "arrays": lambda: next(iter(flowers.as_numpy("train", **OPTIONS))),
     "sequence": lambda: tf_input.Sequence(flowers, "train", **OPTIONS)[0],
     "foreign": lambda: tf_input.open_tfrecords(directory + "/*.tfrecord*"),
 }
 if before == "read":
     READ["example"]()
-    batches, generator = flowers.batches("train", **OPTIONS), flowers.as_generator("train", **OPTIONS)
+    batches, arrays = flowers.batches("train", **OPTIONS), flowers.as_numpy("train", **OPTIONS)
     sequence, workers = (tf_input.Sequence(flowers, "train", workers=number, **OPTIONS) for number in (1, 2))
+    READ["what batches made before are"] = lambda: [repr(batches), repr(arrays), str(flowers)]
     READ["batches made before"] = lambda: next(iter(batches))
-    READ["generator made before"] = lambda: next(iter(generator))
+    READ["arrays made before"] = lambda: next(iter(arrays))
     READ["sequence made before"] = lambda: sequence[1]
     READ["sequence with workers made before"] = lambda: workers[1]
     sequence[0], workers[0]
@@ -77,7 +78,7 @@ def run(folder: pathlib.Path, before: str, method: str) -> dict[str, str]:
 def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, tmp_path: pathlib.Path) -> None:
     found = run(tmp_path, before, "fork")
     if before == "read":
-        assert found.pop("parent") == "read"
+        assert found.pop("parent") == found.pop("what batches made before are") == "read"
     assert len(found) == (10 if before == "read" else 6)
     for access, result in found.items():
         assert result.startswith("RuntimeError: this process was forked") and "'spawn'" in result, (access, result)

@@ -73,7 +73,7 @@ def test_todays_reader_opens_it():
     import tf_input
 
     insects = tf_input.open(GOLDEN / "output")
-    assert (insects.manifest.name, insects.label_names) == ("insects", ("ant", "bee"))
+    assert (insects.manifest.name, insects.class_names) == ("insects", ("ant", "bee"))
     labels = {
         split: sorted(int(label) for _, batch in insects.batches(split, batch_size=4, image_size=8) for label in batch)
         for split in insects.splits

@@ -1,6 +1,7 @@
 """What stands around a data set in a Keras program: callbacks, steps per epoch, weights, loops, models that are saved."""
 
 import collections
+import concurrent.futures
 import pathlib
 
 import keras
@@ -208,9 +209,9 @@ def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
         assert history[f"{prefix}loss"] == [pytest.approx(loss, rel=1e-4)]
 
 
-def test_a_generator_has_an_epoch_for_each_loop(flowers):
+def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
     options = {"batch_size": 5, "image_size": None, "seed": 3}
-    train, same = flowers.as_generator("train", **options), flowers.batches("train", **options)
+    train, same = flowers.as_numpy("train", **options), flowers.batches("train", **options)
     assert len(train) == len(same) == 4
     seen = []
     for _ in range(2):
@@ -230,9 +231,37 @@ def test_a_generator_has_an_epoch_for_each_loop(flowers):
     assert next(unused)[0].shape == x.shape
 
 
-def test_a_generator_trains_batch_by_batch(flowers):
+def test_threads_share_an_epoch_of_numpy_batches(flowers):
+    train = flowers.as_numpy("train", **COUNTED)
+    epochs = [sorted(counts_of(flowers.batches("train", **COUNTED, start_epoch=number))) for number in range(3)]
+    for expected in epochs:
+        begun = iter(train)
+        first = next(begun)  # an iterator, and a look at another one changes nothing
+        next(iter(train))
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            rest = [batch for part in threads.map(lambda _: list(begun), range(8)) for batch in part]
+        assert sorted(x.tolist() for x, *_ in [first, *rest]) == expected
+        with pytest.raises(StopIteration):
+            next(begun)
+
+
+def test_keras_fits_a_generator_over_numpy_batches(flowers):
+    """Of Python's iterables Keras takes generators alone, and those have to go on for ever."""
+    train = flowers.as_numpy("train", **ONE_HEAD)
+
+    def forever():
+        while True:
+            yield from train
+
+    model, other = linear_model(), linear_model()
+    history = model.fit(forever(), steps_per_epoch=len(train), epochs=3, verbose=0).history
+    expected = other.fit(flowers.batches("train", **ONE_HEAD), epochs=3, verbose=0).history
+    assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4) and len(set(history["loss"])) == 3
+
+
+def test_numpy_batches_train_batch_by_batch(flowers):
     model = linear_model()
-    train = flowers.as_generator("train", **ONE_HEAD)
+    train = flowers.as_numpy("train", **ONE_HEAD)
     losses = [[model.train_on_batch(images, labels)[0] for images, labels in train] for _ in range(2)]
     other = linear_model()
     history = other.fit(flowers.batches("train", **ONE_HEAD), epochs=2, verbose=0).history

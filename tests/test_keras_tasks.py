@@ -112,7 +112,7 @@ OBJECTS = ("--label=objects", "--weight_column=")
 )
 def test_a_detector(table, tmp_path, options):
     dataset = prepare(table, tmp_path, *OBJECTS)
-    assert dataset.label_names == tuple(sorted(NAMES))
+    assert dataset.class_names == tuple(sorted(NAMES))
     keras.utils.set_random_seed(0)
     model = Detector()
     train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, max_objects=MAX_OBJECTS, **options)

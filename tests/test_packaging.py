@@ -110,6 +110,7 @@ def test_a_trainer_gets_tensorflow_and_no_beam(metadata: email.message.Message) 
     [
         ("beam", "apache-beam"),
         ("gcp", "apache-beam[gcp]"),
+        ("remote", "obstore"),
         ("transform", "tensorflow-transform"),
         ("demo", "scikit-learn"),
         ("test", "pytest"),
@@ -183,7 +184,7 @@ def test_every_requirement_of_a_worker_and_a_trainer_is_pinned_within_its_bounds
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["beam"], *extras["transform"]):
+    for text in (*project["dependencies"], *extras["beam"], *extras["remote"], *extras["transform"]):
         requirement = Requirement(text)
         if requirement.name in ("setuptools", "recordmill"):  # the first is of whoever builds, not of what runs
             continue

@@ -95,7 +95,7 @@ def test_an_example_is_what_a_batch_of_it_has(datasets, name):
     names = tuple(others + ["objects"] * (len(others) < len(dataset.features)))
     size = dataset["train"][0]["image"].shape[:2]
     options = {"batch_size": 1, "image_size": size, "fit": "stretch", "shuffle": False, "targets": (), "inputs": names}
-    for batch, example in zip(dataset.as_generator("train", **options), dataset["train"], strict=True):
+    for batch, example in zip(dataset.as_numpy("train", **options), dataset["train"], strict=True):
         assert example.keys() == batch.keys() == set(names)
         if example["image"].shape[:2] != size:
             continue
@@ -124,9 +124,10 @@ def test_what_there_is_not_is_refused(datasets):
             train[index]
     with pytest.raises(IndexError, match="example 3: there are 3"):
         train[2:5][3]
-    with pytest.raises(TypeError):
-        train["key"]
-    with pytest.raises(ValueError, match="split='test': expected one of train"):
+    for index in ("key", 1.5, None, (1, 2)):
+        with pytest.raises(TypeError, match=r"expected a number or a slice, such as examples\[17\] or examples\[:100\]"):
+            train[index]
+    with pytest.raises(KeyError, match="split='test': expected one of train"):
         datasets["table"]["test"]
 
 

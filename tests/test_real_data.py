@@ -121,7 +121,7 @@ def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
         writer.writerow(["file_name", "label"])
         writer.writerows([f"{path.parent.name}/{path.name}", path.parent.name] for path in sorted(folder.glob("*/*.JPG")))
     as_table = prepare(folder / "hands.csv", tmp_path / "table", *options)
-    assert as_table.label_names == as_folders.label_names == tuple(map(str, range(10)))
+    assert as_table.class_names == as_folders.class_names == tuple(map(str, range(10)))
     assert sum(as_table.num_examples(split) for split in as_table.splits) == 2062
     assert digest(tmp_path / "table") == digest(tmp_path / "folders")
 
@@ -158,7 +158,7 @@ def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
         source / "digits.bin" if kind == "fixed_length" else source, tmp_path / "out", f"--image_encoding={encoding}", *DIGITS[kind]
     )
     names = tuple(f"digit {n}" if kind == "cifar" else str(n) for n in range(10))
-    assert dataset.label_names == names
+    assert dataset.class_names == names
     shown = pixels.transpose(0, 2, 3, 1) if kind == "cifar" else pixels[..., np.newaxis]
     channels = shown.shape[-1] if encoding == "raw" else 3
     expected = sorted((np.broadcast_to(image, (*image.shape[:2], channels)).tobytes(), label) for image, label in zip(shown, labels))

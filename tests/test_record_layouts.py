@@ -160,7 +160,7 @@ def test_a_mapping_says_what_is_what(tmp_path):
     mapping = {"image": "picture", "label": "cls", "weight": "w", "mask": "seg"}
     more = {"objects/bbox": "boxes", "objects/label": "ids", "years": "age"}
     files = tf_input.open_tfrecords(path, mapping | more, label_names=("cat", "dog"))
-    assert (files.layout.name, files.label_names, files.targets) == ("mapping", ("cat", "dog"), ("label",))
+    assert (files.layout.name, files.class_names, files.targets) == ("mapping", ("cat", "dog"), ("label",))
     x, y, weight = read_all(files, inputs=("image", "years"), targets=("label", "mask", "objects"), batch_size=COUNT)[0]
     np.testing.assert_array_equal(x["image"], IMAGES)
     assert x["years"].tolist() == [[1, 2]] * COUNT
@@ -498,7 +498,7 @@ def test_a_directory_of_tensorflow_datasets(tmp_path):
     toy = tf_input.open_tfrecords(builder.data_path)
     assert (toy.layout.name, toy.splits, toy.targets) == ("tfds", ("train", "test"), ("label",))
     assert (toy.num_examples("train"), toy.num_examples("test")) == (COUNT, 2)
-    assert toy.label_names == ("ant", "bee") and toy.features["objects/label"].label_names == ("x", "y")
+    assert toy.class_names == ("ant", "bee") and toy.features["objects/label"].label_names == ("x", "y")
     masks = ("segmentation_mask", "trimap", "depth")
     assert set(toy.features) == {"image", "label", "key", "score", "tags", "objects/bbox", "objects/label", *masks}
     assert {toy.features[name].kind for name in masks} == {"mask"}

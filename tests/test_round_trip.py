@@ -29,7 +29,7 @@ def test_what_went_in_comes_out(tmp_path):
         for split in prepared.splits:
             for images, labels in prepared.batches(split, batch_size=7):
                 for pixels, label in zip(images.numpy(), labels.numpy()):
-                    seen[pixels.tobytes()] = prepared.label_names[label]
+                    seen[pixels.tobytes()] = prepared.class_names[label]
         assert seen == expected, epoch
 
 

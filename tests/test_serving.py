@@ -104,7 +104,7 @@ def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
     assert len(images) >= 100
     asked, _owner = signatures(served)
     found = asked["preprocess"](image=images)["image"].numpy()
-    trained = np.concatenate([x for x, _ in flowers.as_generator("train", batch_size=16, transform=True, shuffle=False)])
+    trained = np.concatenate([x for x, _ in flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False)])
     assert found.tobytes() == trained.tobytes() and found.shape[1:] == (SIZE, SIZE, 3)
     files = [str(flowers.directory / shard.name) for shard in flowers.manifest.splits["train"]]
     raw = parse_examples(next(iter(tf.data.TFRecordDataset(files).batch(1000))), flowers.manifest.schema)
@@ -145,7 +145,7 @@ def test_without_a_transform(sizes, fit, tmp_path):
     export_serving(small_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
     asked, _owner = signatures(tmp_path / "1")
     found = asked["preprocess"](image=stored(made, "train"))["image"]
-    trained = [x for x, _ in made.as_generator("train", batch_size=6, shuffle=False, **options)]
+    trained = [x for x, _ in made.as_numpy("train", batch_size=6, shuffle=False, **options)]
     assert found.dtype == tf.uint8
     differ = np.abs(np.concatenate(trained).astype(int) - found.numpy())
     assert differ.max() <= (0 if sizes is None else 1) and differ.mean() < 0.01
@@ -299,7 +299,7 @@ def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
     written = tf_input.open(tmp_path / "written")
     options = {"batch_size": 16, "shuffle": False}
     for (x, y), (images, labels) in zip(
-        written.as_generator("train", **options), flowers.as_generator("train", transform=True, **options), strict=True
+        written.as_numpy("train", **options), flowers.as_numpy("train", transform=True, **options), strict=True
     ):
         assert x.tobytes() == images.tobytes() and y.tolist() == labels.tolist()
 

@@ -79,8 +79,8 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, given, flowers, t
     accuracy = model.evaluate(valid, verbose=0, return_dict=True)["accuracy"]
     raw = raw_examples(flowers, "validation")
     found = served_labels(tmp_path / "1", raw["image"])
-    assert found == [flowers.label_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
-    expected = [flowers.label_names[label] for label in raw["label"]]
+    assert found == [flowers.class_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
+    expected = [flowers.class_names[label] for label in raw["label"]]
     assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
 
 

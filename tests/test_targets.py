@@ -83,7 +83,7 @@ ORDER = [0, 2, 4, 6, 1, 3, 5]  # in two shards
 def test_what_it_says_of_itself(rich):
     assert rich.features["weather"].label_names == WEATHER
     assert rich.features["heat"].shape == (3, 4, 2)
-    assert (rich.targets, rich.label_names, rich.image_size) == (("label",), ("no", "yes"), SIZE)
+    assert (rich.targets, rich.class_names, rich.image_size) == (("label",), ("no", "yes"), SIZE)
 
 
 def test_each_kind_has_its_shape_and_dtype(rich):

@@ -109,7 +109,7 @@ def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
     data = tf_input.open(tmp_path / "out")
     for split in ("train", "test"):
         pairs = tfds.as_numpy(builder.as_dataset(split=split, as_supervised=True))
-        for (image, targets), (x, y) in zip(pairs, data.as_generator(split, batch_size=1, shuffle=False), strict=True):
+        for (image, targets), (x, y) in zip(pairs, data.as_numpy(split, batch_size=1, shuffle=False), strict=True):
             np.testing.assert_array_equal(image, x[0])
             assert targets.keys() == y.keys() == set(names)
             assert targets["weather"] == y["weather"][0] and targets["age"] == y["age"][0]

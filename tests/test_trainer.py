@@ -389,6 +389,8 @@ def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
     (tmp_path / "empty").mkdir()
     cases = [
         (["--data", str(tmp_path / "empty"), "--output", "x"], "is not a data set: it has no manifest.json"),
+        (["--data", "nothing://bucket/x", "--output", "x"], "nothing://bucket/x: "),
+        ([*here, "--cache_bytes", "5"], "together with cache_directory=..."),
         ([*here, "--model", "lenet"], "invalid choice: 'lenet'"),
         ([*here, "--batch"], "unrecognized arguments: --batch"),
         ([*here, "--batch_size", "0"], "'0': expected an integer above 0"),

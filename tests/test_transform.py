@@ -170,7 +170,7 @@ def test_all_that_a_reader_does_it_does_with_it(transformed):
         same(one, other)
     sequence = tf_input.Sequence(made, "train", **options, memory_budget=0)
     same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
-    assert sum(len(labels) for _, labels in made.as_generator("test", batch_size=4)) == made.num_examples("test")
+    assert sum(len(labels) for _, labels in made.as_numpy("test", batch_size=4)) == made.num_examples("test")
 
 
 def test_views_of_a_transformed_image(transformed):

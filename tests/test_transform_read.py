@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from analysed import SIZE, analysed_images, analyze
+from range_server import RangeServer
 
 import tf_input
 from tf_input.schema import parse_examples
@@ -82,7 +83,7 @@ def joined(batches) -> list[np.ndarray]:
 def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
     expected = whole(flowers, split)
     options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
-    images, labels = joined(flowers.as_generator(split, **options))
+    images, labels = joined(flowers.as_numpy(split, **options))
     assert images.dtype == np.float32 and images.shape == (flowers.num_examples(split), SIZE, SIZE, 3)
     assert images.tobytes() == expected["image"].numpy().tobytes()
     assert labels.tolist() == expected["label"].numpy().tolist()
@@ -90,8 +91,8 @@ def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
 
 def test_images_show_what_they_do_without_a_transform(flowers):
     """The pixels of `batches(image_size=...)`, minus their mean, by their deviation."""
-    pixels, _ = joined(flowers.as_generator("train", batch_size=16, image_size=SIZE, shuffle=False))
-    images, _ = joined(flowers.as_generator("train", batch_size=16, transform=True, shuffle=False))
+    pixels, _ = joined(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
+    images, _ = joined(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
     channels = flowers.transform.channels
     expected = (pixels - np.array(channels["mean"])) / np.sqrt(channels["variance"])
     assert np.abs(images - expected).max() < 1e-5
@@ -105,10 +106,10 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     first, second = ([batch for batch in data.as_numpy_iterator()] for _ in range(2))
     assert len(first) == len(data) and not np.array_equal(first[0][1], second[0][1])
     sequence = tf_input.Sequence(flowers, "train", **options)
-    resumed = list(flowers.as_generator("train", start_step=2, **options))
+    resumed = list(flowers.as_numpy("train", start_step=2, **options))
     for found in (sequence[2], resumed[0]):
         assert [part.tobytes() for part in found] == [part.tobytes() for part in first[2]]
-    hosts = [joined(flowers.as_generator("train", hosts=(2, host), **options)) for host in range(2)]
+    hosts = [joined(flowers.as_numpy("train", hosts=(2, host), **options)) for host in range(2)]
     assert abs(sum(len(labels) for _, labels in hosts) - flowers.num_examples("train")) < 2
     spec = flowers.example_spec("train", drop_remainder=True, **options)
     assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
@@ -136,7 +137,7 @@ def test_functions_weights_and_damage(flowers, tmp_path):
     data[len(data) // 2] ^= 1
     shard.write_bytes(data)
     opened = tf_input.open(damaged)
-    labels = joined(opened.as_generator("train", on_error="skip", **options))[1]
+    labels = joined(opened.as_numpy("train", on_error="skip", **options))[1]
     assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
 
 
@@ -190,7 +191,7 @@ def test_batches_own_the_tables(users):
     iterators = [
         iter(tf_input.open(users).batches("train", **options)),
         tf_input.open(users).batches("train", **options).map(lambda x, y: (x, y)).prefetch(1).as_numpy_iterator(),
-        iter(tf_input.open(users).as_generator("train", **options)),
+        iter(tf_input.open(users).as_numpy("train", **options)),
     ]
     gc.collect()
     counts = [sum(len(np.asarray(y)) for _, y in batches) for batches in iterators]
@@ -235,17 +236,21 @@ def test_without_a_fitting_transform(flowers, tmp_path):
     assert len(tf_input.open(made).batches("train", batch_size=8, image_size=SIZE))
 
 
-def test_a_cache_has_the_transform_too(flowers, users, tmp_path):
-    pytest.importorskip("fsspec")
-    cached = [tf_input.open(f"file://{one}", cache_directory=tmp_path) for one in (flowers.directory, users)]
-    if cached[0].cache is None:
-        pytest.skip("TensorFlow reads file:// itself")
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cached):
+    pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
+    cache = {"cache_directory": tmp_path / "cache"} if is_cached else {}
     options = {"batch_size": 16, "transform": True, "shuffle": False}
-    images, _ = joined(cached[0].as_generator("train", **options))
-    assert images.tobytes() == joined(flowers.as_generator("train", **options))[0].tobytes()
-    copied = pickle.loads(pickle.dumps(cached[1]))
-    x, _ = next(iter(copied.batches("train", **options)))
-    assert x["words"].to_list() == next(iter(tf_input.open(users).batches("train", **options)))[0]["words"].to_list()
+    for local in (flowers, tf_input.open(users)):
+        with RangeServer(local.directory) as server:
+            for name, value in server.environment("gs").items():
+                monkeypatch.setenv(name, value)
+            for remote in (tf_input.open("gs://bucket", **cache), pickle.loads(pickle.dumps(tf_input.open("gs://bucket", **cache)))):
+                found, expected = next(iter(remote.batches("train", **options))), next(iter(local.batches("train", **options)))
+                tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
+            if is_cached:
+                assert (remote.cache / f"transform_fn-{remote.loaded_transform.digest[:16]}" / "saved_model.pb").is_file()
+
 
 
 def test_a_service_reads_with_tables(users):

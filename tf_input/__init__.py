@@ -11,10 +11,13 @@ The modules, in the order in which data meet them:
     dataset_format    the contract with the writer: names, manifest, index
     opening           open
     dataset           PreparedDataset: what is asked of a data set
-    description       what it says of itself
-    storage           a room: ranges of files, wherever these lie, and a cache of them
+    description, overview    what it says of itself, and at a glance
+    batches           what it returns
+    storage           a room: how files are read, wherever these lie, a cache of them, and records in long runs
+    epochs            a room: which record is at which place of an epoch, and which host reads it
     store             its shards and indexes, opened
     read_config       how a split is read, and augmented
+    options, read_options    that as options of functions, misspelt ones too
     plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
     order             (seed, epoch, place) -> the number of a record
     position          where in which epoch reading goes on
@@ -33,7 +36,7 @@ The modules, in the order in which data meet them:
     decode, whole_images    encoded images -> pixels
     targets, class_weights  what a model is to predict, and how much it counts
     user_functions    map_example, map_batch
-    random_access     flowers["train"][17], as_generator
+    random_access     flowers["train"][17]
     forks             processes in which nothing can be read
     sequence          a Keras PyDataset of the batches
     backup, resume    Backup, for loops; BackupAndRestore, a Keras callback
@@ -49,33 +52,73 @@ Names are loaded when they are first used: `tf_input.dataset_format` alone needs
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_PUBLIC = {
-    "open": "opening",
-    "PreparedDataset": "dataset",
-    "ReadConfig": "read_config",
+if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_HOMES`
+    from tf_input.backup import Backup
+    from tf_input.dataset import PreparedDataset
+    from tf_input.hosts import find_hosts
+    from tf_input.layers import augmentation_layer
+    from tf_input.opening import open
+    from tf_input.raw_images import decode_images
+    from tf_input.read_config import Augmentation, ReadConfig
+    from tf_input.record_files import RecordFiles, open_tfrecords
+    from tf_input.resume import BackupAndRestore
+    from tf_input.sequence import Sequence
+    from tf_input.serving import ServingConfig, export_serving
+
+    __version__: str
+
+__all__ = [
+    "Augmentation",
+    "Backup",
+    "BackupAndRestore",
+    "PreparedDataset",
+    "ReadConfig",
+    "RecordFiles",
+    "Sequence",
+    "ServingConfig",
+    "augmentation_layer",
+    "decode_images",
+    "export_serving",
+    "find_hosts",
+    "open",
+    "open_tfrecords",
+]
+
+_HOMES = {
     "Augmentation": "read_config",
-    "augmentation_layer": "layers",
-    "Sequence": "sequence",
     "Backup": "backup",
     "BackupAndRestore": "resume",
-    "find_hosts": "hosts",
-    "export_serving": "serving",
-    "ServingConfig": "serving",
-    "decode_images": "raw_images",
-    "open_tfrecords": "record_files",
+    "PreparedDataset": "dataset",
+    "ReadConfig": "read_config",
     "RecordFiles": "record_files",
+    "Sequence": "sequence",
+    "ServingConfig": "serving",
+    "augmentation_layer": "layers",
+    "decode_images": "raw_images",
+    "export_serving": "serving",
+    "find_hosts": "hosts",
+    "open": "opening",
+    "open_tfrecords": "record_files",
 }
 
-__all__ = sorted(_PUBLIC)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+def _load(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name == "__version__":
+        metadata = importlib.import_module("importlib.metadata")  # takes a while to load, and few ask
+        try:
+            return metadata.version("recordmill")
+        except metadata.PackageNotFoundError:
+            raise AttributeError("there is no version: recordmill is imported from a folder, and not installed") from None
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*__all__, "__version__"])
+
+
+if not TYPE_CHECKING:  # for a type checker, a module that has it has every name there is
+    __getattr__ = _load

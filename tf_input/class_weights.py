@@ -4,6 +4,7 @@ from numbers import Integral, Real
 from typing import Any, Mapping, Sequence
 
 from tf_input.dataset_format import LABEL, Feature
+from tf_input.options import meant
 
 Table = tuple[float, ...]  # the weight of each label
 
@@ -52,7 +53,8 @@ def tables(
             raise ValueError(f"class_weight={option!r}: expected weights for each of {', '.join(known)}")
         option = {known[0]: option}
     if unknown := [name for name in option if name not in known]:
-        raise ValueError(f"class_weight={unknown[0]!r}: expected one of {', '.join(known)}")
+        labels = f", or labels of it, 0 to {len(features[known[0]].label_names) - 1}" if len(known) == 1 else ""
+        raise ValueError(f"class_weight={unknown[0]!r}: expected one of {', '.join(known)}{labels}{meant(unknown[0], known)}")
     if statistics is None and "balanced" in option.values():
         raise ValueError("class_weight='balanced': the classes of these files are not counted; expected weights by label")
     return {

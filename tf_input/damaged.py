@@ -53,5 +53,8 @@ class DamagedRecords:
         with self._lock:
             return iter(list(self._found.values()))
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} damaged records>"
+
     def __len__(self) -> int:
         return sum(damaged.count for damaged in self)

@@ -4,23 +4,27 @@ import dataclasses
 import functools
 import logging
 import os
+import pickle
 import pathlib
-from typing import Any, Callable, Mapping, NamedTuple
+from typing import Any, Callable, Mapping, Unpack
 
 import tensorflow as tf
 
 from tf_input import crops, distribute, ladder, memory
+from tf_input.batches import NumpyBatches, Reading, as_batches
 from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.description import Description
 from tf_input.example_decoder import ExampleDecoder
-from tf_input.forks import check_fork, guard
+from tf_input.forks import check_fork
 from tf_input.inputs import run_bytes
+from tf_input.options import named_options
 from tf_input.plan import Plan
 from tf_input.position import Position, identify
-from tf_input.random_access import Examples, NumpyBatches, record_decoder
+from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.files import Files
 from tf_input.store import Store
@@ -30,16 +34,10 @@ from tf_input.transforms import Transform
 _logger = logging.getLogger("tf_input")
 
 
-class Reading(NamedTuple):
-    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`."""
+class PreparedDataset(Description, Mapping[str, Examples]):
+    """A data set: a mapping of the names of splits to their examples; `opening.open` makes it.
 
-    dataset: "PreparedDataset"
-    split: str
-    config: ReadConfig
-
-
-class PreparedDataset(Description):
-    """A data set; `opening.open` makes it.
+        print(flowers), list(flowers), "train" in flowers, flowers["train"][17]
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -72,13 +70,18 @@ class PreparedDataset(Description):
 
         Raises:
             FileNotFoundError: A shard is missing.
+            KeyError: There is no such split.
             OSError: A shard can't be read.
-            ValueError: There is no such split, or a shard is damaged.
+            ValueError: A shard is damaged.
         """
-        self._check_split(split)
+        if split not in self:
+            raise KeyError(self._unknown(split))
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
-            reader = self._store.open_records(self.manifest.splits[split], "raise", run_bytes(ReadConfig.read_buffer))
-            self._examples[split] = Examples(reader, self._decode_record, range(reader.num_examples))
+            records = self._store.open_records(self.manifest.splits[split], "raise", run_bytes(ReadConfig.read_buffer))
+            reader = ExampleReader(
+                f"{self.manifest.name}, {split}", records, self._decode_record, (_reopen_reader, (split, pickle.dumps(self)))
+            )
+            self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
 
     @functools.cached_property
@@ -103,7 +106,8 @@ class PreparedDataset(Description):
         files = self._files.source if isinstance(self._files, CachedFiles) else self._files
         return Transform(self.directory, files, self.cache, self.manifest)
 
-    def batches(self, split: str, **options: Any) -> tf.data.Dataset:
+    @named_options(ReadConfig)
+    def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Reads a split in batches, for `model.fit`, `evaluate` and `predict`.
 
             train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
@@ -122,7 +126,9 @@ class PreparedDataset(Description):
 
         Args:
             split: One of `splits`.
-            **options: The attributes of `ReadConfig`; `batch_size` has no default.
+            config: How it is read; None: as the options say.
+            **options: The attributes of `ReadConfig`, which says what each means; `batch_size` has no default. Beside a `config`
+                they replace its own.
 
         Returns:
             Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
@@ -146,47 +152,48 @@ class PreparedDataset(Description):
             FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
             OSError: A shard can't be read.
             RuntimeError: This process was forked after TensorFlow had run; also where the batches of another one are read there.
+            TypeError: There is no such option; the message says which was meant.
             ValueError: There is no such split, an option has a wrong value, or a shard or an index is damaged.
             tf.errors.InvalidArgumentError: A record is damaged, or can't be read. Raised then; it names shard, record and offset.
         """
         check_fork()
-        config = self.settle(split, ReadConfig(**options))
+        config = self.settle(split, make_config(config, options))
         if config.service is not None:
             data = distribute.service_batches(self, split, config)
-            data.reading = Reading(self, split, config)
-            return data
-        plan = self.plan(split, config)
-        identity = self.identify(split, config, plan)
-        position = Position(config.start_epoch, config.start_step, plan.num_batches, identity)
-        # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        data = guard(plan.read(position).with_options(options))
-        data.position, data.reading = position, Reading(self, split, config)
-        return data
+        else:
+            plan = self.plan(split, config)
+            position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
+            # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
+            sharding = tf.data.Options()
+            sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+            data = plan.read(position).with_options(sharding)
+            data.position = position
+        data.reading = Reading(self, split, config)
+        return as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
 
-    def as_generator(self, split: str, **options: Any) -> NumpyBatches:
+    @named_options(ReadConfig)
+    def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
         """Reads a split in batches of NumPy arrays, for loops.
 
-            train = flowers.as_generator("train", batch_size=128, image_size=224, seed=0)
+            train = flowers.as_numpy("train", batch_size=128, image_size=224, seed=0)
             for epoch in range(10):
                 for images, labels in train:  # ends with the epoch; the next loop is the next one
                     ...
 
         Args:
-            split, **options: As `batches` has them, and so are the errors.
+            split, config, **options: As `batches` has them, and so are the errors.
 
         Returns:
             Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
-            as many epochs as there are passes: `iter(...)` is a generator of one of them. With `start_step`, the first pass is the
-            rest of its epoch, and those that follow are whole epochs.
+            as many epochs as there are passes. `iter(...)` is an iterator over one of them, which several threads may share. With
+            `start_step`, the first pass is the rest of its epoch, and those that follow are whole epochs. Keras is fed with
+            `batches`, or batch by batch: `model.train_on_batch(images, labels)`.
         """
-        config = ReadConfig(**options)
-        if config.service is not None or not config.start_step:
-            return NumpyBatches(self.batches(split, **options))
-        data = self.batches(split, **{**options, "start_step": 0})
-        data.position.go_to(config.start_epoch, config.start_step)
-        return NumpyBatches(data)
+        config = make_config(config, options)
+        if not config.start_step:
+            return NumpyBatches(self.batches(split, config))
+        rest = dataclasses.replace(config, start_epoch=config.start_epoch + 1, start_step=0)
+        return NumpyBatches(self.batches(split, config), self.batches(split, rest))
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
@@ -221,13 +228,14 @@ class PreparedDataset(Description):
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
-    def example_spec(self, split: str | None = None, **options: Any) -> Any:
+    @named_options(ReadConfig)
+    def example_spec(self, split: str | None = None, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: the shapes and dtypes of `x`, `(x, y)` or `(x, y, weight)`.
 
         No record is read for it. `split=None` is the training split.
         """
-        split = self._find_split(split)
-        return ladder.example_spec(self.make_decoder(config := ReadConfig(**options), split), config)
+        decoder = self.make_decoder(config := make_config(config, options), self._find_split(split))
+        return ladder.example_spec(decoder, config)
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
         """All examples of a split, decoded; read once for all who ask for the same features."""
@@ -248,3 +256,11 @@ class PreparedDataset(Description):
         if config.transform:
             return make_transformed_decoder(self, self.loaded_transform, config, split)
         return make_decoder(self, config, split)
+
+
+# Of this process: a worker may be sent examples with each of its tasks, and is not to open their data set each time.
+_reopen_once = functools.lru_cache(maxsize=8)(pickle.loads)
+
+
+def _reopen_reader(split: str, dataset: bytes) -> ExampleReader:
+    return _reopen_once(dataset)[split].reader

@@ -181,7 +181,7 @@ class Manifest:
     name: str
     seed: int
     schema: tuple[Feature, ...]
-    splits: Mapping[str, tuple[ShardInfo, ...]]
+    splits: Mapping[str, tuple[ShardInfo, ...]] = dataclasses.field(hash=False)
     num_inputs: int
     num_dead_letters: int
     targets: tuple[str, ...] = (LABEL,)

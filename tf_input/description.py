@@ -6,14 +6,15 @@ import json
 import logging
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input import class_weights, hosts
+from tf_input import class_weights, hosts, overview
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.feature_kinds import SIDES, is_map
+from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 from tf_input.storage.files import Files
 from tf_input.storage.paths import is_url, join
@@ -25,7 +26,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class Description:
-    """What is known of a data set before a record is read.
+    """What is known of a data set before a record is read: its splits, as the keys of a mapping, and what they hold.
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -38,13 +39,38 @@ class Description:
         self._files = files
         self._warned: set[str] = set()  # splits of which nobody knows whether they are to be shuffled
 
+    def __len__(self) -> int:
+        """The number of splits."""
+        return len(self.manifest.splits)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the splits."""
+        return iter(self.manifest.splits)
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.manifest.splits
+
+    # Two that lie at different places may be read differently, so that one data set is equal to itself alone.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {overview.title(self.manifest, self.directory)}>"
+
+    def __str__(self) -> str:
+        return overview.text(self.manifest, self.directory)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return overview.html_text(self.manifest, self.directory)
+
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits."""
         return tuple(self.manifest.splits)
 
     @property
-    def label_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:
         """Class names of `label`, or else of the objects; a label is a position in it. Empty where there are none."""
         return self.manifest.label_names
 
@@ -105,7 +131,8 @@ class Description:
         split = self._find_split(split)
         targets = self.targets if target is None else (target,)
         if not set(targets) <= set(self.targets):
-            raise ValueError(f"target={target!r}: expected one of {', '.join(self.targets) or 'none, as there is no target'}")
+            expected = f"one of {', '.join(self.targets)}{meant(target, self.targets)}" if self.targets else "none, as there is no target"
+            raise ValueError(f"target={target!r}: expected {expected}")
         if len(targets) != 1 or class_weights.heads(self.features, targets) != [*targets]:
             kinds = {name: self.features[name].kind if name in self.features else name for name in targets}
             found = [f"{name} ({'any number of classes' if self._is_multi_label(name) else kinds[name]})" for name in targets]
@@ -159,8 +186,11 @@ class Description:
         return split
 
     def _check_split(self, split: str) -> None:
-        if split not in self.splits:
-            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
+        if split not in self:
+            raise ValueError(self._unknown(split))
+
+    def _unknown(self, split: object) -> str:
+        return f"split={split!r}: expected one of {', '.join(self)}{meant(split, self)}"
 
     @property
     def mask_dtype(self) -> tf.DType:

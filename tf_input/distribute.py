@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Sequence
 
 import tensorflow as tf
 
+from tf_input.epochs.share import local_batch_size
 from tf_input.order import epoch_key
 from tf_input.read_config import ReadConfig
 
@@ -101,6 +102,7 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
     part = divide_shards(
         split, [shard.num_examples for shard in dataset.manifest.splits[split]], config.hosts, config.order(split)
     )
+    config = dataclasses.replace(config, batch_size=local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]), hosts=None)
     num_batches = config.num_batches(split, part.count)
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = _share(dataset, split, part).read_files(split, dataclasses.replace(config, seed=seed, drop_remainder=False))

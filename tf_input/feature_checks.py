@@ -5,6 +5,7 @@ from typing import Collection, Mapping
 from tf_input import targets
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.feature_kinds import STORED_KINDS, is_map
+from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 
 
@@ -25,7 +26,7 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     if has_objects:
         known.append(OBJECTS)
     if name not in known:
-        raise ValueError(f"{option}={name!r}: the data set has {', '.join(known)}")
+        raise ValueError(f"{option}={name!r}: the data set has {', '.join(known)}{meant(name, known)}")
     if name == OBJECTS:
         return
     feature = features[name]

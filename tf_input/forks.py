@@ -4,11 +4,8 @@ TensorFlow's threads are not in the child, and what they held stays locked. Ever
 can be read there. A process may fork before TensorFlow has run in it, and start others anew (`spawn`) at any time.
 """
 
-import functools
 import os
-from typing import Any, Iterator
 
-import tensorflow as tf
 from tensorflow.python.eager import context
 
 _ADVICE = (
@@ -45,25 +42,6 @@ def check_fork() -> None:
     """
     if _Fork.is_late:
         raise RuntimeError(_ADVICE)
-
-
-def guard(data: tf.data.Dataset) -> tf.data.Dataset:
-    """The same data set, which may be taken along into a process where it can't be read, and says so there."""
-    data.__class__ = _guarded_type(type(data))  # a data set around it would not have its attributes, such as `position`
-    return data
-
-
-@functools.cache
-def _guarded_type(unguarded: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
-    class Guarded(unguarded):
-        __doc__ = unguarded.__doc__
-
-        def __iter__(self) -> Iterator[Any]:
-            check_fork()
-            return super().__iter__()
-
-    Guarded.__name__ = Guarded.__qualname__ = unguarded.__name__
-    return Guarded
 
 
 os.register_at_fork(after_in_child=_Fork.note)

@@ -6,11 +6,13 @@ import pathlib
 
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import MANIFEST, decode_manifest, not_a_data_set
+from tf_input.options import named_options
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.files import NOT_THERE, open_files
 from tf_input.storage.paths import join
 
 
+@named_options()
 def open(
     directory: str | os.PathLike[str],
     *,
@@ -24,9 +26,9 @@ def open(
         tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
 
     Args:
-        directory: Where it lies: a directory, or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other that fsspec
-            knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look for them;
-            without any, public data are read.
+        directory: Where it lies: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other
+            that fsspec knows (`pip install 'recordmill[remote]'`). Keys and endpoints come from where each cloud's own tools look
+            for them; without any, public data are read.
         cache_directory: Where to keep copies, on a local disk: filled while the first epoch is read, and read from in those that
             follow. All processes of a machine, and all data sets, may share it, and others' files in it stay. An exact order, which
             reads records one by one, needs one where the data set is not on this machine.
@@ -37,11 +39,13 @@ def open(
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
         OSError: It can't be read, or the cache directory can't be written.
+        TypeError: There is no such option; the message says which was meant.
         ValueError: Its manifest is damaged or of another format version, or nobody knows its URL's scheme.
         ImportError: A package is missing that reads the URL.
     """
     if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
         raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
+    directory = os.path.expanduser(directory)
     files, path = open_files(directory), join(directory, MANIFEST)
     try:
         data = files.read(path)
@@ -50,6 +54,6 @@ def open(
     manifest = decode_manifest(data, path)
     if cache_directory is not None:
         # By its content: what replaces a data set at its URL has another folder.
-        folder = f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}"
-        files = CachedFiles(files, os.fspath(directory), pathlib.Path(cache_directory, folder), cache_bytes)
+        folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")
+        files = CachedFiles(files, os.fspath(directory), folder, cache_bytes)
     return PreparedDataset(directory, manifest, files)

@@ -1,7 +1,7 @@
-"""The examples of a split for Python: one by one, by their numbers, or in batches of arrays."""
+"""The examples of a split for Python: one by one, by their numbers."""
 
-import functools
 import operator
+import threading
 from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 import numpy as np
@@ -36,15 +36,15 @@ class Examples:
     objects       a dictionary: `bbox`, float32 [n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [n]; `valid`, bool [n], all
                   True; others that they have
 
+    They can be pickled: another process opens the data set itself, once, however many it is sent.
+
     Args:
-        reader: Reads records by their numbers.
-        decode_record: Makes an example of a record.
-        numbers: Which of the records.
+        reader: Reads one by its number.
+        numbers: Which of those that it reads.
     """
 
-    def __init__(self, reader: RecordReader, decode_record: Callable[[bytes], Example], numbers: range) -> None:
-        self._reader = reader
-        self._decode_record = decode_record
+    def __init__(self, reader: "ExampleReader", numbers: range) -> None:
+        self.reader = reader
         self._numbers = numbers
 
     def __len__(self) -> int:
@@ -63,26 +63,55 @@ class Examples:
             IndexError: There are fewer.
             RuntimeError: This process was forked after TensorFlow had run.
             OSError: The record can't be read.
+            TypeError: It is no number.
             ValueError: The record is damaged, or its image can't be decoded; the message names the place.
         """
         if isinstance(index, slice):
-            return Examples(self._reader, self._decode_record, self._numbers[index])
+            return Examples(self.reader, self._numbers[index])
+        if not hasattr(index, "__index__"):
+            raise TypeError(f"examples[{index!r}]: expected a number or a slice, such as examples[17] or examples[:100]")
         try:
             number = self._numbers[operator.index(index)]
         except IndexError:
             raise IndexError(f"example {index}: there are {len(self)}") from None
-        check_fork()
-        (record,) = self._reader.read(np.array([number], np.int64))
-        try:
-            return self._decode_record(record)
-        except tf.errors.InvalidArgumentError as error:
-            raise ValueError(f"example {number}: {error.message}") from error
+        return self.reader.read(number)
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} examples>"
+        return f"<{self.reader.name}: {len(self):,} {'example' if len(self) == 1 else 'examples'}>"
+
+
+class ExampleReader:
+    """Reads the examples of a split, one by one.
+
+    Args:
+        name: Of what, for messages.
+        records: Reads records by their numbers.
+        decode_record: Makes an example of a record.
+        origin: A function, and its arguments, that make the same in another process.
+    """
+
+    def __init__(
+        self, name: str, records: RecordReader, decode_record: Callable[[bytes], Example], origin: tuple[Callable[..., Any], tuple[Any, ...]]
+    ) -> None:
+        self.name = name
+        self._records = records
+        self._decode_record = decode_record
+        self._origin = origin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._origin
+
+    def read(self, number: int) -> Example:
+        """The example of that number; errors as in `Examples`."""
+        check_fork()
+        (record,) = self._records.read(np.array([number], np.int64))
+        try:
+            return self._decode_record(record)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(f"example {number}: {error.message}") from error
 
 
 def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[[bytes], Example]:
@@ -97,7 +126,6 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
     columns = targets.object_features(by_name)
     of_objects = {name: short for short, name in columns.items()} if targets.BBOX in columns else {}
 
-    @functools.partial(tf.function, input_signature=[tf.TensorSpec([1], tf.string)], autograph=False)
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
         found = {feature.name: _decode(parsed[feature.name], feature, mask_dtype) for feature in schema if feature.name not in of_objects}
@@ -105,9 +133,16 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
             found[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
         return tf.nest.map_structure(lambda value: value[0], found)
 
+    signature = [tf.TensorSpec([1], tf.string)]
+    decode: Callable[[tf.Tensor], dict[str, Any]] | None = None
+    lock = threading.Lock()
+
     def decode_record(record: bytes) -> Example:
+        nonlocal decode
         with tf.device("CPU:0"):
-            values = decode_features(tf.constant([record]))
+            with lock:  # threads that begin at a time would each trace it
+                decode = decode or tf.function(decode_features, input_signature=signature, autograph=False).get_concrete_function()
+            values = decode(tf.constant([record]))
         objects = {OBJECTS: {name: value.numpy() for name, value in values.pop(OBJECTS).items()}} if of_objects else {}
         return {name: _plain(value.numpy(), by_name[name]) for name, value in values.items()} | objects
 
@@ -132,24 +167,3 @@ def _plain(value: Any, feature: Feature) -> Any:
     if feature.kind == "text":
         return value.decode() if isinstance(value, bytes) else np.vectorize(bytes.decode, otypes=[object])(value)
     return value.item() if np.ndim(value) == 0 else value
-
-
-class NumpyBatches:
-    """Batches in NumPy arrays; `PreparedDataset.as_generator` makes it.
-
-    Args:
-        data: What `PreparedDataset.batches` returned.
-    """
-
-    def __init__(self, data: tf.data.Dataset) -> None:
-        self._data = data
-        self.reading = data.reading  # see `dataset.Reading`
-
-    def __len__(self) -> int:
-        """Batches of the next pass: of what is left of an epoch, or of a whole one."""
-        position = getattr(self._data, "position", None)  # through a service there is none
-        return len(self._data) - (0 if position is None else position.next[1])
-
-    def __iter__(self) -> Iterator[Any]:
-        """One epoch: once it has come to its end, the next pass is the next one."""
-        yield from self._data.as_numpy_iterator()

@@ -2,15 +2,20 @@
 
 import dataclasses
 from numbers import Integral, Real
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Literal, Mapping, Sequence, get_args
 
 from tf_input.dataset_format import IMAGE, is_training_split
+from tf_input.options import named_options
 
-FITS = ("crop", "stretch", "pad")
-ORDERS = ("window", "exact")
+Fit = Literal["crop", "stretch", "pad"]
+ShuffleOrder = Literal["window", "exact"]
+OnError = Literal["raise", "skip"]
+FITS: tuple[Fit, ...] = get_args(Fit)
+ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
 
 
+@named_options()
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
     """How training images vary.
@@ -47,9 +52,12 @@ class Augmentation:
         return any(getattr(self, name) for name in _JITTERS)
 
 
+@named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """How a split is read.
+    """How a split is read: for `batches` and its like one by one, as options, or all of it, as `config`.
+
+    `read_options.ReadOptions` lists the attributes once more, for type checkers.
 
     Attributes:
         batch_size: Images in a batch, of all hosts together.
@@ -104,18 +112,18 @@ class ReadConfig:
     batch_size: int
     image_size: int | tuple[int, int] | None = None
     augment: bool | Augmentation = False
-    shuffle: bool | str | None = None
+    shuffle: bool | ShuffleOrder | None = None
     seed: int | None = None
     drop_remainder: bool = False
-    fit: str | None = None
-    inputs: str | tuple[str, ...] | None = None
-    targets: str | tuple[str, ...] | None = None
+    fit: Fit | None = None
+    inputs: str | Sequence[str] | None = None
+    targets: str | Sequence[str] | None = None
     max_objects: int | None = None
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     start_epoch: int = 0
     start_step: int = 0
-    on_error: str = "raise"
+    on_error: OnError = "raise"
     hosts: tuple[int, int] | None = None
     service: str | None = None
     memory_budget: int = 1 << 30
@@ -149,7 +157,7 @@ class ReadConfig:
         for name in ("start_epoch", "start_step", "memory_budget"):
             value = getattr(self, name)
             _require(_is_integer(value) and 0 <= value < 2**63, name, value, "0 or more")
-        _require(_is_one_of(self.on_error, "raise", "skip"), "on_error", self.on_error, "'raise' or 'skip'")
+        _require(_is_one_of(self.on_error, *get_args(OnError)), "on_error", self.on_error, "'raise' or 'skip'")
         _require(self.hosts is None or _is_host(self.hosts), "hosts", self.hosts, "(number of hosts, index below it), or None")
         is_address = isinstance(self.service, str) and self.service != ""
         _require(self.service is None or is_address, "service", self.service, "an address, or None")
@@ -205,7 +213,7 @@ class ReadConfig:
         return num_batches
 
 
-def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 

@@ -2,15 +2,18 @@
 
 import concurrent.futures
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Sequence, Unpack
 
 import tensorflow as tf
 
 from tf_input import class_weights, crops, ladder, tfds_directory
+from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.example_decoder import ExampleDecoder
-from tf_input.forks import check_fork, guard
+from tf_input.forks import check_fork
+from tf_input.options import meant, named_options
 from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
 from tf_input.record_columns import Stored
 from tf_input.record_layouts import RecordLayout, find_layout
 from tf_input.storage.paths import join
@@ -23,6 +26,7 @@ _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is eno
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
 
 
+@named_options()
 def open_tfrecords(
     pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     layout: str | Mapping[str, Stored] | None = None,
@@ -60,17 +64,18 @@ def open_tfrecords(
     check_fork()
     if compression not in (None, *_COMPRESSIONS):
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
-    if not isinstance(pattern, (list, tuple)) and tfds_directory.is_tfds_directory(os.fspath(pattern)):
-        _refuse_prepared([os.fspath(pattern)])  # which TensorFlow Datasets reads too
+    pattern = [*map(os.path.expanduser, pattern)] if isinstance(pattern, (list, tuple)) else os.path.expanduser(pattern)
+    if isinstance(pattern, str) and tfds_directory.is_tfds_directory(pattern):
+        _refuse_prepared([pattern])  # which TensorFlow Datasets reads too
         if layout not in (None, "tfds"):
             raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
         if label_names or compression:
             raise ValueError(f"{pattern}: a directory of TensorFlow Datasets says its class names, and is not compressed")
-        splits = tfds_directory.read_splits(os.fspath(pattern))
+        splits = tfds_directory.read_splits(pattern)
         counts = {split: num_examples for split, (_, num_examples) in splits.items()}
         paths = {split: files for split, (files, _) in splits.items() if files}
         _, records, _ = _first_records([path for files in paths.values() for path in files], "")
-        return RecordFiles(paths, tfds_directory.read_layout(os.fspath(pattern)), "", counts, _mean_bytes(records))
+        return RecordFiles(paths, tfds_directory.read_layout(pattern), "", counts, _mean_bytes(records))
     paths = _find_files(pattern)
     path, records, compression = _first_records(paths, compression)
     _check_compression(paths, compression)
@@ -103,6 +108,9 @@ class RecordFiles:
         self._record_bytes = record_bytes
         self._crops = crops.Crops()
 
+    def __repr__(self) -> str:
+        return f"<RecordFiles, layout {self.layout.name}: {', '.join(f'{len(paths):,} of {split}' for split, paths in self.paths.items())}>"
+
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the splits."""
@@ -119,7 +127,7 @@ class RecordFiles:
         return self.layout.targets
 
     @property
-    def label_names(self) -> tuple[str, ...]:
+    def class_names(self) -> tuple[str, ...]:
         """Class names of `label`, or else of the objects; empty where they are not known."""
         found = self.features.get("label") or self.features.get("objects/label")
         return found.label_names if found else ()
@@ -135,42 +143,44 @@ class RecordFiles:
         self._check_split(split)
         return self._num_examples.get(split)
 
-    def batches(self, split: str = SPLIT, **options: Any) -> tf.data.Dataset:
+    @named_options(ReadConfig, without=_INDEXED)
+    def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
         """Reads a split in batches: `PreparedDataset.batches`, but that the cardinality is unknown where `num_examples` is.
 
         Keras then goes on to the end, and counts the steps in the first epoch.
 
         Args:
             split: One of `splits`.
-            **options: The attributes of `ReadConfig`; `batch_size` has no default, nor has `image_size` for encoded images. Those
+            config: How it is read; None: as the options say.
+            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has `image_size` for encoded images. Those
                 that need an index are refused: an exact order, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
                 `memory_budget`.
 
         Raises:
             RuntimeError: This process was forked after TensorFlow had run.
+            TypeError: There is no such option; the message says which was meant.
             ValueError: There is no such split, or an option has a wrong value.
         """
         check_fork()
-        config, decode_batch = self._make_decoder(split, options)
+        decode_batch = self._make_decoder(split, config := make_config(config, options))
         self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
         buffer = ladder.shuffle_buffer(1, self._record_bytes)
         data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
         if (num_examples := self.num_examples(split)) is not None:
             data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
-        return guard(data.prefetch(tf.data.AUTOTUNE))
+        return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
 
-    def example_spec(self, split: str = SPLIT, **options: Any) -> Any:
+    @named_options(ReadConfig, without=_INDEXED)
+    def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
-        config, decode_batch = self._make_decoder(split, options)
-        return ladder.example_spec(decode_batch, config)
+        return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)), config)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
-            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}")
+            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}{meant(split, self.splits)}")
 
-    def _make_decoder(self, split: str, options: Mapping[str, Any]) -> tuple[ReadConfig, ExampleDecoder]:
+    def _make_decoder(self, split: str, config: ReadConfig) -> ExampleDecoder:
         self._check_split(split)
-        config = ReadConfig(**options)
         for name in _INDEXED:
             if getattr(config, name) != getattr(ReadConfig, name):
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
@@ -188,13 +198,12 @@ class RecordFiles:
         )
         if decoder.sees_images and decoder.image_size is None:
             raise ValueError("image_size=None: the images' sizes are unknown; expected a size such as 224, or (height, width)")
-        return config, decoder
+        return decoder
 
 
-def _find_files(pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    patterns = [pattern] if isinstance(pattern, (str, os.PathLike)) else pattern
+def _find_files(pattern: str | Sequence[str]) -> list[str]:
     paths = []
-    for one in map(os.fspath, patterns):
+    for one in [pattern] if isinstance(pattern, str) else pattern:
         found = tf.io.gfile.glob(one)
         if not found:
             raise FileNotFoundError(f"{one}: no such file")

@@ -11,7 +11,7 @@ import threading
 import weakref
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from numbers import Integral
-from typing import Any, Callable
+from typing import Any, Callable, Unpack
 
 import keras
 import numpy as np
@@ -20,9 +20,11 @@ import tensorflow as tf
 from tf_input import memory, opening
 from tf_input.dataset import PreparedDataset, Reading
 from tf_input.forks import check_fork
+from tf_input.options import named_options
 from tf_input.order import epoch_key
 from tf_input.position import Position
 from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
 from tf_input.user_functions import apply_functions
 
 
@@ -58,6 +60,7 @@ class Sequence(keras.utils.PyDataset):
         ValueError: An option has a wrong value, or a user function can't be sent to processes; and as `batches` does.
     """
 
+    @named_options(ReadConfig, without=("start_step", "service"))
     def __init__(
         self,
         dataset: PreparedDataset | str | os.PathLike[str],
@@ -66,13 +69,13 @@ class Sequence(keras.utils.PyDataset):
         workers: int = 1,
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
-        **options: Any,
+        **options: Unpack[ReadOptions],
     ) -> None:
         # Keras is told of one worker. More of its own would be forked processes, which TensorFlow does not survive, or threads of which
         # it keeps the batches that it looked at, on JAX and torch, and trains with them a second time.
         super().__init__()
         check_fork()
-        config = ReadConfig(**options)
+        config = make_config(None, options)
         if config.start_step:
             raise ValueError(f"start_step={config.start_step}: expected 0; `position.go_to` begins in the middle of an epoch")
         if config.service is not None:

@@ -108,7 +108,7 @@ def export_serving(
 
     Args:
         model: A Keras model, on the backend TensorFlow or JAX.
-        train: What it was trained on: what `PreparedDataset.batches` (`as_generator`) returned, or a `tf_input.Sequence`; with any
+        train: What it was trained on: what `PreparedDataset.batches` (`as_numpy`) returned, or a `tf_input.Sequence`; with any
             `split` and seed, so that in another process `batches` with the same options does. Or the data set, or its directory, with
             the options of training. Of what `recordmill transform` wrote, the data set from which it was made: its transform takes raw
             images.
@@ -145,7 +145,7 @@ def export_serving(
 def _check_path(path: str | os.PathLike[str]) -> pathlib.Path:
     if is_url(path):
         raise ValueError(f"path={os.fspath(path)!r}: expected a local directory; copy it to its bucket when it is whole")
-    return pathlib.Path(path).absolute()
+    return pathlib.Path(path).expanduser().absolute()
 
 
 def _check_backend(model: Any) -> None:

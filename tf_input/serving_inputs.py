@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input import decode, schema, whole_images
-from tf_input.dataset import Reading
+from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE
 from tf_input.example_decoder import ExampleDecoder
 from tf_input.feature_kinds import SIDES

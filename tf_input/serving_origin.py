@@ -6,7 +6,8 @@ from typing import Any, Mapping
 import tensorflow as tf
 
 from tf_input import opening
-from tf_input.dataset import PreparedDataset, Reading
+from tf_input.batches import Reading
+from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE
 from tf_input.feature_kinds import is_map
 from tf_input.read_config import ReadConfig
@@ -22,7 +23,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     """What is read to compare a model with: without what varies images in training, in the order of the shards.
 
     Args:
-        train: What `PreparedDataset.batches` or `as_generator` returned, or a `tf_input.Sequence`; or a data set, or its directory.
+        train: What `PreparedDataset.batches` or `as_numpy` returned, or a `tf_input.Sequence`; or a data set, or its directory.
         options: How it was read (`transform`, `image_size`, `fit`, `inputs`, `targets`), None where nothing is said.
         batch_size: Examples in a batch.
 

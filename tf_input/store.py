@@ -24,17 +24,21 @@ class Store:
         directory: Of the data set.
         files: They are read from.
         manifest: Of the data set.
+
+    Attributes:
+        skipped: Damaged records that were left out.
+        files: As above.
+        index: From a shard to its index; the last used stay open.
     """
 
     def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
         self.skipped = DamagedRecords()
         self.files = files
         self._directory = directory
-        index_bytes = sum(shard.index_bytes for shards in manifest.splits.values() for shard in shards)
-        self._are_mapped = files.is_local and index_bytes <= _MAX_MAPPED_BYTES
-        self._are_at_hand = files.can_hold(index_bytes)
         self._sizes: dict[str, int | None] = {}
-        self.index = functools.lru_cache(_NUM_INDEXES if self._are_at_hand else _NUM_HELD)(self._open_index)
+        index_bytes = sum(shard.index_bytes for shards in manifest.splits.values() for shard in shards)
+        open_index = functools.partial(_open_index, directory, files, index_bytes)  # of nothing that holds the store itself
+        self.index = functools.lru_cache(_NUM_INDEXES if files.can_hold(index_bytes) else _NUM_HELD)(open_index)
 
     def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
         """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
@@ -113,10 +117,12 @@ class Store:
         self._sizes.update(zip((shard.name for shard in shards), found))
         return found
 
-    def _open_index(self, shard: ShardInfo) -> ShardIndex:
-        path = join(self._directory, shard.index)
-        if self._are_mapped:
-            return ShardIndex(local_path(path), shard)
-        if self._are_at_hand:
-            return ShardIndex(path, shard, files=self.files)
-        return ShardIndex.read(path, shard, self.files)
+
+def _open_index(directory: str | os.PathLike[str], files: Files, index_bytes: int, shard: ShardInfo) -> ShardIndex:
+    """One of those that have so many bytes together."""
+    path = join(directory, shard.index)
+    if files.is_local and index_bytes <= _MAX_MAPPED_BYTES:
+        return ShardIndex(local_path(path), shard)
+    if files.can_hold(index_bytes):
+        return ShardIndex(path, shard, files=files)
+    return ShardIndex.read(path, shard, files)

@@ -65,7 +65,7 @@ def training_batches(
     read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, **options}
     whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))  # of which nothing is then held here
     num_steps = min(len(whole), limit_steps or len(whole))
-    table = [1.0] * len(dataset.label_names) if class_weight is None else [class_weight[i] for i in sorted(class_weight)]
+    table = [1.0] * len(dataset.class_names) if class_weight is None else [class_weight[i] for i in sorted(class_weight)]
 
     def weigh(images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, ...]:
         return images, labels, weights * tf.gather(tf.constant(table, tf.float32), labels)

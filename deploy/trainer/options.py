@@ -45,7 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
     data = parser.add_argument_group("data").add_argument
     data("--data", required=True, metavar="DIR|URL", help="the data set")
     data("--output", required=True, metavar="DIR", help="of backups/, logs/, model.keras and results.json")
-    data("--cache_directory", metavar="DIR", help="where shards behind a URL are copied to before they are read")
+    data("--cache_directory", metavar="DIR", help="a local disk on which the first epoch leaves what it reads from a URL")
+    data("--cache_bytes", type=_count, metavar="N", help="how many bytes may lie there (default: what the disk has room for)")
     data("--train_split", metavar="NAME", help="(default: the one whose name says that it is for training)")
     data("--eval_split", default="validation", metavar="NAME", help="evaluated after each epoch; or none (default: validation)")
     data("--data_service", metavar="grpc://HOST:PORT", help="a tf.data service whose workers read the training split")
@@ -101,6 +102,7 @@ class Options:
     data: str
     output: str
     cache_directory: str | None
+    cache_bytes: int | None
     train_split: str | None
     eval_split: str
     data_service: str | None

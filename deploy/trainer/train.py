@@ -72,7 +72,7 @@ class Training:
         keras.utils.set_random_seed(settings.seed % 2**32)
         if settings.mixed_precision != "none":
             keras.mixed_precision.set_global_policy(f"mixed_{settings.mixed_precision}")
-        self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory)
+        self.dataset = tf_input.open(settings.data, cache_directory=settings.cache_directory, cache_bytes=settings.cache_bytes)
         if settings.train_split is None:
             found = dataset_format.training_split(self.dataset.splits)
             self.settings = settings = dataclasses.replace(settings, train_split=found)
@@ -109,7 +109,7 @@ class Training:
             self.model = models.make_model(
                 settings.model,
                 self.image_size,
-                len(self.dataset.label_names),
+                len(self.dataset.class_names),
                 None if settings.weights == "none" else settings.weights,
                 settings.dropout,
             )
@@ -192,7 +192,7 @@ class Training:
         results = {
             "settings": dataclasses.asdict(self.settings),
             "manifest": self.train_batches.position.identity["manifest"],
-            "label_names": self.dataset.label_names,
+            "label_names": self.dataset.class_names,
             "replicas": self.strategy.num_replicas_in_sync,
             "devices": [device.name for device in tf.config.list_logical_devices()],
             "versions": {"tensorflow": tf.__version__, "keras": keras.__version__},

@@ -188,7 +188,7 @@ def run(options: argparse.Namespace) -> None:
     print(FORMAT.format("", "images/s", "images/s", "batch)", "smi)"))
     for name, batches, first in make_ways(data, options):
         alone = read_alone(batches, options.steps)
-        model = make_model(options, len(data.label_names), first)
+        model = make_model(options, len(data.class_names), first)
         held = train(model, same_batch(batches, options.backend), options.steps)
         fed = train(model, batches.repeat(), options.steps)
         idle = f"{max(0.0, 1 - held.seconds / fed.seconds):.1%}" if on_gpu else "-"

@@ -27,13 +27,7 @@ class Share:
     hosts: tuple[int, int] = (1, 0)
 
     def __post_init__(self) -> None:
-        num_hosts = self.hosts[0]
-        if self.batch_size % num_hosts:
-            below = self.batch_size // num_hosts * num_hosts or num_hosts
-            raise ValueError(
-                f"batch_size={self.batch_size}: expected a multiple of the {num_hosts} hosts, which have equal parts of each batch, "
-                f"such as {below}"
-            )
+        local_batch_size(self.batch_size, self.hosts[0])
         if not self.num_examples:
             raise ValueError(f"{self.split} has no example that can be read")
         if not self.num_batches:
@@ -54,7 +48,7 @@ class Share:
     @property
     def local_size(self) -> int:
         """Rows of a full batch that this host has."""
-        return self.batch_size // self.hosts[0]
+        return local_batch_size(self.batch_size, self.hosts[0])
 
     def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """What this host reads of a batch.
@@ -73,3 +67,17 @@ class Share:
         if missing := -(-count // num_hosts) - len(rows):
             rows = np.concatenate([rows, np.full(missing, PADDING)])
         return rows, places
+
+
+def local_batch_size(batch_size: int, num_hosts: int) -> int:
+    """Rows of a full batch that each host has.
+
+    Raises:
+        ValueError: They can't have equal parts of it.
+    """
+    if batch_size % num_hosts:
+        near = batch_size // num_hosts * num_hosts or num_hosts
+        raise ValueError(
+            f"batch_size={batch_size}: expected a multiple of the {num_hosts} hosts, which have equal parts of each batch, such as {near}"
+        )
+    return batch_size // num_hosts

@@ -7,21 +7,23 @@ import pathlib
 import struct
 from typing import Iterator, Sequence
 
+import google_crc32c
+
 from tf_input.storage.cache_room import BLOCK, PART, CacheRoom, lock_part
 from tf_input.storage.files import Files
 from tf_input.storage.local_files import LocalFiles
 from tf_input.storage.paths import join
 
 BLOCK_BYTES = 8 << 20  # that are kept, and removed, together
-_HEADER = struct.Struct("<Q")  # of a block: how many bytes follow, which tells a torn one
+_HEADER = struct.Struct("<QI")  # of a block: how many bytes follow, and their CRC-32C
 
 
 class CachedFiles:
     """Files of one data set, of which blocks are kept in a folder.
 
     A block is a file of its own, written under another name and then renamed. Of processes or threads that want the same one, one
-    fetches it and the others wait; adjacent ones are fetched by one request. A block that is gone, or torn, is fetched again. Where
-    there is no room, or the disk fails, the read goes on without it.
+    fetches it and the others wait; adjacent ones are fetched by one request. Before a process uses one for the first time it is checked
+    as a whole; one that is damaged, or gone, is fetched again. Where there is no room, or the disk fails, the read goes on without it.
 
     Args:
         files: What they are read from.
@@ -42,7 +44,7 @@ class CachedFiles:
         self._directory = join(directory, "")
         self._room = CacheRoom(folder, cache_bytes)
         self._local = LocalFiles()
-        self._whole: dict[str, int] = {}  # blocks that were found whole, and their bytes
+        self._checked: dict[str, int] = {}  # blocks, and how many bytes they have
 
     def __reduce__(self) -> tuple[type["CachedFiles"], tuple]:
         return CachedFiles, self._arguments
@@ -82,19 +84,20 @@ class CachedFiles:
         """A part of a block that is kept; None where it is not."""
         block = self._block(path, part.index)
         try:
-            if block not in self._whole:
-                (num_bytes,) = _HEADER.unpack(self._local.read_range(block, 0, _HEADER.size))
-                if os.stat(block).st_size != _HEADER.size + num_bytes:
-                    raise struct.error("torn")
-                self._whole[block] = num_bytes
-            stop = min(part.stop, self._whole[block])
-            data = self._local.read_range(block, _HEADER.size + part.first, max(0, stop - part.first))
-            if len(data) == max(0, stop - part.first):
-                return data
+            if (num_bytes := self._checked.get(block)) is None:
+                data = self._local.read_range(block, 0, _HEADER.size + BLOCK_BYTES + 1)
+                if data[: _HEADER.size] == _header(data[_HEADER.size :]):
+                    self._checked[block] = len(data) - _HEADER.size
+                    return data[_HEADER.size + part.first : _HEADER.size + part.stop]
+            else:
+                wanted = max(0, min(part.stop, num_bytes) - part.first)
+                data = self._local.read_range(block, _HEADER.size + part.first, wanted)
+                if len(data) == wanted:
+                    return data
         except FileNotFoundError:
-            self._whole.pop(block, None)
+            self._checked.pop(block, None)
             return None
-        except (OSError, KeyError, struct.error):
+        except OSError:  # its disk is broken there
             pass
         self._forget(block)
         return None
@@ -119,19 +122,20 @@ class CachedFiles:
             found = {part.index: self._kept(path, part) for part in parts}  # some by those who were quicker
             for group in _adjacent([part for part in parts if found[part.index] is None]):
                 origin = group[0].index * BLOCK_BYTES
-                data = memoryview(self.source.read_range(path, origin, len(group) * BLOCK_BYTES))
+                data = self.source.read_range(path, origin, len(group) * BLOCK_BYTES)
                 for part in group:
-                    block = data[part.index * BLOCK_BYTES - origin :][:BLOCK_BYTES]
-                    found[part.index] = bytes(block[part.first : part.stop])
+                    begin = part.index * BLOCK_BYTES - origin
+                    block = data[begin : begin + BLOCK_BYTES]
+                    found[part.index] = block[part.first : part.stop]
                     self._keep(self._block(path, part.index), locked[part.index], block)
         return found
 
-    def _keep(self, block: str, unfinished: int, data: memoryview) -> None:
+    def _keep(self, block: str, unfinished: int, data: bytes) -> None:
         try:
             if not data or not self._room.take(_HEADER.size + len(data), unfinished):
                 return
             with open(unfinished, "wb", closefd=False) as file:
-                file.write(_HEADER.pack(len(data)))
+                file.write(_header(data))
                 file.write(data)
             os.replace(f"{block}{PART}", block)
         except OSError as error:  # the disk is full, say
@@ -153,7 +157,7 @@ class CachedFiles:
             os.close(unfinished)
 
     def _forget(self, block: str) -> bool:
-        self._whole.pop(block, None)
+        self._checked.pop(block, None)
         self._local.forget(block)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(block)
@@ -178,6 +182,10 @@ class _Part:
         self.index = index
         self.begin, self.end = max(begin, origin), min(end, origin + BLOCK_BYTES)
         self.first, self.stop = self.begin - origin, self.end - origin
+
+
+def _header(data: bytes) -> bytes:
+    return _HEADER.pack(len(data), google_crc32c.value(data))
 
 
 def _blocks(begin: int, end: int) -> range:

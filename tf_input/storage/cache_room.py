@@ -57,7 +57,8 @@ class CacheRoom:
             if found:  # before anybody counts again
                 os.ftruncate(unfinished, num_bytes)
         if not found:
-            self.close(f"the {self._limit()} are taken by data sets that are open")
+            taken = f"the {self._cache_bytes:,} bytes of cache_bytes are taken by data sets that are open"
+            self.close("a twentieth of its disk stays free" if self._cache_bytes is None else taken)
         return found
 
     def can_hold(self, num_bytes: int) -> bool:
@@ -72,9 +73,6 @@ class CacheRoom:
             told, self.is_full = self.is_full, True
         if not told:
             _logger.warning("%s: %s; what else is read is not kept there", self._directory, reason)
-
-    def _limit(self) -> str:
-        return "bytes of its disk" if self._cache_bytes is None else f"{self._cache_bytes:,} bytes of cache_bytes"
 
     def _disk_has(self, num_bytes: int) -> bool:
         disk = shutil.disk_usage(self._directory)

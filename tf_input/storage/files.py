@@ -26,9 +26,9 @@ class Files(Protocol):
         """A part of a file: fewer bytes where it ends, none after its end."""
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
-        """Bytes of each of a directory's files; None: it is missing, of which the place is certain, and never that it does not say.
+        """Bytes of each of a directory's files. None: it is missing, and never that nobody could say, which is an OSError.
 
-        An object store is asked for a list, a thousand objects a request. A web server has none, and is asked for each file.
+        An object store is asked for a list, a thousand objects a request. A web server has none, and is asked for each file (HEAD).
         """
 
     def copy_directory(self, path: str, copy: str) -> None:

@@ -34,12 +34,10 @@ class LocalFiles:
         file = self._opened(path)
         try:
             data = os.pread(file.descriptor, num_bytes, begin)
-            while len(data) < num_bytes and (more := os.pread(file.descriptor, num_bytes - len(data), begin + len(data))):
-                data += more  # one call may give less: in FUSE, or after a signal
+            return data if len(data) == num_bytes else self._read_rest(file, begin, num_bytes, data)
         except OSError as error:
             self.forget(path)  # a handle may be stale
             raise OSError(error.errno, error.strerror, path) from None  # with its name
-        return data
 
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         def size(name: str) -> int | None:
@@ -71,11 +69,25 @@ class LocalFiles:
 
     def _opened(self, path: str) -> "_OpenFile":
         with self._lock:
-            file = self._open.pop(path, None) or _OpenFile(os.open(local_path(path), os.O_RDONLY))
-            self._open[path] = file
+            if path in self._open:
+                self._open.move_to_end(path)
+                return self._open[path]
+        file = _OpenFile(os.open(local_path(path), os.O_RDONLY))  # while others read: a mount takes a moment for it
+        with self._lock:
+            file = self._open.setdefault(path, file)
             if len(self._open) > _NUM_OPEN_FILES:
                 self._open.popitem(last=False)
         return file
+
+    @staticmethod
+    def _read_rest(file: "_OpenFile", begin: int, num_bytes: int, data: bytes) -> bytes:
+        """One call may give less than there is: in FUSE, or after a signal."""
+        found, begin = [data], begin + len(data)
+        end = begin - len(data) + num_bytes
+        while data and begin < end:
+            found.append(data := os.pread(file.descriptor, end - begin, begin))
+            begin += len(data)
+        return b"".join(found)
 
 
 class _OpenFile:

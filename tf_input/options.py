@@ -1,0 +1,61 @@
+"""Options by their names: of a misspelt one it is said which was meant, and those of a config stand in the signatures of what takes them."""
+
+import difflib
+import functools
+import inspect
+from typing import Any, Callable, Collection, Iterable, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def named_options(config: type | None = None, *, without: Collection[str] = ()) -> Callable[[_F], _F]:
+    """A decorator of a function, or of a class, that says of a misspelt option which was meant.
+
+        @named_options(ReadConfig)
+        def batches(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+
+    Args:
+        config: A dataclass whose attributes are the function's `**options`. Each then stands in the signature that `help`, an
+            interactive shell and a notebook show, with its type and its default. Type checkers read `ReadOptions`.
+        without: Attributes that the function does not take: they are not shown, and it refuses them itself.
+
+    Raises:
+        TypeError: By what is decorated: there is no such option.
+    """
+
+    def decorate(function: _F) -> _F:
+        if isinstance(function, type):
+            function.__init__ = decorate(function.__init__)  # type: ignore[misc]
+            return function
+        shown = _spelled_out(inspect.signature(function), config, without)
+        names = [name for name, parameter in shown.parameters.items() if parameter.kind in _NAMED and name != "self"]
+        owner = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> Any:
+            for name in options:
+                if name not in names and name not in without:
+                    raise TypeError(f"{owner}() has no option {name!r}{meant(name, names) or '; it has ' + ', '.join(names)}")
+            return function(*arguments, **options)
+
+        call.__signature__ = shown  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def meant(name: Any, names: Iterable[str]) -> str:
+    """A question whether the name was meant that is nearest to one which is not among them; empty if none is near."""
+    near = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _spelled_out(signature: inspect.Signature, config: type | None, without: Collection[str]) -> inspect.Signature:
+    """With the attributes of `config` in the place of `**options`."""
+    if config is None:
+        return signature
+    *first, options = signature.parameters.values()
+    assert options.kind is inspect.Parameter.VAR_KEYWORD, signature
+    fields = [field for name, field in inspect.signature(config).parameters.items() if name not in without]
+    return signature.replace(parameters=[*first, *(field.replace(kind=inspect.Parameter.KEYWORD_ONLY) for field in fields)])

@@ -1,0 +1,97 @@
+"""A data set at a glance: what `print` and a notebook show of it."""
+
+import html
+import os
+from typing import Iterator, NamedTuple, Sequence
+
+from tf_input.dataset_format import Feature, Manifest
+
+_NUM_CLASSES = 5  # that are shown
+_NAME_LENGTH = 24
+
+
+class Table(NamedTuple):
+    """Cells, row by row, below a row of titles; all but the first `num_texts` columns are numbers."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_texts: int
+
+
+def title(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+    """One line: the name, the place, and the number of examples in each split."""
+    counts = ", ".join(f"{_printable(split)} {manifest.num_examples(split):,}" for split in manifest.splits)
+    return f"{_printable(manifest.name)} at {_printable(os.fspath(directory))}: {counts or 'no splits'}"
+
+
+def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+    """Some lines, for a terminal."""
+    blocks = [_heading(manifest, directory), *("\n".join(_lines(table)) for table in _tables(manifest))]
+    return "\n\n".join(blocks)
+
+
+def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+    """The same for a notebook; names may hold markup, which is shown as it is."""
+    tables = "".join(_html_table(table) for table in _tables(manifest))
+    return f"<div><p>{html.escape(_heading(manifest, directory))}</p>{tables}</div>"
+
+
+def _heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+    return f"{_printable(manifest.name)} at {_printable(os.fspath(directory))}"
+
+
+def _tables(manifest: Manifest) -> Iterator[Table]:
+    splits = [
+        (_printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", _size(sum(shard.num_bytes for shard in shards)))
+        for split, shards in manifest.splits.items()
+    ]
+    yield Table(("split", "examples", "shards", "bytes"), splits, 1)
+    features = [
+        (_printable(feature.name), feature.kind, _shape(feature), _role(feature, manifest), _classes(feature.label_names))
+        for feature in manifest.schema
+    ]
+    yield Table(("feature", "kind", "shape", "", "classes"), features, 5)
+
+
+def _role(feature: Feature, manifest: Manifest) -> str:
+    is_target = feature.name in manifest.targets or feature.name.partition("/")[0] in manifest.targets
+    return "target" if is_target else ""
+
+
+def _shape(feature: Feature) -> str:
+    return " × ".join("any" if size is None else str(size) for size in feature.shape)
+
+
+def _classes(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    shown = [_printable(name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…") for name in names[:_NUM_CLASSES]]
+    return f"{len(names):,}: {', '.join(shown)}{', …' if len(names) > _NUM_CLASSES else ''}"
+
+
+def _size(num_bytes: int) -> str:
+    size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
+
+
+def _printable(name: str) -> str:
+    """Names are anybody's: a line break or an escape sequence is not to reach the terminal."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
+
+
+def _lines(table: Table) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(table.titles, *table.rows)]
+    for row in (table.titles, *table.rows):
+        cells = [cell.ljust(width) if index < table.num_texts else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths))]
+        yield "  ".join(cells).rstrip()
+
+
+def _html_table(table: Table) -> str:
+    def cells(row: Sequence[str], tag: str) -> str:
+        sides = ["left" if index < table.num_texts else "right" for index in range(len(row))]
+        return "".join(f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>' for cell, side in zip(row, sides))
+
+    body = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in table.rows)
+    return f"<table><thead><tr>{cells(table.titles, 'th')}</tr></thead><tbody>{body}</tbody></table>"

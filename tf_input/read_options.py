@@ -1,0 +1,52 @@
+"""The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, or with a config `batches("train", config)`."""
+
+import dataclasses
+from typing import Any, Callable, Mapping, Sequence, TypedDict
+
+from tf_input.read_config import Augmentation, Fit, OnError, ReadConfig, ShuffleOrder
+
+
+class ReadOptions(TypedDict, total=False):
+    """The attributes of `ReadConfig`, which says what they mean, for type checkers; a test compares the two.
+
+    Another function takes them as `**options: Unpack[ReadOptions]`, below `@named_options(ReadConfig)`.
+    """
+
+    batch_size: int
+    image_size: int | tuple[int, int] | None
+    augment: bool | Augmentation
+    shuffle: bool | ShuffleOrder | None
+    seed: int | None
+    drop_remainder: bool
+    fit: Fit | None
+    inputs: str | Sequence[str] | None
+    targets: str | Sequence[str] | None
+    max_objects: int | None
+    use_weights: bool
+    class_weight: str | Mapping[Any, Any] | None
+    start_epoch: int
+    start_step: int
+    on_error: OnError
+    hosts: tuple[int, int] | None
+    service: str | None
+    memory_budget: int
+    read_buffer: int
+    transform: bool
+    map_example: Callable[..., Any] | None
+    map_batch: Callable[..., Any] | None
+
+
+def make_config(config: ReadConfig | None, options: ReadOptions) -> ReadConfig:
+    """A config of options, which replace the attributes of a config that is given beside them.
+
+    Raises:
+        TypeError: There is no batch size, or `config` is no ReadConfig.
+        ValueError: An option has a wrong value.
+    """
+    if config is None:
+        if "batch_size" not in options:
+            raise TypeError("batch_size is missing: expected the number of examples in a batch, such as batch_size=128")
+        return ReadConfig(**options)
+    if not isinstance(config, ReadConfig):
+        raise TypeError(f"config={config!r}: expected a ReadConfig; options are given by their names, such as batch_size=128")
+    return dataclasses.replace(config, **options)
