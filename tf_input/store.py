@@ -109,7 +109,7 @@ class Store:
     def release(self) -> None:
         """Closes files and mapped indexes, which are opened again for who reads on."""
         self.files.release()
-        if self._are_mapped:
+        if self.files.is_local:
             self.index.cache_clear()
 
     def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:

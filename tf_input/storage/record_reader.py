@@ -1,5 +1,6 @@
 """Records of a split: some that lie together, or single ones by their numbers; read where the index says, and checked."""
 
+import collections
 import dataclasses
 import functools
 import threading
@@ -65,6 +66,8 @@ class RecordReader:
         self._index = open_index
         self._damaged = damaged
         self.release = release
+        self._cuts: dict[int, dict[int, int]] = {}  # of shards that are more than one run: where runs begin
+        self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
         self._cutting = threading.Lock()  # one at a time holds what it reads twice; more would not be quicker
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
         self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
@@ -113,11 +116,9 @@ class RecordReader:
         """
         shard, start = int(self.runs.shards[run]), int(self.runs.firsts[run])
         file, first, stop = self._shards[shard], start + first, start + stop
-        reaches_end = file.is_whole and stop == file.num_examples
         data, begin = b"", 0
         try:
-            begin = self._index(shard).extent(first)[0] if first else 0
-            end = file.num_bytes if reaches_end else self._index(shard).extent(stop - 1)[1]
+            begin, end = self._offset(shard, first), self._offset(shard, stop)
             data = self._files.read_range(file.path, begin, max(0, end - begin))
         except OSError:  # each record is read again, and says what is wrong
             pass
@@ -126,6 +127,21 @@ class RecordReader:
                 return records
             begins, ends = self._index(shard).extents(first, stop)
             return unframe([data] * len(begins), begins - begin, ends - begin)
+
+    def _offset(self, shard: int, record: int) -> int:
+        """Where a record begins, or the one before it ends; of all runs of a shard looked up at once."""
+        file = self._shards[shard]
+        if not record:
+            return 0
+        if file.is_whole and record == file.num_examples:
+            return file.num_bytes
+        with self._cut_locks[shard]:
+            if shard not in self._cuts:
+                first, stop = np.searchsorted(self.runs.shards, [shard, shard + 1])
+                firsts = self.runs.firsts[first + 1 : stop].tolist()
+                self._cuts[shard] = dict(zip(firsts, self._index(shard).offsets(firsts).tolist())) if firsts else {}
+        found = self._cuts[shard].get(record)
+        return self._index(shard).extent(record - 1)[1] if found is None else found
 
     def look_again(self, number: int) -> bytes | None:
         """Reads by itself a record that seems to be damaged: what lies around it may be, and what could not be read may be readable.
@@ -137,13 +153,16 @@ class RecordReader:
             OSError: It could not be read, and is never left out: whether it is damaged nobody knows.
             ValueError: It is damaged; the message names shard, record and offset. Or its index is, which it names.
         """
-        frame, num_bytes, error = self._read_frame(*self._find(number))
+        shard, row = self._find(number)
+        frame, num_bytes, error = self._read_frame(shard, row)
+        if error is None and find_damage(frame, num_bytes):
+            if self._files.discard(self._shards[shard].path, self._index(shard).extent(row)[0], num_bytes):
+                frame, num_bytes, error = self._read_frame(shard, row)  # not the copy of it
         if error is not None and not isinstance(error, NOT_THERE):
             raise OSError(f"{DamagedRecord(*self.place(number), f'could not be read: {error}')}") from error
         reason = str(error or find_damage(frame, num_bytes))
         if not reason:
             return frame[HEADER_BYTES:-CHECKSUM_BYTES]
-        shard, row = self._find(number)
         self._index(shard).check(row, functools.partial(self._files.read_range, self._shards[shard].path))
         damaged = DamagedRecord(*self.place(number), reason)
         if self._damaged is None:
