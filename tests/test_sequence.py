@@ -1,6 +1,7 @@
 """Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
 
 import gc
+import inspect
 import itertools
 import pickle
 import shutil
@@ -148,6 +149,15 @@ def test_wrong_values_are_refused(mixed):
     for index in (NUM_BATCHES, -NUM_BATCHES - 1):
         with pytest.raises(IndexError, match=f"batch {index}: an epoch has {NUM_BATCHES}"):
             sequence[index]
+
+
+def test_its_signature_has_all_options(mixed):
+    shown = inspect.signature(tf_input.Sequence).parameters
+    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
+    assert {*shown} == expected | {"dataset", "split", "workers", "use_multiprocessing", "max_queue_size"}
+    assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
+    with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):
+        tf_input.Sequence(mixed, "train", batchsize=8)
 
 
 def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
