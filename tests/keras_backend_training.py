@@ -78,6 +78,38 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
     return model
 
 
+def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
+    """A training without `fit`, whose variables are a tuple between its steps; returns weights."""
+    import jax
+
+    model, optimizer = make_model(flowers), keras.optimizers.Adam()
+    train, variables = flowers.batches("train", augment=True, **OPTIONS), (model.trainable_variables, model.non_trainable_variables)
+
+    def keep() -> None:
+        for variable, value in zip((*variables[0], *variables[1], *optimizer.variables), jax.tree.leaves(state), strict=True):
+            variable.assign(value)
+
+    def compute_loss(trainable, others, images, labels):
+        predicted, others = model.stateless_call(trainable, others, images, training=True)
+        return keras.losses.sparse_categorical_crossentropy(labels, predicted).mean(), others
+
+    @jax.jit
+    def step(state, images, labels):
+        trainable, others, of_optimizer = state
+        gradients, others = jax.grad(compute_loss, has_aux=True)(trainable, others, images, labels)
+        trainable, of_optimizer = optimizer.stateless_apply(of_optimizer, gradients, trainable)
+        return trainable, others, of_optimizer
+
+    backup = tf_input.Backup(folder, model, train, optimizer=optimizer, save_freq=4, before_save=keep)
+    state = tuple([one.value for one in group] for group in (*variables, optimizer.variables))
+    for epoch in backup.epochs(2):
+        for images, labels in backup.batches(train.as_numpy_iterator()):
+            if (epoch, backup.step) == stop_at:
+                return []
+            state = step(state, images, labels)
+    return model.get_weights()
+
+
 def main(directory: str, folder: pathlib.Path) -> None:
     flowers = tf_input.open(directory)
     assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
@@ -106,6 +138,12 @@ def main(directory: str, folder: pathlib.Path) -> None:
         # The same batches as whole's, in the same epochs.
         for one, other in zip(model.get_weights(), whole.get_weights()):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    if keras.backend.backend() == "jax":
+        expected = loop_in_jax(flowers, folder / "whole loop")
+        loop_in_jax(flowers, folder / "loop", stop_at=(1, 6))
+        assert [path.name for path in (folder / "loop").iterdir()] == ["backup-00000001-00000004.npz"]
+        for one, other in zip(loop_in_jax(flowers, folder / "loop"), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
     rows = model.predict(tf_input.Sequence(flowers, "validation", **OPTIONS), verbose=0)
     assert rows.shape == (NUM_VALID, 3)
     print("trained on", keras.backend.backend())

@@ -5,7 +5,6 @@ import os
 import pathlib
 import pickle
 import shutil
-import socket
 import subprocess
 import sys
 from typing import Iterator

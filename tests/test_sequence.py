@@ -1,8 +1,10 @@
 """Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
 
 import gc
+import inspect
 import itertools
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -12,7 +14,6 @@ import tensorflow as tf
 from prepared import prepare_images
 
 import tf_input
-from tf_input.sequence import Epochs
 
 SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
 OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
@@ -66,7 +67,7 @@ def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
             for step in np.random.default_rng(0).permutation(len(expected))[:5]:  # not one after the other
                 assert_same(sequence[step], expected[step], (split, options, step))
             assert_same(sequence[-1], expected[-1])
-            sequence.on_epoch_end()
+            sequence.position.go_to(sequence.epoch + 1)
 
 
 def test_who_makes_batches_ahead_makes_the_same(mixed):
@@ -92,7 +93,7 @@ def test_processes_make_the_same(mixed):
         for step in range(NUM_BATCHES):
             assert_same(sequence[step], expected[step], step)
         sequence.on_epoch_end(), expected.on_epoch_end()
-    pool = sequence._read._workers._pool
+    pool = sequence._read._processes
     processes, manager = list(pool._processes.values()), pool._executor_manager_thread
     assert len(processes) == 2 and all(process.is_alive() for process in processes)
     del sequence, pool
@@ -101,15 +102,27 @@ def test_processes_make_the_same(mixed):
     assert [process.exitcode for process in processes] == [0, 0]
 
 
+@pytest.mark.slow
+def test_processes_hold_no_split_and_read_none(uniform, tmp_path):
+    """They are sent what they decode: of a split in memory, they need no shard."""
+    copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
+    options = {**OPTIONS, "augment": True, "map_example": darken}
+    expected = tf_input.Sequence(uniform, "train", **options)
+    sequence = tf_input.Sequence(copy, "train", workers=2, use_multiprocessing=True, **options)
+    for path in (tmp_path / "copy").glob("*.tfrecord-*"):
+        path.unlink()
+    for step in range(len(expected)):
+        assert_same(sequence[step], expected[step], step)
+
+
 def test_functions_that_no_process_can_be_sent_are_refused(mixed):
-    with pytest.raises(ValueError, match="map_batch=<function .*lambda.*: expected a function that can be sent to a process"):
+    with pytest.raises(ValueError, match="use_multiprocessing=True: expected map_example and map_batch that can be sent to a process.*lambda"):
         tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
 
 
 def test_it_can_be_pickled(mixed):
     sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
-    sequence[0]
-    sequence.on_epoch_end()
+    sequence.position.go_to(1)
     copy = pickle.loads(pickle.dumps(sequence))
     assert copy.epoch == sequence.epoch == 1
     assert_same(copy[5], sequence[5])
@@ -138,6 +151,15 @@ def test_wrong_values_are_refused(mixed):
             sequence[index]
 
 
+def test_its_signature_has_all_options(mixed):
+    shown = inspect.signature(tf_input.Sequence).parameters
+    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
+    assert {*shown} == expected | {"dataset", "split", "workers", "use_multiprocessing", "max_queue_size"}
+    assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
+    with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):
+        tf_input.Sequence(mixed, "train", batchsize=8)
+
+
 def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
     sequence = tf_input.Sequence(mixed, "validation", **OPTIONS)
     first = list(sequence)
@@ -151,7 +173,7 @@ def test_without_a_seed_epochs_differ_and_batches_stay(mixed):
     assert_same(one[3], one[3])
     assert (one[3][0] != other[3][0]).any()
     before = one[3][0]
-    one.on_epoch_end()
+    one.position.go_to(1)
     assert (one[3][0] != before).any()
 
 
@@ -193,12 +215,11 @@ def test_epoch_k_of_keras_is_epoch_k(mixed, workers):
     np.testing.assert_allclose(model.predict(valid, verbose=0), model(images), atol=1e-5)
 
 
-def test_keras_may_shuffle_batches_which_it_is_told_not_to(mixed, caplog):
+def test_keras_may_shuffle_batches_of_the_same_epochs(mixed):
     train = Recorded(mixed, "train", **OPTIONS)
     small_model().fit(train, epochs=2, verbose=0)
     read = train.read[-2 * NUM_BATCHES :]
     assert read != sorted(read) == list(itertools.product(range(2), range(NUM_BATCHES)))
-    assert [one for one in caplog.messages if "fit(shuffle=False)" in one] == caplog.messages
 
 
 def test_steps_per_epoch_cut_no_epoch_short(mixed):
@@ -209,24 +230,25 @@ def test_steps_per_epoch_cut_no_epoch_short(mixed):
     assert read[-2 * NUM_BATCHES :] == sorted(set(read))
 
 
-def test_when_an_epoch_ends():
-    read_all = ["0", "1", "2"]
+def test_an_epoch_ends_when_that_is_said_and_each_of_its_batches_was_read(mixed):
+    train = tf_input.Sequence(mixed, "train", **OPTIONS)
+    every = range(NUM_BATCHES)
     cases = [
-        # what happens, the epoch after it
-        (["end"], 1),
-        (["0", "end"], 1),
-        ([*read_all, "end", *read_all, "end"], 2),
-        (["0", "1", "end", "begin"], 0),  # Keras on TensorFlow looks at two
-        (["end", "begin", *read_all, "end"], 1),
-        (["begin", "0", "end", "begin", *read_all, "end"], 1),  # on JAX and torch
-        (["begin", *read_all, "end", "begin", *read_all, "end"], 2),
-        (["begin", "0", "end", "begin", "1", "end", "begin", "2", "end"], 1),  # steps_per_epoch=1
-        (["begin", *read_all, "end", "end", "begin"], 1),  # a second evaluation
-        (["end", "end", "begin"], 0),
-        (["end", "0", "begin"], 1),
+        # what is read before each end, the epoch after them
+        ([[]], 0),
+        ([[0, 1], every], 1),  # Keras on TensorFlow looks at two
+        ([[0], every, [], every], 2),  # on JAX and torch at one; an evaluation ends twice
+        ([[7], reversed(every)], 1),
+        ([range(5), range(5, 10), range(10, 12), range(5)], 1),
+        ([[NUM_BATCHES - 1]], 0),
     ]
-    for events, expected in cases:
-        epochs = Epochs(0, 3, None)
-        for event in events:
-            getattr(epochs, event)() if event in ("begin", "end") else epochs.read(int(event))
-        assert epochs.epoch == expected, events
+    for ends, expected in cases:
+        train.position.go_to(0)
+        for steps in ends:
+            for step in steps:
+                train[step]
+            train.on_epoch_end()
+        assert train.epoch == expected, ends
+        for step in every:  # whatever was left
+            train[step]
+        train.on_epoch_end()

@@ -33,7 +33,6 @@ STEPS, BATCH = 6, 16
 FLAGS = ("--model", "mobilenetv3small", "--image_size", "32", "--batch_size", str(BATCH), "--steps_per_execution", "4")
 
 sys.path.append(str(FOLDER))  # as `python deploy/trainer/train.py` has it; last, so that it hides no other module
-import checkpoints  # noqa: E402
 import inputs  # noqa: E402
 import loop  # noqa: E402
 import models  # noqa: E402
@@ -77,7 +76,7 @@ def start(code: str, *arguments: object) -> subprocess.Popen:
     program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
     command = [sys.executable, "-c", program, *map(str, arguments)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(*processes: subprocess.Popen) -> list[str]:
@@ -100,14 +99,14 @@ def make_small_model(name: str, image_size: int, num_classes: int, weights: None
 
 SMALL_MODEL = f"import keras, models\n{inspect.getsource(make_small_model)}\nmodels.make_model = make_small_model\n"
 STOP_IN_THE_SECOND_EPOCH = """
-import time, checkpoints
-save = checkpoints.save
-def save_and_stop(folder, model, position):
-    save(folder, model, position)
-    if position.epoch == 1 and position.history and position.step % 6:
+import tf_input
+save = tf_input.Backup.save
+def save_and_stop(self):
+    save(self)
+    if (self.epoch, self.step) == (1, 4):
         print("stopped", flush=True)
-        time.sleep(600)
-checkpoints.save = save_and_stop
+        sys.stdin.read()
+tf_input.Backup.save = save_and_stop
 """
 
 
@@ -123,9 +122,9 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     finally:
         process.kill()
     process.communicate()
-    (path,) = (tmp_path / "run/checkpoints").glob("step-*/position.json")
-    done = json.loads(path.read_text())
-    assert (done["epoch"], done["step"], len(done["history"])) == (1, STEPS + 4, 1)
+    (path,) = (tmp_path / "run/backups").iterdir()
+    done = json.loads(str(np.load(path)["state"]))
+    assert (done["epoch"], done["step"], len(done["state"]["history"])) == (1, 4, 1)
     assert not (tmp_path / "run" / "results.json").exists()
 
     assert train.main([*flags, "--epochs", "200"]) == 2  # it does not overwrite what is there
@@ -134,12 +133,12 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     assert train.main([*flags, "--epochs", str(epochs), "--resume"]) == 0
     results = results_of(tmp_path / "run")
     assert [epoch["epoch"] for epoch in results["history"]] == list(range(1, epochs + 1))
-    assert results["history"][: done["epoch"]] == done["history"]
+    assert results["history"][: done["epoch"]] == done["state"]["history"]
     assert [epoch["steps"] for epoch in results["history"]] == [STEPS, STEPS - 4, *[STEPS] * (epochs - 2)]
     assert results["step"] == epochs * STEPS  # the optimizer's own count: it was restored too
     assert all(epoch["eval_examples"] == tf_input.open(data).num_examples("validation") for epoch in results["history"])
     assert results["history"][-1]["accuracy"] > 0.8 and results["history"][-1]["loss"] < results["history"][0]["loss"] / 2
-    assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1
+    assert len(list((tmp_path / "run/backups").iterdir())) == 1
 
     model = keras.models.load_model(tmp_path / "run/model.keras")
     assert model.optimizer.iterations.numpy() == epochs * STEPS
@@ -192,19 +191,24 @@ def tell(self):
             read += [hashlib.md5(image.tobytes()).hexdigest() for image in local.numpy()]
     with self.strategy.scope():
         batches = self.dataset.batches("train", batch_size=8, image_size=32, seed=0)  # whose hosts are found
-    found = [hashlib.md5(image.tobytes()).hexdigest() for images, _ in batches.as_numpy_iterator() for image in images]
+    found = [hashlib.md5(image.tobytes()).hexdigest() for images, *_ in batches.as_numpy_iterator() for image in images]
     print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found}))
 train.Training.run = tell
 """
 
 
+def run_two_workers(code: str, *flags: object) -> list[str]:
+    """What two processes say that train one small model, each after some code."""
+    workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
+    flags = (*flags, "--strategy", "multi_worker", "--workers", workers)
+    return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
+
+
 @pytest.mark.slow
 def test_two_workers_train_one_model(data, tmp_path):
-    workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
-    flags = ("--data", data, "--output", tmp_path, *FLAGS, "--strategy", "multi_worker", "--workers", workers)
-    said = finish(*(start(SMALL_MODEL + TELL, *flags, "--epochs", 1, "--worker_index", index) for index in range(2)))
+    said = run_two_workers(TELL, "--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1)
     results, dataset = results_of(tmp_path), tf_input.open(data)
-    num_steps = dataset.num_examples("train") // 2 // (BATCH // 2)
+    num_steps = dataset.num_examples("train") // BATCH
     assert (results["replicas"], results["step"]) == (2, num_steps)
     assert results["history"][0]["eval_examples"] == dataset.num_examples("validation")
     told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
@@ -214,11 +218,42 @@ def test_two_workers_train_one_model(data, tmp_path):
     assert len(read[0]) == len(read[1]) == num_steps * BATCH // 2
     assert len({*read[0], *read[1]}) == num_steps * BATCH  # each image once, on one of them
     found = [one["found"] for one in told]
-    num_each = dataset.num_examples("train") // 2
-    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == 2 * num_each
+    num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
+    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
     for index, text in enumerate(said):
         assert re.search(rf"train: found 2 hosts by the \w+Strategy in whose scope it is read; this is number {index}, ", text)
     assert "model.keras" in said[0] and "model.keras" not in said[1]
+
+
+STOP_AFTER_A_BACKUP = """
+import os, tf_input
+save = tf_input.Backup.save
+def save_and_stop(self):
+    save(self)
+    if (self.epoch, self.step) == (1, 4):
+        os._exit(0)
+tf_input.Backup.save = save_and_stop
+"""
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_goes_on_with_what_two_have_begun(data, tmp_path, monkeypatch, capsys):
+    """To the model that one of them alone makes: its batches are the same, whoever reads them."""
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    flags = ("--data", data, *FLAGS, "--epochs", 2, "--save_steps", 4)
+    assert train.main([*map(str, flags), "--output", str(tmp_path / "whole")]) == 0
+    run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
+    assert [path.name for path in (tmp_path / "one/backups").iterdir()] == ["backup-00000001-00000004.npz"]
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert train.main([*map(str, flags), "--output", str(tmp_path / "one"), "--resume"]) == 0
+    assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
+    for text in run_two_workers("", *flags, "--output", tmp_path / "two", "--resume"):
+        assert "resumed at epoch 2, batch 5, from " in text
+    expected, *others = (keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "one", "two"))
+    for weights in others:
+        for weight, same in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5)
+    assert results_of(tmp_path / "two")["step"] == 2 * STEPS
 
 
 def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
@@ -258,11 +293,11 @@ def test_mixed_precision_with_xla(data, precision):
 
 def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
-    save = checkpoints.save
+    save = tf_input.Backup.save
 
-    def save_and_stop(folder: pathlib.Path, model: keras.Model, position: checkpoints.Position) -> None:
-        save(folder, model, position)
-        if position.step == STEPS + 4:
+    def save_and_stop(backup: tf_input.Backup) -> None:
+        save(backup)
+        if (backup.epoch, backup.step) == (1, 4):
             os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler does
 
     def run(name: str, *more: str) -> int:
@@ -270,12 +305,12 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
         return train.main([*here, *FLAGS, "--epochs", "3", *more])
 
     assert run("whole") == 0
-    monkeypatch.setattr(checkpoints, "save", save_and_stop)
+    monkeypatch.setattr(tf_input.Backup, "save", save_and_stop)
     assert run("parts", "--save_steps", "4") == 130
-    monkeypatch.setattr(checkpoints, "save", save)
+    monkeypatch.setattr(tf_input.Backup, "save", save)
     assert "resumed" not in capsys.readouterr().out
     assert run("parts", "--save_steps", "4", "--resume") == 0
-    assert "resumed at epoch 2, batch 5\n" in capsys.readouterr().out
+    assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
     whole, parts = results_of(tmp_path / "whole"), results_of(tmp_path / "parts")
     assert whole["step"] == parts["step"] == 3 * STEPS
     assert [epoch["steps"] for epoch in parts["history"]] == [STEPS, STEPS - 4, STEPS]
@@ -285,7 +320,7 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
 
 
 def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
-    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the checkpoint is of."""
+    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
     monkeypatch.setattr(models, "make_model", make_small_model)
     images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
     shutil.copytree(data.parent / "in", images)
@@ -303,8 +338,8 @@ def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, m
     capsys.readouterr()
     assert train.main([*flags, "--epochs", "2", "--resume"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train: ")]
-    changed = f"the data set has changed since the checkpoint was made: examples was {before} and is {after}; expected it as it was"
-    assert line == f"train: --resume: {changed}"
+    changed = f"the data set has changed since this backup was made: the number of examples in training was {before} and is {after}; "
+    assert changed in line
 
 
 def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
@@ -434,16 +469,3 @@ def test_the_gpu_check_says_that_there_is_no_gpu(data):
     command = [sys.executable, str(FOLDER / "gpu_check.py"), "--data", str(data)]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2 and "gpu_check: TensorFlow sees no GPU" in run.stderr
-
-
-def test_a_checkpoint_takes_the_place_of_older_ones_and_of_nothing_else(tmp_path):
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    for name in ("step-by-step/notes.txt", "step-0000000001/notes.txt", "step-0000000003/notes.txt"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text("mine")
-    for step in (1, 2, 3):
-        checkpoints.save(tmp_path, model, checkpoints.Position(0, step, {}, []))
-        assert checkpoints.latest(tmp_path).step == step
-    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
-    own = ["step-0000000003/model.weights.h5", "step-0000000003/notes.txt", "step-0000000003/position.json"]
-    assert found == ["step-0000000001/notes.txt", *own, "step-by-step/notes.txt"]

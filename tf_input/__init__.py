@@ -40,8 +40,8 @@ The modules, in the order in which data meet them:
     user_functions    map_example, map_batch
     random_access     flowers["train"][17]
     forks             processes in which nothing can be read
-    steps, sequence   single batches; a Keras PyDataset of them
-    resume            BackupAndRestore, a Keras callback
+    sequence          a Keras PyDataset of the batches
+    backup, resume    Backup, for loops; BackupAndRestore, a Keras callback
     layers            normalisation and augmentation in the model
     transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
     raw_images        encoded images of any size -> pixels, for preprocessing functions
@@ -57,6 +57,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_HOMES`
+    from tf_input.backup import Backup
     from tf_input.dataset import PreparedDataset
     from tf_input.hosts import find_hosts
     from tf_input.layers import augmentation_layer
@@ -72,6 +73,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with
 
 __all__ = [
     "Augmentation",
+    "Backup",
     "BackupAndRestore",
     "PreparedDataset",
     "ReadConfig",
@@ -88,6 +90,7 @@ __all__ = [
 
 _HOMES = {
     "Augmentation": "read_config",
+    "Backup": "backup",
     "BackupAndRestore": "resume",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",

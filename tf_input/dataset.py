@@ -204,7 +204,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
         self._check_split(split)
-        decoder, kind = self._make_decoder(config, split), config.order(split)
+        decoder, kind = self.make_decoder(config, split), config.order(split)
         shards = self.manifest.splits[split]
         self._tell_of_crop(split, decoder, config)
         num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
@@ -223,7 +223,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`."""
         self._check_split(split)
         shards = self.manifest.splits[split]
-        paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self._make_decoder(config, split)
+        paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
         buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
@@ -234,7 +234,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         No record is read for it. `split=None` is the training split.
         """
-        decoder = self._make_decoder(config := make_config(config, options), self._find_split(split))
+        decoder = self.make_decoder(config := make_config(config, options), self._find_split(split))
         return ladder.example_spec(decoder, config)
 
     def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
@@ -252,7 +252,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         reader = functools.partial(self._store.open_records, shards, config.on_error, run_bytes(config.read_buffer))
         self._crops.tell(split, decoder, config, lambda: crops.read_sample(reader(), shards))
 
-    def _make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
+    def make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         if config.transform:
             return make_transformed_decoder(self, self.loaded_transform, config, split)
         return make_decoder(self, config, split)

@@ -7,11 +7,11 @@ The modules:
     inputs        what each worker reads
     cluster       the strategy: on which devices and machines
     loop          training and evaluation steps on any strategy
-    checkpoints   where a training stands
+
+`tf_input.Backup` saves where a training stands.
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -22,8 +22,6 @@ import time
 from typing import Any, NoReturn
 
 import options
-
-_OF_THE_DATA = ("name", "examples")  # of what a run shares with the one that it goes on with
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -47,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("train: interrupted; --resume goes on after the last checkpoint", file=sys.stderr)
+        print("train: interrupted; --resume goes on after the last backup", file=sys.stderr)
         return 130
     return 0
 
@@ -60,14 +58,13 @@ class Training:
     """
 
     def __init__(self, settings: options.Options) -> None:
-        import checkpoints
         import cluster
         import inputs
         import keras
         import loop
         import models
         import tf_input
-        from tf_input import dataset_format
+        from tf_input import backup, dataset_format
 
         self.settings = settings
         self.folder = pathlib.Path(settings.output)
@@ -86,16 +83,16 @@ class Training:
             raise ValueError(f"--batch_size={settings.batch_size}: expected a multiple of the {num_replicas} replicas")
         if settings.jit_compile and num_replicas > 1:
             raise ValueError(f"--jit_compile: XLA compiles the step of one replica; there are {num_replicas}")
-        per_replica = settings.batch_size // num_replicas
+        backups = backup.find_backups(self.folder / "backups")
+        if backups and not settings.resume:
+            raise ValueError(f"{backups[-1]} is there: give --resume to go on from it, or another --output")
 
-        self._checkpoints = checkpoints
-        self.position = self._find_position()
         augmentation = tf_input.Augmentation(min_area=settings.min_area, flip=settings.flip)
         self.train_batches = inputs.training_batches(
             self.dataset,
             settings.train_split,
             self.strategy,
-            per_replica,
+            settings.batch_size,
             class_weight=self.dataset.class_weight(settings.train_split) if settings.class_weight else None,
             service=settings.data_service,
             limit_steps=settings.limit_steps,
@@ -106,7 +103,7 @@ class Training:
         self.eval_batches = None
         if settings.eval_split != "none":
             self.eval_batches = inputs.evaluation_batches(
-                self.dataset, settings.eval_split, self.strategy, per_replica, self.image_size, settings.limit_steps
+                self.dataset, settings.eval_split, self.strategy, settings.batch_size, self.image_size, settings.limit_steps
             )
         with self.strategy.scope():
             self.model = models.make_model(
@@ -130,37 +127,41 @@ class Training:
                 jit_compile=settings.jit_compile,
                 steps_per_execution=settings.steps_per_execution,
             )
-        first_step = self.position.step if self.position else 0
-        if cluster.mean_over_workers(self.strategy, first_step) != first_step:
-            raise ValueError(f"--output={self.folder}: workers find different checkpoints in it; expected a shared directory")
-        self._go_on()
+        names = ("model", "optimizer", "mixed_precision", "class_weight")  # a run that goes on has the same, and the same batches
+        self.backup = tf_input.Backup(
+            self.folder / "backups",
+            self.model,
+            self.train_batches,
+            settings={**{name: getattr(settings, name) for name in names}, "steps_per_epoch": self.train_batches.num_steps},
+            save_freq=settings.save_steps or "epoch",
+            writes=self.is_chief,
+        )
+        place = self.backup.epoch * self.train_batches.num_steps + self.backup.step
+        if cluster.mean_over_workers(self.strategy, place) != place:
+            raise ValueError(f"--output={self.folder}: workers find different backups in it; expected a shared directory")
 
     def run(self) -> None:
         """Trains the epochs that are left, evaluates after each, and writes the model and results.json."""
         import tensorflow as tf
 
         writer = tf.summary.create_file_writer(str(self.folder / "logs")) if self.is_chief else None
-        first_epoch = self.position.epoch if self.position else 0
-        history = list(self.position.history) if self.position else []
-        for epoch in range(first_epoch, self.settings.epochs):
-            results = self._train_epoch(epoch, history)
+        history = self.backup.state.setdefault("history", [])
+        for epoch in self.backup.epochs(self.settings.epochs):
+            results = self._train_epoch(epoch)
             if self.eval_batches is not None:
                 evaluation = self.loop.evaluate(self.eval_batches.iterator(epoch), self.eval_batches.num_steps)
                 results |= {f"eval_{name}": value for name, value in evaluation.items()}
             history.append(results)
             if self.is_chief:
                 self._report(writer, results)
-                self._save(epoch + 1, 0, history)
         if self.is_chief:
             self.model.save(self.folder / "model.keras")
             self._write_results(history)
 
-    def _train_epoch(self, epoch: int, history: list[dict[str, Any]]) -> dict[str, Any]:
-        started, timed_from, steps = time.perf_counter(), None, self.train_batches.num_steps
-        first = saved = self.position.step - epoch * steps if self.position and self.position.epoch == epoch else 0
+    def _train_epoch(self, epoch: int) -> dict[str, Any]:
+        started, timed_from, steps, first = time.perf_counter(), None, self.train_batches.num_steps, self.backup.step
         for done in self.loop.train(self.train_batches.iterator(epoch, first), steps, first):
-            if self.is_chief and self.settings.save_steps and saved + self.settings.save_steps <= done < steps:
-                self._save(epoch, saved := done, history)
+            self.backup.advance(done - self.backup.step)
             if timed_from is None:  # tracing, compiling and the pipeline's start are no part of the speed
                 self.loop.results()  # waits for the step
                 timed_from, warm = time.perf_counter(), done
@@ -171,12 +172,6 @@ class Training:
         images = (steps - warm) * self.settings.batch_size
         speed = {"images_per_second": round(images / (ended - timed_from), 1)} if images else {}
         return {"epoch": epoch + 1, "steps": steps - first, "seconds": round(ended - started, 3), **results, **speed}
-
-    def _save(self, epoch: int, step: int, history: list[dict[str, Any]]) -> None:
-        """A checkpoint: so many epochs are done, and so many steps of the next one."""
-        done = epoch * self.train_batches.num_steps + step
-        position = self._checkpoints.Position(epoch, done, self._identity(), history)
-        self._checkpoints.save(self.folder / "checkpoints", self.model, position)
 
     def _report(self, writer: Any, results: dict[str, Any]) -> None:
         import tensorflow as tf
@@ -190,44 +185,13 @@ class Training:
         shown = [f"{name} {value:,.4g}" for name, value in results.items() if name not in ("epoch", "steps")]
         print(f"epoch {results['epoch']}/{self.settings.epochs}: {', '.join(shown)}", flush=True)
 
-    def _find_position(self) -> Any:
-        position = self._checkpoints.latest(self.folder / "checkpoints")
-        if position is None:
-            return None
-        if not self.settings.resume:
-            raise ValueError(f"{self.folder} has a checkpoint of step {position.step}: give --resume, or another --output")
-        return position
-
-    def _go_on(self) -> None:
-        """From the checkpoint, if there is one, and it is of a run like this."""
-        if self.position is None:
-            return
-        here, there = self._identity(), self.position.settings
-        if there.get("manifest") != here["manifest"]:
-            changes = [f"{name} was {there.get(name)!r} and is {here[name]!r}" for name in _OF_THE_DATA if there.get(name) != here[name]]
-            what = "; ".join(changes) or "as many examples, but others or in another order"
-            raise ValueError(f"--resume: the data set has changed since the checkpoint was made: {what}; expected it as it was")
-        for name, value in here.items():
-            if (found := self.position.settings.get(name)) != value:
-                raise ValueError(f"--resume: the checkpoint was made with {name} {found!r}; expected {value!r}")
-        self._checkpoints.restore(self.folder / "checkpoints", self.model, self.position)
-        batch = self.position.step - self.position.epoch * self.train_batches.num_steps
-        print(f"resumed at epoch {self.position.epoch + 1}, batch {batch + 1}", flush=True)
-
-    def _identity(self) -> dict[str, Any]:
-        names = ("model", "batch_size", "optimizer", "mixed_precision", "train_split", "seed")
-        manifest = hashlib.sha256(self.dataset.manifest.to_json().encode()).hexdigest()
-        own = {"name": self.dataset.manifest.name, "examples": self.dataset.num_examples(self.settings.train_split)}
-        own |= {"image_size": self.image_size, "steps_per_epoch": self.train_batches.num_steps, "manifest": manifest}
-        return {**{name: getattr(self.settings, name) for name in names}, **own}
-
     def _write_results(self, history: list[dict[str, Any]]) -> None:
         import keras
         import tensorflow as tf
 
         results = {
             "settings": dataclasses.asdict(self.settings),
-            "manifest": self._identity()["manifest"],
+            "manifest": self.train_batches.position.identity["manifest"],
             "label_names": self.dataset.class_names,
             "replicas": self.strategy.num_replicas_in_sync,
             "devices": [device.name for device in tf.config.list_logical_devices()],
