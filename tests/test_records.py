@@ -20,7 +20,7 @@ from tf_input.epochs.windows import WindowOrder
 from tf_input.index import ShardIndex
 from tf_input.storage.files import open_files
 from tf_input.storage.record_reader import RecordReader, ShardFile
-from tf_input.storage.stretches import cut_stretch
+from tf_input.storage.stretches import Stretches, find_stretch
 from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
@@ -246,9 +246,11 @@ def read_windows(reader: RecordReader, numbers: np.ndarray) -> np.ndarray:
 def test_frames_are_cut_as_they_are_written():
     """Where the lengths lead elsewhere than to the end, nothing is guessed."""
     data = b"".join(frame(record) for record in RECORDS)
-    assert cut_stretch(data, len(RECORDS)) == RECORDS and cut_stretch(b"", 0) == []
+    found = find_stretch(memoryview(data), len(RECORDS))
+    assert Stretches([found, found]).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
+    assert len(find_stretch(memoryview(b""), 0).begins) == 0
     for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
-        assert cut_stretch(wrong, count) is None
+        assert find_stretch(memoryview(wrong), count) is None
 
 
 def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):

@@ -37,10 +37,11 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
     config, share, make_inputs, seed, is_held = plan.config, plan.share, plan.make_inputs, plan.seed, plan.reader is None
     count = share.num_batches - config.start_step
     size = share.local_size if config.drop_remainder else None
+    has_functions = config.map_example is not None or config.map_batch is not None
     has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
 
     def generate() -> Iterator[tuple[Any, ...]]:
-        """In one tensor, as each more takes a while: (key, step, *pass or zeros), rows, and inputs; see `unpack`."""
+        """In one tensor, as each more takes a while: numbers, (key, step, *pass or zeros) and rows, and inputs; see `unpack`."""
         begun = position.take(share.num_batches)
         with make_inputs() as inputs:
             for place in range(begun.step, begun.step + begun.count):
@@ -50,28 +51,28 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
                 try:
                     values, rows = inputs.batch(epoch, step)
                 except (OSError, ValueError) as error:  # which as an exception would come with a traceback
-                    yield np.array([b"", str(error).encode()], object)
+                    yield np.array([str(error).encode(), b""], object)
                     return
                 if is_held:
                     yield np.concatenate([note, rows, values])
                 else:
                     packed = np.empty(len(values) + 1, object)
-                    packed[0], packed[1:] = np.concatenate([note, rows]).tobytes(), values
+                    packed[:-1], packed[-1] = values, np.concatenate([note, rows]).tobytes()  # what comes first can stay where it is
                     yield packed
 
     def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         if is_held:
             num_rows = (tf.size(packed) - _NUM_NOTED) // 2
             return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
-        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[0], ""), [packed[1]])]):
-            numbers = tf.io.decode_raw(packed[0], tf.int64)
-        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[1:]
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[-1], ""), [packed[0]])]):
+            numbers = tf.io.decode_raw(packed[-1], tf.int64)
+        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[:-1]
 
     def decode(packed: tf.Tensor) -> Any:
         note, rows, inputs = unpack(packed)
         batch_seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
         outputs = decode_batch(inputs, batch_seed if config.augment else None, None if has_all_rows else rows)
-        return outputs, batch_seed, rows, note[2:]
+        return (outputs, batch_seed, rows, note[2:]) if has_functions else (outputs, note[2:])
 
     packed = tf.TensorSpec([None], tf.int64 if is_held else tf.string)
     data = tf.data.Dataset.from_generator(generate, output_signature=packed)
@@ -80,7 +81,7 @@ def read_batches(plan: "Plan", decode_batch: Callable[..., Any], position: Posit
     batch_bytes = max(1, share.local_size * plan.decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
     data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
-    data = apply_functions(data, config.map_example, config.map_batch)
+    data = apply_functions(data, config.map_example, config.map_batch) if has_functions else data
     return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
 
 

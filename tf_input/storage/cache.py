@@ -65,6 +65,11 @@ class CachedFiles:
             found |= self._fetch_and_keep(path, missing) if not self._room.is_full else self._fetch(path, missing)
         return b"".join(found[part.index] for part in wanted)
 
+    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+        data = self.read_range(path, begin, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         return self.source.sizes(directory, names)
 

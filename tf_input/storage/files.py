@@ -25,6 +25,9 @@ class Files(Protocol):
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
         """A part of a file: fewer bytes where it ends, none after its end."""
 
+    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+        """Reads a part of a file into a buffer, and returns how many bytes that were: fewer than it has where the file ends."""
+
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         """Bytes of each of a directory's files. None: it is missing, and never that nobody could say, which is an OSError.
 

@@ -39,6 +39,16 @@ class LocalFiles:
             self.forget(path)  # a handle may be stale
             raise OSError(error.errno, error.strerror, path) from None  # with its name
 
+    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+        file, read = self._opened(path), 0
+        try:
+            while read < len(buffer) and (more := os.preadv(file.descriptor, [buffer[read:]], begin + read)):
+                read += more  # one call may give less
+        except OSError as error:
+            self.forget(path)
+            raise OSError(error.errno, error.strerror, path) from None
+        return read
+
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         def size(name: str) -> int | None:
             try:

@@ -50,6 +50,11 @@ class ObjectStoreFiles:
             return b""
         return self._ask(path, lambda store, key: self._obstore.get_range(store, key, start=begin, length=num_bytes).to_bytes())
 
+    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+        data = self.read_range(path, begin, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         if scheme_of(directory) in _WEB:
             with ThreadPoolExecutor(_NUM_REQUESTS) as threads:

@@ -40,6 +40,11 @@ class OtherFiles:
         with _os_errors(path):
             return self._filesystem.cat_file(path, start=begin, end=begin + num_bytes)
 
+    def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
+        data = self.read_range(path, begin, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def sizes(self, directory: str, names: Sequence[str]) -> list[int | None]:
         found = {}
         for folder in dict.fromkeys(os.path.dirname(join(directory, name)) for name in names):

@@ -14,7 +14,8 @@ from tf_input.epochs.runs import Runs, cut_runs
 from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
 from tf_input.index import ShardIndex
 from tf_input.storage.files import NOT_THERE, Files
-from tf_input.storage.stretches import cut_stretch
+from tf_input.storage.arenas import Arena
+from tf_input.storage.stretches import Stretch, find_stretch, make_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
 
@@ -68,7 +69,6 @@ class RecordReader:
         self.release = release
         self._cuts: dict[int, dict[int, int]] = {}  # of shards that are more than one run: where runs begin
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
-        self._cutting = threading.Lock()  # one at a time holds what it reads twice; more would not be quicker
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
         self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
         self.num_examples = int(self._starts[-1])
@@ -101,32 +101,30 @@ class RecordReader:
             found[place] = self.look_again(int(numbers[place]))
         return found
 
-    def read_stretch(self, run: int, first: int, stop: int) -> list[bytes | None]:
+    def read_stretch(self, run: int, first: int, stop: int, arena: Arena) -> Stretch:
         """Records of a run that lie together, read at once.
 
         Args:
             run: Its place in `runs`.
             first, stop: Which of its records.
-
-        Returns:
-            The serialized examples; None for what `look_again` knows more of: they seem to be damaged, or could not be read.
+            arena: Where to put what is read. Of what could not be read nothing is there.
 
         Raises:
             OSError, ValueError: Where records lie is not known, and the index can't be read.
         """
         shard, start = int(self.runs.shards[run]), int(self.runs.firsts[run])
         file, first, stop = self._shards[shard], start + first, start + stop
-        data, begin = b"", 0
+        data, begin = memoryview(b""), 0
         try:
             begin, end = self._offset(shard, first), self._offset(shard, stop)
-            data = self._files.read_range(file.path, begin, max(0, end - begin))
+            data = arena.take(max(0, end - begin))
+            data = data[: self._files.read_into(file.path, begin, data)]
         except OSError:  # each record is read again, and says what is wrong
             pass
-        with self._cutting:
-            if (records := cut_stretch(data, stop - first)) is not None:
-                return records
-            begins, ends = self._index(shard).extents(first, stop)
-            return unframe([data] * len(begins), begins - begin, ends - begin)
+        if (stretch := find_stretch(data, stop - first)) is not None:
+            return stretch
+        begins, ends = self._index(shard).extents(first, stop)
+        return make_stretch(data, begins - begin, ends - begin)
 
     def _offset(self, shard: int, record: int) -> int:
         """Where a record begins, or the one before it ends; of all runs of a shard looked up at once."""

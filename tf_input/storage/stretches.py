@@ -1,48 +1,108 @@
-"""Records that lie together, read at once: found by their frames, taken out, and checked.
+"""Records that lie together, read at once: found by their frames, and checked as they are taken out.
 
 The frame of a record is the length of its data (uint64), that length's checksum (uint32), the data, and their checksum.
 """
 
+import dataclasses
 import struct
+from typing import Sequence
 
 import google_crc32c
 import numpy as np
 
-from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
+from tf_input.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
 
 _read_length = struct.Struct("<Q").unpack_from
 
 
-def cut_stretch(data: bytes, num_records: int) -> list[bytes | None] | None:
-    """Takes records out of what was read of a shard, by the lengths in their frames.
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """Some records of a shard that lie together.
+
+    Attributes:
+        data: What lies there.
+        begins, ends: int64 [num_records], where in it each serialized example lies.
+        checksums: uint32 [num_records], what is stored as its checksum.
+        is_whole: bool [num_records], whether the rest of its frame is as it should be.
+    """
+
+    data: memoryview
+    begins: np.ndarray
+    ends: np.ndarray
+    checksums: np.ndarray
+    is_whole: np.ndarray
+
+
+def make_stretch(data: memoryview, begins: np.ndarray, ends: np.ndarray) -> Stretch:
+    """Records whose places are known.
+
+    Args:
+        data: What lies there.
+        begins, ends: int64 [num_records], where each frame begins and ends; it may be outside of `data`, or end before it begins.
+    """
+    is_there = (begins >= 0) & (ends - begins >= FRAME_BYTES) & (ends <= len(data))
+    values = np.frombuffer(data if is_there.any() else bytes(FRAME_BYTES), np.uint8)
+    begins, ends = np.where(is_there, begins, 0), np.where(is_there, ends, FRAME_BYTES)
+    lengths = _bytes_at(values, begins, LENGTH_BYTES)
+    is_whole = is_there & (_integers(values, begins + LENGTH_BYTES) == _length_checksums(lengths))
+    is_whole &= np.ascontiguousarray(lengths).view("<u8")[:, 0] == (ends - begins - FRAME_BYTES).astype(np.uint64)
+    checksums = _integers(values, ends - CHECKSUM_BYTES)
+    return Stretch(data, begins + HEADER_BYTES, ends - CHECKSUM_BYTES, checksums, is_whole)
+
+
+def find_stretch(data: memoryview, num_records: int) -> Stretch | None:
+    """Finds records by the lengths in their frames.
 
     Args:
         data: What lies from the first record to the end of the last.
         num_records: How many these are.
 
     Returns:
-        The serialized examples; None for each that is damaged. None in place of all if they are not so many, or end elsewhere: a
-        length is damaged, or the place is wrong, so that it is not known where they begin.
+        None if they are not so many, or end elsewhere: a length is damaged, or the place is wrong, so that it is not known where
+        they begin.
     """
-    ends, records, at = [], [], 0
+    edges, at = [0], 0
     try:
         for _ in range(num_records):
-            begin = at + HEADER_BYTES
-            end = begin + _read_length(data, at)[0]
-            records.append(data[begin:end])
-            ends.append(end)
-            at = end + CHECKSUM_BYTES
+            at += _read_length(data, at)[0] + FRAME_BYTES
+            edges.append(at)
     except (struct.error, OverflowError):
         return None
-    if at != len(data) or not records:
-        return None if data or num_records else []
-    stops = np.array(ends, np.int64)
-    begins = np.concatenate([[0], stops[:-1] + CHECKSUM_BYTES])
-    checksums = np.fromiter(map(google_crc32c.value, records), np.uint32, num_records)
-    values = np.frombuffer(data, np.uint8)
-    is_whole = mask_checksums(checksums) == _integers(values, stops)
-    is_whole &= _integers(values, begins + LENGTH_BYTES) == _length_checksums(_bytes_at(values, begins, LENGTH_BYTES))
-    return records if is_whole.all() else [one if whole else None for one, whole in zip(records, is_whole.tolist())]
+    if at != len(data):
+        return None
+    bounds = np.array(edges, np.int64)
+    return make_stretch(data, bounds[:-1], bounds[1:])
+
+
+class Stretches:
+    """The records of some stretches, counted through them.
+
+    Args:
+        stretches: One or more.
+    """
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._data = [one.data for one in stretches]
+        self._which = np.repeat(np.arange(len(stretches)), [len(one.begins) for one in stretches])
+        self._begins, self._ends, self._checksums, self._is_whole = (
+            np.concatenate([getattr(one, name) for one in stretches]) for name in ("begins", "ends", "checksums", "is_whole")
+        )
+
+    def take(self, records: np.ndarray) -> np.ndarray:
+        """Copies records, and checks them.
+
+        Args:
+            records: int64 [n], which.
+
+        Returns:
+            Serialized examples, bytes as objects [n]; None for each that is damaged.
+        """
+        data, places = self._data, (one[records].tolist() for one in (self._which, self._begins, self._ends))
+        taken = np.empty(len(records), object)
+        taken[:] = copies = [data[which][begin:end].tobytes() for which, begin, end in zip(*places)]
+        checksums = np.fromiter(map(google_crc32c.value, copies), np.uint32, len(copies))
+        taken[~(self._is_whole[records] & (mask_checksums(checksums) == self._checksums[records]))] = None
+        return taken
 
 
 def _bytes_at(data: np.ndarray, begins: np.ndarray, count: int) -> np.ndarray:

@@ -2,14 +2,17 @@
 
 import functools
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Callable
 
 import numpy as np
 
 from tf_input.epochs.windows import Window, WindowOrder
+from tf_input.storage.arenas import Arena, Arenas
 from tf_input.storage.record_reader import RecordReader
+from tf_input.storage.stretches import Stretches
 
+_SLACK_BYTES = 4 << 20  # of an arena: how long runs are is known about, and what is not touched takes no memory
 _NUM_REQUESTS = 16  # at a time: where each takes a moment, so many runs come at the speed of the network
 
 
@@ -36,6 +39,7 @@ class WindowReader:
         self._epoch, self._order = -1, None
         self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
+        self._arenas = Arenas()
         self._threads = ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")
 
     def close(self) -> None:
@@ -82,7 +86,8 @@ class WindowReader:
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
-            self._held.clear()
+            while self._held:
+                self._let_go(self._held.popitem()[1])
             self._epoch, self._order = epoch, self._make_order(epoch)
         return self._order
 
@@ -91,7 +96,9 @@ class WindowReader:
         if next(iter(self._held), None) == index:
             return self._held[index]
         loading = self._held.get(index) or self._load(order, index)
-        self._held = {index: loading, **{other: held for other, held in self._held.items() if other > index}}
+        for other in [other for other in self._held if other < index]:
+            self._let_go(self._held.pop(other))
+        self._held = {index: loading, **self._held}
         for after in range(index + 1, order.num_windows):
             if after in self._held:
                 continue
@@ -109,16 +116,21 @@ class WindowReader:
 
     def _load(self, order: WindowOrder, index: int) -> "_Loading":
         window = order.window(index)
-        slices = order.slices(window, self._hosts)
+        slices, num_bytes = order.slices(window, self._hosts), self._length(order, window)
+        arena = self._arenas.get(num_bytes + num_bytes // 4 + _SLACK_BYTES)
         stretches = []
         for first, stop in slices:
             begin = int(np.searchsorted(window.run_starts, first, side="right")) - 1
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
             for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
                 from_record, to_record = max(first, start) - start, min(stop, limit) - start
-                stretches.append(self._threads.submit(self._reader.read_stretch, run, from_record, to_record))
+                stretches.append(self._threads.submit(self._reader.read_stretch, run, from_record, to_record, arena))
         mixed = self._threads.submit(order.mix, window)
-        return _Loading(window, slices, stretches, mixed, self._length(order, window))
+        return _Loading(window, slices, stretches, mixed, num_bytes, arena)
+
+    def _let_go(self, loading: "_Loading") -> None:
+        if loading.is_read:  # into any other somebody may still read
+            self._arenas.put(loading.arena)
 
 
 def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]:
@@ -126,32 +138,40 @@ def _bounds(window: Window, begin: int, end: int) -> tuple[list[int], list[int]]
 
 
 class _Loading:
-    """A window, or a host's part of one, that is being read, or has been."""
+    """A window, or a host's part of one, that is being read, or has been.
+
+    Attributes:
+        num_bytes: About how long it is.
+        arena: Where it lies.
+        is_read: Whether nobody reads into the arena any more.
+    """
 
     def __init__(
-        self, window: Window, slices: list[tuple[int, int]], stretches: list[Future], mixed: Future, num_bytes: int
+        self,
+        window: Window,
+        slices: list[tuple[int, int]],
+        stretches: list[Future],
+        mixed: Future,
+        num_bytes: int,
+        arena: Arena,
     ) -> None:
-        self.num_bytes = num_bytes
-        self._start, self._stretches, self._mixed = window.start, stretches, mixed
+        self.num_bytes, self.arena, self.is_read = num_bytes, arena, False
+        self._start, self._futures, self._mixed = window.start, stretches, mixed
         self._firsts = np.array([first for first, _ in slices])
         counts = np.array([stop - first for first, stop in slices])
         self._shifts = self._firsts - (np.cumsum(counts) - counts)  # what is not read before each slice
-        self._num_records = int(counts.sum())
 
     def take(self, places: np.ndarray) -> np.ndarray:
         """The records at places of the epoch, None for what seems to be damaged; waits until all are read."""
         records = self._order[places - self._start]
-        return self._records[records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1]]
+        return self._stretches.take(records - self._shifts[np.searchsorted(self._firsts, records, side="right") - 1])
 
     @functools.cached_property
     def _order(self) -> np.ndarray:
         return self._mixed.result()
 
     @functools.cached_property
-    def _records(self) -> np.ndarray:
-        found, at = np.empty(self._num_records, object), 0
-        while self._stretches:  # each is let go of as it is taken
-            records = self._stretches.pop(0).result()
-            found[at : at + len(records)] = records
-            at += len(records)
-        return found
+    def _stretches(self) -> Stretches:
+        wait(self._futures)
+        self.is_read = True
+        return Stretches([one.result() for one in self._futures])
