@@ -79,11 +79,11 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
         train = flowers.batches("train", batch_size=128, image_size=224, service="grpc://dispatcher:5050")
 
     Each pass has every example exactly once, as long as no worker of the service dies: shards are handed to workers one by one;
-    there should be many to a worker. A pass waits for a worker that died until it is back at its address, and leaves
-    out what it had not delivered. The order depends on which worker is quicker, not on the seed alone; and every pass draws
-    the same crops and flips, so make a data set with another `start_epoch` for each epoch. It has no `position`: such an epoch
-    can't be gone on with in its middle. Its cardinality is that of `dataset.batches`: where a death left out batches, so many of
-    a second pass take their place, as a training would count a step for one that is missing.
+    there should be many to a worker. A pass waits for a worker that died until it is back at its address. What it had of its
+    shards and not delivered is left out, and as many examples of a second pass take its place, which may have come before: a
+    pass has all its batches, of the same sizes, as a training would count a step for one that is missing. The order depends on
+    which worker is quicker, not on the seed alone; and every pass draws the same crops and flips, so make a data set with
+    another `start_epoch` for each epoch. It has no `position`: such an epoch can't be gone on with in its middle.
 
     Of `hosts`, each has shards of its own, so there should be many to a host too. `memory_budget` does not apply: nothing is
     held. `map_example` and `map_batch` run on the workers, `map_batch` before workers' last batches are joined.
@@ -111,10 +111,11 @@ def service_batches(dataset: "PreparedDataset", split: str, config: ReadConfig) 
     data = data.apply(
         tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
     )
-    # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them.
-    data = data.rebatch(config.batch_size, drop_remainder=config.drop_remainder).repeat().take(num_batches)
-    if not config.drop_remainder:
-        data = _cut_last(data, config, part.count)
+    # Each worker ends with a batch that is not full; these are joined, so that a pass has as many batches as without them. Of a last
+    # batch no more is asked for than all hosts have, so none begins a second pass to fill it.
+    num_full, remainder = divmod(part.count, config.batch_size)
+    sizes = [config.batch_size] * num_full + [remainder] if remainder and not config.drop_remainder else config.batch_size
+    data = data.repeat().rebatch(sizes, drop_remainder=config.drop_remainder).take(num_batches)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)
@@ -159,13 +160,3 @@ def _share(dataset: "PreparedDataset", split: str, part: Part) -> "PreparedDatas
     share = copy.copy(dataset)
     share.manifest = dataclasses.replace(dataset.manifest, splits={**dataset.manifest.splits, split: shards})
     return share
-
-
-def _cut_last(data: tf.data.Dataset, config: ReadConfig, count: int) -> tf.data.Dataset:
-    """As many examples as the smallest share has, so that the last batches of all hosts are of one size."""
-
-    def cut(step: tf.Tensor, batch: object) -> object:
-        num_left = count - step * config.batch_size
-        return tf.nest.map_structure(lambda values: values[:num_left], batch)
-
-    return data.enumerate().map(cut)
