@@ -89,7 +89,7 @@ def test_hosts_share_them_out(prepared, host_count):
     flowers = tf_input.open(prepared)
     found = Counter()
     for host in range(host_count):
-        data = flowers.batches("train", batch_size=2, inputs="key", targets=(), hosts=(host_count, host), **options)
+        data = flowers.batches("train", batch_size=8, inputs="key", targets=(), hosts=(host_count, host), **options)
         found += keys_of(data.take(int(data.cardinality())))
     assert found == stored_keys(prepared)
 

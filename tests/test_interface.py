@@ -54,7 +54,7 @@ def functions(flowers: tf_input.PreparedDataset, others: tf_input.RecordFiles) -
 
 def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, others):
     fields = inspect.signature(ReadConfig).parameters
-    left_out = {"start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget"}  # where there is no index
+    left_out = {"start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # where there is no index
     for case, function in functions(flowers, others).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [one.name for one in parameters[:2]] == ["split", "config"], case
@@ -274,7 +274,7 @@ def test_names_are_shown_as_they_are_and_do_no_harm(tmp_path):
     assert "&lt;img src=x onerror=" in shown and "<img" not in shown
     hostile = (Feature("a\x1b[31m", "class_label", (), ("x\ny", "\u202eabc", "Löwe")), Feature("b&<b>", "float", (None, 3, 4)))
     changed = dataclasses.replace(made.manifest, name="</div>\r", schema=hostile)
-    other = tf_input.PreparedDataset(made.directory, changed, made._source)
+    other = tf_input.PreparedDataset(made.directory, changed, made._files)
     text, shown = str(other), other._repr_html_()
     assert "</div>\\r at" in text and "\\x1b[31m" in text and "3: x\\ny, \\u202eabc, Löwe" in text and "any × 3 × 4" in text
     assert "\n" not in repr(other) and all(one.isprintable() or one == "\n" for one in text)

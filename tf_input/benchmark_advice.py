@@ -84,7 +84,7 @@ class Findings:
             decoded_bytes=memory.decoded_bytes(plan.decoder, data_set.num_examples(split)),
             is_held=plan.held is not None,
             config=plan.config,
-            order=plan.order.kind,
+            order=plan.kind,
         )
 
     def describe(self) -> str:

@@ -52,12 +52,14 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
     def decode(records: tf.Tensor) -> dict[str, Any]:
         return decoder.decode_stored(decoder.parse_batch(records))
 
+    if not num_examples:
+        with tf.device("CPU:0"):
+            return decode(tf.zeros([0], tf.string))
     data = tf.data.Dataset.from_generator(read, output_signature=tf.TensorSpec([None], tf.string))
     chunks = list(data.map(tf.autograph.experimental.do_not_convert(decode), num_parallel_calls=num_cores()))
     if failures:
         raise failures[0]
     with tf.device("CPU:0"):
-        chunks = chunks or [decode(tf.zeros([0], tf.string))]
         return {name: tf.concat([chunk.pop(name) for chunk in chunks], axis=0) for name in list(chunks[0])}
 
 
