@@ -27,6 +27,10 @@ SHORT = {
     "prepare_benchmark": ("--scale=0.001 --rounds=0", r"^ +80 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "transform_benchmark": ("--copies=5 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
+    "storage_benchmark": (
+        "--runs 1 --turns 1 --seconds 0.2 --copies 1 --case mount --case object-store --case tiny-alone",
+        "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
+    ),
 }
 # Those that run in no test by the README's command: of two of them a test below runs `main` with other arguments; that of the engines
 # wants a Flink cluster for minutes, and is run by hand.
