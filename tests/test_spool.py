@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from beam_pipelines.errors import RunError
 from beam_pipelines.files import files_at
 from beam_pipelines.spool import SpoolReader, SpoolWriter, own_spool, read_whole
-from tf_input.records import _LocalFiles
+from tf_input.storage.local_files import LocalFiles
 
 
 def num_open_files(directory: object) -> int:
@@ -229,4 +229,8 @@ def test_reads_that_give_less_than_was_asked_for_change_nothing(tmp_path, monkey
     assert files.read_range(path, 5, 8000) == data[5:8005] and files.read_range(path, 8990, 100) == data[8990:]
     with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
         assert reader.read(writer.spool, 3, 8000) == data[3:8003]
-    assert _LocalFiles().read(path, 5, 8000) == data[5:8005] and _LocalFiles().read(path, 8990, 100) == data[8990:]
+    preadv, buffer = os.preadv, memoryview(bytearray(8000))
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: preadv(descriptor, [buffers[0][:at_most]], offset))
+    assert LocalFiles().read_into(path, 5, buffer) == 8000 and buffer == data[5:8005]
+    assert LocalFiles().read_into(path, 8990, buffer) == len(data) - 8990 and buffer[: len(data) - 8990] == data[8990:]
+    assert LocalFiles().read_range(path, 5, 8000) == data[5:8005] and LocalFiles().read_range(path, 8990, 100) == data[8990:]
