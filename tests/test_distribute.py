@@ -88,6 +88,15 @@ def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
     assert [[len(batch[1]) for batch in host] for host in hosts] == [[2, 2, 1]] * 4
 
 
+def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
+    num_examples = dataset.num_examples("validation")
+    for num_hosts in (next(count for count in range(2, 9) if num_examples % count), 1):
+        caplog.clear()
+        dataset.batches("validation", batch_size=100 * num_hosts, hosts=(num_hosts, 0), targets=())
+        told = [one for one in caplog.messages if "validation has no targets, and so no weights" in one]
+        assert len(told) == (num_hosts > 1)
+
+
 def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
     whole = [Counter(names_of([batch])) for batch in dataset.batches("train", start_epoch=2, **options)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import logging
 import random
 from typing import Any, Callable, Mapping
 
@@ -14,6 +15,8 @@ from tf_input.inputs import HeldInputs, Inputs, RecordInputs
 from tf_input.position import Position
 from tf_input.read_config import ReadConfig
 from tf_input.storage.record_reader import RecordReader
+
+_logger = logging.getLogger("tf_input")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +60,9 @@ class Plan:
             raise ValueError(
                 f"start_step={config.start_step}: an epoch of {split} has {share.num_batches} batches; expected one below"
             )
+        if share.has_padding and not decoder.targets:
+            message = "%s has no targets, and so no weights to tell by that the last of %d examples on some of the %d hosts only fills up a batch"
+            _logger.warning(message, split, share.num_examples, share.hosts[0])
         decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
         return cls(config, kind, share, decoder, reader, held)
 
