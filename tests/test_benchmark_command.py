@@ -51,7 +51,7 @@ def test_each_stage_is_measured(mixed, capsys):
     code, printed, _ = benchmark(capsys, mixed, "--batch_size", "16", "--image_size", "20x24", "--augment")
     assert code == 0
     assert re.match(
-        r"train: \d+ images, 0\.\d MB in \d shards; batches of 16, 20 x 24 pixels, augmented, in the order \"buffer\"; ",
+        r"train: \d+ images, 0\.\d MB in \d shards; batches of 16, 20 x 24 pixels, augmented, in the order \"window\"; ",
         printed,
     )
     assert stages_of(printed) == ["read", "parse", "decode", "augment", "batch"]
@@ -104,7 +104,7 @@ WRONG = {
     "a batch size": (["--batch_size", "0"], "batch_size=0: expected an integer above 0"),
     "an image size": (["--image_size", "0"], "argument --image_size: '0': expected PIXELS or HEIGHTxWIDTH"),
     "seconds": (["--seconds", "-1"], "argument --seconds"),
-    "an order": (["--shuffle", "mixed"], "argument --shuffle: 'mixed': expected buffer, exact or none"),
+    "an order": (["--shuffle", "mixed"], "argument --shuffle: 'mixed': expected window, exact or none"),
     "a budget": (["--memory_budget", "much"], "argument --memory_budget: 'much': expected a size such as 512MiB"),
     "an option": (["--image_format", "png"], "unrecognized arguments: --image_format png"),
 }
