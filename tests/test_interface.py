@@ -6,6 +6,7 @@ import inspect
 import os
 import pathlib
 import pydoc
+import shutil
 import subprocess
 import sys
 import typing
@@ -187,13 +188,14 @@ def test_public_names():
         assert (ROOT / package / "py.typed").read_text() == ""
 
 
-def test_the_version_is_that_of_the_package():
+def test_the_version_is_that_of_the_package(tmp_path):
     code = "import sys, tf_input; print(tf_input.__version__, 'tensorflow' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert run.stdout.split() == ["0.1.0", "False"]
     code = "import sys; sys.path = [p for p in sys.path if 'packages' not in p]; import tf_input; print(hasattr(tf_input, '__version__'))"
-    command = [sys.executable, "-S", "-c", code]  # without site-packages nothing is installed
-    assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split() == ["False"]
+    command = [sys.executable, "-S", "-c", code]  # without site-packages nothing is installed, and beside this copy nothing says what is
+    shutil.copytree(ROOT / "tf_input", tmp_path / "tf_input")
+    assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env={}).stdout.split() == ["False"]
 
 
 def test_a_data_set_is_a_mapping_of_splits(flowers):
