@@ -33,7 +33,7 @@ def test_few_indexes_are_open_at_a_time(made):
     folder, manifest = made
     store = Store(folder, open_files(folder), manifest)
     before = len(os.listdir("/proc/self/fd"))
-    reader = store.open_records(shards_of(manifest), "raise")
+    reader = store.open_records(shards_of(manifest), "raise", 1 << 20)
     for _ in range(2):
         assert reader.read(np.arange(NUM_SHARDS)).tolist() == [b"%d" % number for number in range(NUM_SHARDS)]
     assert len(os.listdir("/proc/self/fd")) - before <= 2 * 128

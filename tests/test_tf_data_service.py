@@ -136,7 +136,7 @@ def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, m
 
 def test_hosts_have_shards_of_their_own(dataset, service):
     for drop_remainder in (False, True):
-        options = {"batch_size": 16, "image_size": SIZE, "drop_remainder": drop_remainder, "service": service.address}
+        options = {"batch_size": 3 * 16, "image_size": SIZE, "drop_remainder": drop_remainder, "service": service.address}
         hosts = [list(dataset.batches("train", hosts=(3, index), **options).as_numpy_iterator()) for index in range(3)]
         sizes = [[len(labels) for _, labels in host] for host in hosts]
         shards = [shard.num_examples for shard in dataset.manifest.splits["train"]]
