@@ -1,6 +1,5 @@
 """The inputs of some examples, found again among all that a source lists."""
 
-import uuid
 from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
@@ -79,7 +78,7 @@ def list_wanted(config: PrepareConfig, manifest: Manifest, wanted: Wanted) -> So
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
-        tasks, context = TaskWindow(config.num_processes), share(PartContext(config, uuid.uuid4().hex))
+        tasks, context = TaskWindow(config.num_processes), share(PartContext(config))
         for part in source.parts():
             if config.source.kind not in SMALL_PARTS:
                 wanted.take(list_in_batches(source, part, config))
