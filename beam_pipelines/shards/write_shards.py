@@ -1,5 +1,6 @@
 """WriteShards: a TFRecord file, an index and a catalog for each shard."""
 
+import dataclasses
 from typing import Iterable, Iterator
 
 import apache_beam as beam
@@ -18,17 +19,21 @@ from beam_pipelines.shards.write_context import WriteContext
 _PART_INPUTS = 256
 
 
+@dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is."""
+    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is.
 
-    def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
-        super().__init__()
-        self._config = config
-        self._listing = listing
+    Attributes:
+        config: What the run is to do.
+        listing: The `Listing`, as a side input.
+    """
+
+    config: PrepareConfig
+    listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
         # Its own shuffle: else a runner may let whoever has planned some shards write them, one after the other.
-        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self._config), self._listing)
+        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.config), self.listing)
 
 
 class _Write(ParallelMap):

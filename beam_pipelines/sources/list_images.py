@@ -1,5 +1,6 @@
 """ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
 
+import dataclasses
 import gc
 from collections import defaultdict
 from typing import Any, Iterable, Iterator
@@ -29,26 +30,29 @@ from beam_pipelines.storage.marked_directory import make_marked
 _RUN_DEAD_LETTERS = 1 << 16
 
 
+@dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """begin -> `Listed`."""
+    """begin -> `Listed`.
 
-    def __init__(self, config: PrepareConfig) -> None:
-        super().__init__()
-        self._config = config
+    Attributes:
+        config: What the run is to do.
+    """
+
+    config: PrepareConfig
 
     @no_annotations  # Beam takes no tuple of PCollections for an output type
     def expand(self, begin: beam.pvalue.PBegin) -> Listed:
         listed = (
             begin
             | "Start" >> beam.Impulse()
-            | "ListParts" >> beam.FlatMap(list_parts, self._config)
+            | "ListParts" >> beam.FlatMap(list_parts, self.config)
             | "SpreadParts" >> beam.GroupByKey()  # as a Reshuffle does, with half its steps
-            | "List" >> beam.ParDo(_List(self._config)).with_outputs("runs", "counts", "found", "dead_letters")
+            | "List" >> beam.ParDo(_List(self.config)).with_outputs("runs", "counts", "found", "dead_letters")
         )
         listing = (
             begin
             | "AfterListing" >> beam.Impulse()
-            | "MakeListing" >> beam.Map(make_one_listing, beam.pvalue.AsIter(listed.found), self._config)
+            | "MakeListing" >> beam.Map(make_one_listing, beam.pvalue.AsIter(listed.found), self.config)
         )
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
