@@ -11,7 +11,8 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.output_paths import PROGRESS
-from beam_pipelines.config.prepare_config import SOURCES, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
@@ -134,7 +135,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     source = config.source
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
-        if source.kind != SOURCES[0]:  # what was always meant goes without saying
+        if source.kind != DEFAULT_SOURCE:  # what was always meant goes without saying
             print(f"recordmill: --source={source.kind}, by the names in {printable(config.input)}", file=sys.stderr)
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))

@@ -20,7 +20,7 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap, count_in_beam
-from beam_pipelines.sources.list_part import SMALL_PARTS, PartContext, list_in_batches, list_whole_part
+from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.files import is_remote
@@ -93,7 +93,7 @@ class _List(ParallelMap):
 
     def process(self, element: tuple[str, Iterable[None]]) -> Iterator[Any]:
         part, _ = element
-        if self._config.source.kind in SMALL_PARTS:
+        if self._config.source.can.has_small_parts:
             yield from self.run(list_whole_part, self._shared, part)
         else:
             yield from self._gather(list_in_batches(self._context.source, part, self._config))

@@ -21,9 +21,6 @@ from beam_pipelines.storage.input_errors import listing_error
 
 _Listed = list[LabeledImage] | DeadLetter
 
-# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
-SMALL_PARTS = ("tfrecord", "voc", "webdataset")
-
 
 def open_to_list(config: PrepareConfig) -> Source:
     return open_source(config, spool_directory=config.spool_directory)

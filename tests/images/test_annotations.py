@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.images.annotations import BadAnnotationError, Objects, place_objects
-from beam_pipelines.images.array_values import _NPY_FIELDS, array_shape, read_array
+from beam_pipelines.images.array_values import array_shape, read_array
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from made_images import encode
@@ -215,24 +214,24 @@ def test_reads_arrays_of_numbers_as_float32():
 
 GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
 BAD_ARRAYS = {
-    "nothing": (b"", "starts with b''"),
+    "nothing": (b"", "expected a .npy file"),
     "no array": (b"PK\3\4" + bytes(100), "expected a .npy file"),
     "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "expected a .npy file"),
-    "cut in the header": (npy(MAPS)[:50], "header that ends at byte 128; expected at most 50"),
+    "cut in the header": (npy(MAPS)[:50], "expected a .npy file"),
     "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,); expected 16"),
     "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,); expected 16"),
-    "pickled": (npy(np.array([{}, print], object)), "expected one of an array of numbers"),
-    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected one of an array of numbers"),
-    "text": (npy(np.array(["a", "b"])), "expected one of an array of numbers"),
-    "complex": (npy(np.ones(2, complex)), "expected one of an array of numbers"),
+    "pickled": (npy(np.array([{}, print], object)), "expected numbers of at most 64 bits"),
+    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected numbers of at most 64 bits"),
+    "text": (npy(np.array(["a", "b"])), "expected numbers of at most 64 bits"),
+    "complex": (npy(np.ones(2, complex)), "expected numbers of at most 64 bits"),
     "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2); expected (2,)"),
     "no numbers": (npy(np.ones((0, 2))), "shape (0, 2); expected 1 to"),
     "absurd": (claim(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
     "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,); expected 8"),
-    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "expected one of an array of numbers"),
-    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected one of an array of numbers"),
-    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "expected one of an array of numbers"),
-    "deep": (claim("(" * 60_000), "expected one of an array of numbers"),
+    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,); expected one value or more"),
+    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected a .npy file"),
+    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "; expected (2,)"),
+    "deep": (claim("(" * 60_000), "expected a .npy file"),
     "NaN": (npy(np.array([1, np.nan])), "NaN, infinite or too large"),
     "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite or too large"),
     "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite or too large"),
@@ -293,14 +292,5 @@ def test_any_header_is_taken_or_refused(header, data, kept):
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
 def test_a_header_of_digits_alone_is_refused(digits):
-    with pytest.raises(BadAnnotationError, match="expected one of an array of numbers"):
+    with pytest.raises(BadAnnotationError, match="expected a .npy file"):
         array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))
-
-
-@pytest.mark.parametrize("field", _NPY_FIELDS)
-def test_the_steps_that_a_header_takes_grow_with_its_length_alone(field):
-    """Each attempt to match ends after some hundreds of characters, whatever they are; only blanks are taken without a bound, and once."""
-    pattern = _NPY_FIELDS[field].pattern
-    assert pattern.count(r"\s*:\s*") == 1
-    _, longest = re._parser.parse(pattern.replace(r"\s*", "")).getwidth()
-    assert longest < 1000
