@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_input import overview
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.decoding import class_weights
-from tf_input.decoding.feature_kinds import SIDES, is_map
+from tf_input.decoding.schema import SIDES, is_map
 from tf_input.epochs import hosts
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
