@@ -120,7 +120,7 @@ class Description:
         `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
 
         Args:
-            split: Whose classes are counted; None: those of the training split.
+            split: The split whose classes are counted; None: the training split.
             target: A target that is one class label; None: the only target.
 
         Returns:
