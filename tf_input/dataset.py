@@ -133,8 +133,9 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         Returns:
             Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
-            all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1, 1] for a mask or a
-            map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by kind:
+            all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1,
+            1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by
+            kind:
 
             image         uint8 [batch, height, width, 3], RGB
             pixels        uint8 [batch, height, width, channels], as stored
