@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.errors import Refusal
 from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.resize import Geometry
 
@@ -16,7 +16,7 @@ def array_shape(data: bytes) -> tuple[int, ...]:
     """The shape of the array in a `.npy` file, by the file's first bytes alone: 64 KiB are always enough.
 
     Raises:
-        BadAnnotationError: `bad_array`: it is none, or not one of numbers.
+        Refusal: `bad_array`: it is none, or not one of numbers.
     """
     return _read_header(data).shape
 
@@ -27,15 +27,15 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
     Raises:
-        BadAnnotationError: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
+        Refusal: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
             `size_mismatch`: it lies on an image that is turned upright, and nothing says whether to turn it too.
     """
     dtype, found, is_fortran, start = _read_header(data)
     if found != tuple(shape):
-        raise BadAnnotationError("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
+        raise Refusal("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
     if len(data) - start != math.prod(found) * dtype.itemsize:
         sizes = f"{len(data) - start} bytes of {dtype.name} {found}; expected {math.prod(found) * dtype.itemsize}"
-        raise BadAnnotationError("bad_array", sizes)
+        raise Refusal("bad_array", sizes)
     check_upright(found, geometry)
     return to_float32(np.frombuffer(data, dtype, offset=start).reshape(found, order="F" if is_fortran else "C"))
 
@@ -44,25 +44,25 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
     """That an array of that shape lies on its image.
 
     Raises:
-        BadAnnotationError: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
+        Refusal: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         turned = f"an array of shape {shape} on an image that its EXIF orientation, {geometry.orientation}, turns"
-        raise BadAnnotationError("size_mismatch", f"{turned}; expected an image that is upright as it is")
+        raise Refusal("size_mismatch", f"{turned}; expected an image that is upright as it is")
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
     """The same numbers in C order, those of 64 bits with a fraction rounded.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are not all finite in 32 bits, or one is an integer that becomes another.
+        Refusal: `bad_array`: they are not all finite in 32 bits, or one is an integer that becomes another.
     """
     with np.errstate(over="ignore"):  # it becomes infinite, and is refused for that
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
-        raise BadAnnotationError("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
+        raise Refusal("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
     if values.dtype.kind in "iu" and values.dtype.itemsize > 2 and not _holds(converted, values):
-        raise BadAnnotationError("bad_array", "an integer that float32 can't hold exactly; expected at most 24 bits")
+        raise Refusal("bad_array", "an integer that float32 can't hold exactly; expected at most 24 bits")
     return converted
 
 
@@ -75,7 +75,7 @@ def nested_shape(cell: list) -> tuple[int, ...]:
     """The shape of numbers in lists of lists.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are no numbers, or lists beside each other differ in length.
+        Refusal: `bad_array`: they are no numbers, or lists beside each other differ in length.
     """
     return _nested(cell).shape
 
@@ -84,11 +84,11 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """float32 of that shape: numbers in lists of lists, or in one list, row by row.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are not of that shape, or one is not finite.
+        Refusal: `bad_array`: they are not of that shape, or one is not finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):
-        raise BadAnnotationError("bad_array", f"an array of shape {values.shape}; expected {shape}")
+        raise Refusal("bad_array", f"an array of shape {values.shape}; expected {shape}")
     return to_float32(values.reshape(shape))
 
 
@@ -96,9 +96,9 @@ def _nested(cell: list) -> np.ndarray:
     try:
         values = np.array(cell)
     except (ValueError, OverflowError):  # lists that differ in length
-        raise BadAnnotationError("bad_array", "lists that differ in length; expected as many numbers in each") from None
+        raise Refusal("bad_array", "lists that differ in length; expected as many numbers in each") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
-        raise BadAnnotationError("bad_array", "no list of numbers, or an empty one; expected 1 number or more, of at most 64 bits")
+        raise Refusal("bad_array", "no list of numbers, or an empty one; expected 1 number or more, of at most 64 bits")
     return values
 
 
@@ -106,9 +106,9 @@ def _read_header(data: bytes) -> NpyHeader:
     try:
         header = read_npy_header(data)
     except ValueError as error:
-        raise BadAnnotationError("bad_array", f"{error}; expected a .npy file") from None
+        raise Refusal("bad_array", f"{error}; expected a .npy file") from None
     if header.dtype.kind not in "iufb" or header.dtype.itemsize > 8:
-        raise BadAnnotationError("bad_array", f"an array of {header.dtype}; expected numbers of at most 64 bits")
+        raise Refusal("bad_array", f"an array of {header.dtype}; expected numbers of at most 64 bits")
     if not 0 < math.prod(header.shape) <= _MAX_ARRAY_VALUES:
-        raise BadAnnotationError("bad_array", f"an array of shape {header.shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
+        raise Refusal("bad_array", f"an array of shape {header.shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
     return header

@@ -42,7 +42,7 @@ class RowRoles(NamedTuple):
         """The image with what a row says of it.
 
         Raises:
-            BadCellError: A cell is not what its column is for.
+            Refusal: A cell is not what its column is for.
         """
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})

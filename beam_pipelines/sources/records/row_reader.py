@@ -7,11 +7,10 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.references import ArrayPart, FilePart, LabeledImage
-from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape
 from beam_pipelines.sources.cells.array_cells import holds_array, read_array_cell
-from beam_pipelines.sources.cells.cells import BadCellError, in_column, shown
+from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
@@ -88,7 +87,7 @@ class RowReader:
         """The image with what the fields say of it.
 
         Raises:
-            BadCellError: A field is not what is expected of it.
+            Refusal: A field is not what is expected of it.
         """
         for name, names in self._class_names.items():
             row = {**row, name: _name_integers(name, row.get(name), names)}
@@ -150,7 +149,7 @@ def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Co
     try:
         first = open_array(column.names[0])
         return dataclasses.replace(column, shape=nested_shape(first) if holds_array(first) else array_shape(first))
-    except (BadAnnotationError, BadCellError) as error:
+    except Refusal as error:
         name = printable(column.names[0])
         hint = f"say what shape they have: {name}:array[HEIGHT,WIDTH,…]"
         raise UserError(f"the first {name!r} is no array: {error}; {hint}") from None
@@ -164,11 +163,11 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
     name, kind = column.names[0], column.kind
     cell = row.get(name)
     if cell is None:
-        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
     if not isinstance(cell, (FilePart, ArrayPart)):
-        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
     return cell
 
 
@@ -178,6 +177,6 @@ def _name_integers(field: str, cell: Any, names: tuple[str, ...]) -> Any:
         return [_name_integers(field, one, names) for one in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
-            raise BadCellError("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
+            raise Refusal("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
         return names[cell]
     return cell

@@ -22,8 +22,8 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_path
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.cells.cells import in_column, read_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
 from beam_pipelines.sources.folders.file_listing import matches
@@ -33,7 +33,7 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
-from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
+from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS
 
@@ -138,11 +138,11 @@ class Table:
         reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, self._is_embedded)
         for number, row in read_rows(file, config.source, self._needed):
             try:
-                image = reader.read(number, row) if not isinstance(row, BadRow) else row
-            except BadCellError as error:
-                image = BadRow(error.reason, str(error))
-            if isinstance(image, BadRow):
-                yield DeadLetter(f"{printable(file.name)}:{number}", "list", image.reason, image.message)
+                image = reader.read(number, row) if not isinstance(row, Refusal) else row
+            except Refusal as error:
+                image = error
+            if isinstance(image, Refusal):
+                yield DeadLetter.of(f"{printable(file.name)}:{number}", image)
             elif config.ignore and isinstance(image, LabeledImage) and matches(image.path, config.ignore):
                 self.num_ignored += 1
             else:
@@ -178,7 +178,7 @@ class _RowReader:
         self._is_embedded = is_embedded
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
-        """Raises BadCellError where a cell is not what its column is for."""
+        """Raises Refusal where a cell is not what its column is for."""
         cell = row.get(self._columns.image)
         data = _embedded_bytes(cell) if self._is_embedded else None
         label, values = self._read_columns(row)
