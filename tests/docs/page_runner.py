@@ -23,6 +23,8 @@ from typing import Any, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+INCLUDE = "--8<--"
+
 _FENCE = re.compile(r"^```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 _OUTPUT = re.compile(r"\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r'title="Not run[^":]*: ([^"]+)"')
@@ -55,7 +57,8 @@ class Block:
 
     @property
     def is_code(self) -> bool:
-        return self.language in ("sh", "bash", "python")
+        """Whether it is something to run; a file that is included is run by its own command."""
+        return self.language in ("sh", "bash", "python") and not self.code.startswith(INCLUDE)
 
 
 def read_blocks(text: str) -> list[Block]:
@@ -112,7 +115,7 @@ def run_here(page: pathlib.Path) -> list[str | None]:
             continue
         try:
             outputs.append(_run_python(block, names, page) if block.language == "python" else _run_shell(block))
-        except BaseException as error:
+        except Exception as error:
             raise RuntimeError(f"{page.name}:{block.line} failed") from error
     return outputs
 
