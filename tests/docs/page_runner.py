@@ -134,9 +134,8 @@ def _run_shell(block: Block) -> str:
 
 def differences(expected: str, found: str) -> Iterator[str]:
     """What a page shows against what came out, line by line. A line "..." is any number of lines, and "..." within one any text."""
-    lines, others = [text.rstrip().splitlines() for text in (expected, found)]
-    pattern = "\n".join(r"(?:.*\n)*?.*" if line == "..." else _pattern(line) for line in lines)
-    match = re.fullmatch(pattern, "\n".join(line.rstrip() for line in others))
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
+    match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in found.rstrip().splitlines()))
     if not match:
         yield f"expected:\n{expected}\nfound:\n{found}"
         return
