@@ -55,7 +55,8 @@ def command_line() -> str:
     titles = {action.dest: action.help for action in commands._choices_actions}
     lines = ["# Command line", "", f"{parser.description} `recordmill COMMAND --help` shows what follows.", ""]
     for name, command in commands.choices.items():
-        lines += [f"## recordmill {name}", "", f"{escape(titles[name][0].upper() + titles[name][1:])}.", "", escape(command.description), ""]
+        title = titles[name][0].upper() + titles[name][1:]
+        lines += [f"## recordmill {name}", "", f"{escape(title)}.", "", escape(command.description), ""]
         for group in command._action_groups:
             lines += describe(group)
         if command.epilog:

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="(default: 32)")
-    parser.add_argument("--epochs", type=int, default=12, metavar="N", help="(default: 12)")
+    parser.add_argument("--epochs", type=int, default=10, metavar="N", help="(default: 10)")
     parser.add_argument("--output", default="detector.keras", metavar="FILE", help="the trained model (default: detector.keras)")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(0)
@@ -35,7 +35,7 @@ def main() -> None:
     data = tf_input.open(arguments.data)
     num_classes, num_cells = len(data.class_names), arguments.image_size // STRIDE
     size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "max_objects": MAX_OBJECTS}
-    # Digits are not mirrored: for photographs leave out `flip`. Boxes are cropped as their images are.
+    # Digits are not mirrored; for photographs leave out `flip`. Boxes are cropped as their images are.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
 
@@ -43,7 +43,7 @@ def main() -> None:
         return images, make_cells(objects, num_cells, num_classes)
 
     model = make_detector(arguments.image_size, num_classes)
-    model.compile(keras.optimizers.Adam(2e-3), detection_loss, jit_compile=False)
+    model.compile(keras.optimizers.Adam(4e-3), detection_loss, jit_compile=False)
     model.fit(train.map(to_cells), validation_data=validation.map(to_cells), epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
@@ -59,11 +59,9 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
     """uint8 images [batch, size, size, 3] -> cells, float32 [batch, size / 4, size / 4, num_classes + 4]."""
     inputs = keras.Input((image_size, image_size, 3), dtype="uint8")
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
-    fine = None
-    for width, strides in ((16, 1), (32, 2), (48, 1), (64, 2), (64, 1), (96, 2), (96, 1)):
-        if (width, strides) == (96, 2):
-            fine = x
-        x = convolution(x, width, strides)
+    x = convolution(convolution(x, 16, strides=2), 32, strides=2)
+    fine = convolution(x, 48)
+    x = convolution(convolution(fine, 96, strides=2), 96)
     x = keras.layers.Concatenate()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
     x = convolution(x, 64)
     classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)  # centres are rare
@@ -73,7 +71,7 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
 
 def convolution(x: keras.KerasTensor, width: int, strides: int = 1) -> keras.KerasTensor:
     x = keras.layers.Conv2D(width, 3, strides, padding="same", use_bias=False)(x)
-    return keras.layers.ReLU()(keras.layers.BatchNormalization()(x))
+    return keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
 
 
 def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) -> tf.Tensor:
@@ -92,14 +90,14 @@ def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) 
     boxes, batch = objects["bbox"] * num_cells, tf.shape(objects["bbox"])[0]
     centers, sizes = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
     cells = tf.clip_by_value(tf.cast(centers, tf.int32), 0, num_cells - 1)
-    images, numbers = tf.unstack(tf.where(objects["valid"]), axis=1)
-    where = tf.stack([images, numbers], axis=1)
-    at = tf.concat([tf.cast(images[:, None], tf.int32), tf.gather_nd(cells, where)], axis=1)  # [objects, (image, row, column)]
+    where = tf.where(objects["valid"])  # [objects, (image, number)]
+    at = tf.concat([tf.cast(where[:, :1], tf.int32), tf.gather_nd(cells, where)], axis=1)  # [objects, (image, row, column)]
     place = tf.concat([centers - tf.cast(cells, tf.float32), tf.math.log(tf.maximum(sizes, 1e-3))], axis=-1)
     shape = [batch, num_cells, num_cells]
     places = tf.tensor_scatter_nd_update(tf.zeros([*shape, 4]), at, tf.gather_nd(place, where))
     labels = tf.cast(tf.gather_nd(objects["label"], where), tf.int32)
-    peaks = tf.tensor_scatter_nd_update(tf.zeros([*shape, num_classes]), tf.concat([at, labels[:, None]], axis=1), tf.ones_like(labels, tf.float32))
+    peaks = tf.zeros([*shape, num_classes])
+    peaks = tf.tensor_scatter_nd_update(peaks, tf.concat([at, labels[:, None]], axis=1), tf.ones_like(labels, tf.float32))
     around = 0.8 * tf.nn.max_pool2d(peaks, 3, 1, "SAME")  # a neighbour of a centre is nearly right
     return tf.concat([tf.maximum(peaks, around), places], axis=-1)
 

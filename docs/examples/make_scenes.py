@@ -2,8 +2,8 @@
 
     python docs/examples/make_scenes.py scenes
 
-writes scenes/images/NNNN.png, scenes/masks/NNNN.png (0: background, 1 to 10: the digits 0 to 9) and scenes/annotations/instances.json,
-with boxes as COCO has them. The digits are the scans that scikit-learn ships.
+writes scenes/images/NNNN.png, scenes/masks/NNNN.png (1 where a digit is, else 0) and scenes/annotations/instances.json, with boxes as
+COCO has them. The digits are the scans that scikit-learn ships.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def draw_scene(
         ink = scan > 80
         view = (slice(top, top + side), slice(left, left + side))
         picture[view][ink] = (scan[ink][:, None] * random.uniform(0.5, 1, 3)).astype(np.uint8)
-        mask[view][ink] = labels[number] + 1
+        mask[view][ink] = 1
         boxes.append((int(labels[number]), left, top, side))
     return picture, mask, boxes
 

@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="(default: 32)")
-    parser.add_argument("--epochs", type=int, default=8, metavar="N", help="(default: 8)")
+    parser.add_argument("--epochs", type=int, default=3, metavar="N", help="(default: 3)")
     parser.add_argument("--output", default="unet.keras", metavar="FILE", help="the trained model (default: unet.keras)")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(0)
@@ -25,21 +25,21 @@ def main() -> None:
     data = tf_input.open(arguments.data)
     num_classes = data.statistics["mask"]["max"] + 1
     size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size}
-    # Digits are not mirrored: for photographs leave out `flip`. Masks are cropped as their images are.
+    # Digits are not mirrored; for photographs leave out `flip`. Masks are cropped as their images are.
     train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
     validation = data.batches("validation", **size)
 
     model = make_unet(arguments.image_size, num_classes)
-    model.compile(keras.optimizers.Adam(2e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.compile(keras.optimizers.Adam(5e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(train, validation_data=validation, epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
     found = intersections_over_unions(model, validation, num_classes)
-    print(f"mean intersection over union, background left out: {np.mean(found[1:]):.2f}")
+    print(f"intersection over union, background left out: {np.mean(found[1:]):.2f}")
     print(f"model: {arguments.output}")
 
 
-def make_unet(image_size: int, num_classes: int, width: int = 16, depth: int = 3) -> keras.Model:
+def make_unet(image_size: int, num_classes: int, width: int = 8, depth: int = 3) -> keras.Model:
     """uint8 images [batch, size, size, 3] -> logits [batch, size, size, num_classes].
 
     Args:
@@ -66,7 +66,7 @@ def make_unet(image_size: int, num_classes: int, width: int = 16, depth: int = 3
 def two_convolutions(x: keras.KerasTensor, width: int) -> keras.KerasTensor:
     for _ in range(2):
         x = keras.layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
-        x = keras.layers.ReLU()(keras.layers.BatchNormalization()(x))
+        x = keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
     return x
 
 

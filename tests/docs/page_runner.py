@@ -32,7 +32,12 @@ _NOT_RUN = re.compile(r'title="Not run[^":]*: ([^"]+)"')
 _NUMBER = re.compile(r"\d+\.\d+")
 _ROUGHLY = 0.15
 # Targets of make that stand in pages, and what runs them.
-MADE = {"make demo": "its own test runs it", "make test": "it is what runs this test", "make test-fast": "it is a part of make test", "make docs": "another test here builds the site"}
+MADE = {
+    "make demo": "its own test runs it",
+    "make test": "it is what runs this test",
+    "make test-fast": "it is a part of make test",
+    "make docs": "another test here builds the site",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,9 +151,12 @@ def differences(expected: str, found: str) -> Iterator[str]:
 
 
 def _pattern(line: str) -> str:
-    parts = re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip())
-    written = {"...": ".*"}
-    return "".join(written.get(part, r"(\d+\.\d+)") if index % 2 else re.sub(r"(\\ )+", " +", re.escape(part)) for index, part in enumerate(parts))
+    """Numbers with a point are groups, and columns may be wider."""
+    patterns = []
+    for part in re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip()):
+        is_number = _NUMBER.fullmatch(part)
+        patterns.append(".*" if part == "..." else r"(\d+\.\d+)" if is_number else re.sub(r"(\\ )+", " +", re.escape(part)))
+    return "".join(patterns)
 
 
 def update(page: pathlib.Path) -> None:
