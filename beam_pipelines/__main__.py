@@ -12,20 +12,20 @@ import sys
 from types import ModuleType
 from typing import NoReturn
 
-from beam_pipelines import interrupts
-from beam_pipelines.analysis_directory import check_analysis
-from beam_pipelines.analyze_arguments import make_analyze_config
-from beam_pipelines.arguments import make_config, make_on_left, make_parser
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.cores import num_cores
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, UserError
-from beam_pipelines.files import is_remote
-from beam_pipelines.light_processes import light_processes
-from beam_pipelines.output_directory import check_paths
-from beam_pipelines.quiet_imports import import_quietly
-from beam_pipelines.repair_arguments import make_repair_config
-from beam_pipelines.transform_arguments import make_transform_config
-from beam_pipelines.transform_job import make_job
+from beam_pipelines.options.analyze_arguments import make_analyze_config
+from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
+from beam_pipelines.options.repair_arguments import make_repair_config
+from beam_pipelines.options.transform_arguments import make_transform_config
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel.cores import num_cores
+from beam_pipelines.parallel.light_processes import light_processes
+from beam_pipelines.publish.output_directory import check_paths
+from beam_pipelines.quiet import import_quietly
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.transform.analysis_directory import check_analysis
+from beam_pipelines.transform.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -64,7 +64,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
     job = _import("launch").run_prepare(
         config,
-        _import("jobs").parse_pipeline_options(beam_flags, "prepare"),
+        _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"),
         overwrite=arguments.overwrite,
         on_left=make_on_left(arguments),
         shared_filesystem=arguments.shared_filesystem,
@@ -73,7 +73,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if job:
         print(job)
         return
-    summary = _import("summary")
+    summary = _import("publish.summary")
     print(summary.describe(config.output))
     for warning in summary.warnings(config.output):
         print(f"recordmill: warning: {warning}", file=sys.stderr)
@@ -82,26 +82,26 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_analyze_config(arguments)
     check_analysis(config)
-    options = _import("jobs").parse_pipeline_options(beam_flags, "analyze")
-    print(_import("analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
+    options = _import("runners.jobs").parse_pipeline_options(beam_flags, "analyze")
+    print(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_transform_config(arguments)
     make_job(config)  # what is wrong is answered before Beam is imported
-    print(_import("transform").run_transform(config, _import("jobs").parse_pipeline_options(beam_flags, "transform")))
+    print(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_repair_config(arguments)
     if beam_flags:  # of what reaches an object store
-        _import("jobs").use_for_stores(beam_flags, "repair")
-    for line in importlib.import_module("beam_pipelines.repair").repair(config):  # with pyarrow, which takes a while
+        _import("runners.jobs").use_for_stores(beam_flags, "repair")
+    for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # with pyarrow, which takes a while
         print(line, flush=True)
 
 
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
-    from tf_input import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
+    from tf_input.benchmark import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
     try:
@@ -116,7 +116,7 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
-    return _import("launch").run_estimate(config, _import("jobs").parse_pipeline_options(beam_flags, "prepare"))
+    return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
 _COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "repair": repair, "benchmark": benchmark}

@@ -1,4 +1,4 @@
-"""`recordmill prepare --estimate`: what a run would write, move and take, from a listing alone. Plain.
+"""`recordmill prepare --estimate`: what a run would write, move and take, from a listing alone.
 
 Times come from rates measured on one core of a 2-core machine with its files in the page cache; they are rough on purpose.
 """
@@ -8,17 +8,17 @@ import math
 from collections import Counter
 from typing import Iterator, Sequence
 
-from beam_pipelines.accounting import empty_split
-from beam_pipelines.config import DEFAULT_SPLITS, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.files import is_remote
-from beam_pipelines.cores import num_cores
-from beam_pipelines.listing import ListedPart, list_part, make_listing
-from beam_pipelines.ranks import BLOCK_REFERENCES, choose_num_shards
-from beam_pipelines.references import LabeledImage
+from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listing import empty_split
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.parallel.cores import num_cores
+from beam_pipelines.publish.summary import format_size
+from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
+from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.splits import SplitByGroup
-from beam_pipelines.summary import format_size
+from beam_pipelines.sources.splits import SplitByGroup
+from beam_pipelines.storage.files import is_remote
 
 CORES_PER_WORKER = 4
 

@@ -10,22 +10,24 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 
-from beam_pipelines import dataflow, engines, flink, progress
-from beam_pipelines.class_tables import describe_changes, read_class_tables
-from beam_pipelines.config import PROGRESS, SOURCES, PrepareConfig
+from beam_pipelines.config.output_paths import PROGRESS
+from beam_pipelines.config.prepare_config import SOURCES, PrepareConfig
+from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
-from beam_pipelines.files import is_remote
-from beam_pipelines.jobs import explained_errors, make_runner, quiet_engines
-from beam_pipelines.left_run import LeftRun, OnLeft, find_left
-from beam_pipelines.output_directory import check_input, check_paths, is_new, working_directory
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
-from beam_pipelines.progress import ProgressDisplay
-from beam_pipelines.publish import finish_publishing
-from beam_pipelines.run_info import make_run_info
+from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left
+from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, working_directory
+from beam_pipelines.publish.publishing import finish_publishing
+from beam_pipelines.publish.run_info import make_run_info
+from beam_pipelines.runners import dataflow, engines, flink
+from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
+from beam_pipelines.runners.waiting import how_to_stop, wait_for
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.waiting import how_to_stop, wait_for
+from beam_pipelines.storage.files import is_remote
 
 
 def run_prepare(

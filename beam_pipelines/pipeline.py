@@ -5,15 +5,16 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.list_images import ListImages
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.plan import Plan
+from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
-from beam_pipelines.plan import read_plan
-from beam_pipelines.plan_values import Plan
-from beam_pipelines.publish import is_in_place
-from beam_pipelines.shuffle import GlobalShuffle
-from beam_pipelines.write_metadata import WriteMetadata
-from beam_pipelines.write_shards import WriteShards
+from beam_pipelines.publish.publishing import is_in_place
+from beam_pipelines.publish.write_metadata import WriteMetadata
+from beam_pipelines.shards.measure import measure_inputs
+from beam_pipelines.shards.write_shards import WriteShards
+from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+from beam_pipelines.sources.list_images import ListImages
 
 
 def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any]) -> beam.PCollection:
@@ -31,7 +32,7 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     listed = root | "ListImages" >> ListImages(config)
 
     # (name, PlannedShard): here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
-    planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed)
+    planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_inputs)
 
     # ShardAddress: each image is read once, by the writer of its shard
     written = planned | "WriteShards" >> WriteShards(config, AsSingleton(listed.listing))

@@ -5,9 +5,9 @@ import importlib.util
 import pathlib
 
 import pytest
-from prepared import prepare_images
 
 from beam_pipelines.__main__ import main
+from prepared import prepare_images
 
 SIZE = 24
 COUNTS = {"ant": 50, "bee": 50, "cow": 40}

@@ -15,10 +15,10 @@ from types import ModuleType
 from typing import Any, Iterator
 
 import pytest
-from held_stages import GATES
-from made_images import encode, noise, write_class_folders, write_files
 from PIL import Image
 
+from held_stages import GATES
+from made_images import encode, noise, write_class_folders, write_files
 from tf_input import dataset_format
 
 ROOT = pathlib.Path(__file__).parent.parent

@@ -97,9 +97,10 @@ def _signal_at(number: str, name: str, function: str, call: str) -> None:
 def _serve() -> None:
     """A line with arguments: forks a run, and answers its id. A line with an id: answers how that one has ended."""
     import pyarrow.parquet  # where the first catalog is written
-    import beam_pipelines.jobs
+
     import beam_pipelines.launch
-    import beam_pipelines.summary
+    import beam_pipelines.publish.summary
+    import beam_pipelines.runners.jobs
     from beam_pipelines.__main__ import main
 
     for line in sys.stdin:

@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, Callable
 
-from beam_pipelines import light_process, progress
+from beam_pipelines.parallel import light_process, progress
 
 GATES = "RECORDMILL_TEST_GATES"
 
@@ -101,7 +101,8 @@ def install() -> None:
         progress.count = _hold(progress.count)
         light_process._PRELOADED += ("held_stages",)  # so in each of those that this one starts
         if "apache_beam" in sys.modules:  # not in a light process, which does neither
-            from beam_pipelines import shard_files, shuffle
+            from beam_pipelines.shards import shard_files
+            from beam_pipelines.shuffle import global_shuffle as shuffle
 
             shard_files.write_done = _hold_after(shard_files.write_done, "finished")
             shuffle.write_planned_shard = _hold_after(shuffle.write_planned_shard, "planned")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from beam_pipelines.dead_letters import DeadLetterCount
-from beam_pipelines.sources import Listing
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.listing import Listing
 from tf_input.dataset_format import Feature
 
 

@@ -9,13 +9,13 @@ from typing import Any, Callable
 import numpy as np
 import pytest
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import files_at
-from beam_pipelines.references import LabeledImage
-from beam_pipelines.sources import Source
-from beam_pipelines.spool import SpoolReader
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
 
 _IDX_TYPES = {"uint8": 0x08, "int8": 0x09, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
 

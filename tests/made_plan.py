@@ -3,15 +3,14 @@
 import pathlib
 from typing import Any, Mapping, Sequence
 
-from beam_pipelines import shuffle
-from beam_pipelines.light_processes import share
-from beam_pipelines.plan import read_planned_shard
-from beam_pipelines.plan_values import own_version
-from beam_pipelines.plan_values import PlannedShard, WrittenShard
-from beam_pipelines.references import LabeledImage
-from beam_pipelines.shard_files import finish_shard
-from beam_pipelines.shard_writer import ShardPart, WrittenPart, write_part
-from beam_pipelines.write_context import WriteContext
+from beam_pipelines.elements.plan import PlannedShard, WrittenShard, own_version
+from beam_pipelines.elements.plan_files import read_planned_shard
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.shards.shard_files import finish_shard
+from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.shuffle import global_shuffle as shuffle
 from listings import make_listing, make_schema
 from made_images import write_files
 from made_references import list_input, make_config, make_references, plan_without_beam

@@ -22,7 +22,7 @@ from tf_input.dataset_format import (
     shard_name,
     to_json,
 )
-from tf_input.frames import FRAME_BYTES
+from tf_input.storage.frames import FRAME_BYTES
 
 Values = Mapping[str, Any]
 

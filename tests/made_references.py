@@ -8,19 +8,20 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 
-from beam_pipelines.config import PrepareConfig, SourceConfig
-from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.keys import Collisions
-from beam_pipelines.list_images import make_one_listing
-from beam_pipelines.list_part import ReferenceMaker, list_in_batches, open_to_list
-from beam_pipelines.listed_values import value_writer
-from beam_pipelines.listing import ListedPart
-from beam_pipelines.plan_values import PlannedShard
-from beam_pipelines.ranks import KeyCounts, ShufflePlan, merge_counts, plan_shuffle
-from beam_pipelines.reference_runs import write_run
-from beam_pipelines.references import LabeledImage, References
-from beam_pipelines.shuffle import cut_shards, join_shard, route_to_blocks
-from beam_pipelines.sources import Listing
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listed_values import value_writer
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import PlannedShard
+from beam_pipelines.elements.reference_runs import write_run
+from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.shuffle_keys import KeyCounts, merge_counts
+from beam_pipelines.shuffle.collisions import Collisions
+from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_to_blocks
+from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
+from beam_pipelines.sources.list_images import make_one_listing
+from beam_pipelines.sources.list_part import ReferenceMaker, list_in_batches, open_to_list
+from beam_pipelines.sources.listed_part import ListedPart
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareConfig:
@@ -81,7 +82,7 @@ def plan_without_beam(
     block_references: int = 1 << 19,
 ) -> tuple[list[PlannedShard], Collisions, ShufflePlan]:
     """What GlobalShuffle does after the sample, with a runner's hand in what it groups."""
-    with mock.patch("beam_pipelines.ranks.BLOCK_REFERENCES", block_references):
+    with mock.patch("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references):
         plan = plan_shuffle(count_keys(batches), num_shards)
     blocks, shards, collisions = defaultdict(list), defaultdict(list), []
     for batch in batches:

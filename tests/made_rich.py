@@ -6,10 +6,10 @@ import pathlib
 
 import numpy as np
 import pytest
-from made_images import encode, write_files
-from prepared import picture
 
 from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import picture
 
 SIZE, COUNT = 16, 24
 NAMES = ("red", "green", "blue")

@@ -11,11 +11,11 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from made_arrays import idx_file
 from made_images import encode, write_files
 from made_records import example, write_records
 from prepared import picture
-
 
 NUM = 20
 SIDE = 16

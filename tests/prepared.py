@@ -4,10 +4,10 @@ import pathlib
 from typing import Mapping
 
 import numpy as np
-from made_images import encode, write_files
 from PIL import Image
 
 from beam_pipelines.__main__ import main
+from made_images import encode, write_files
 
 CLASSES = {"ant": 40, "bee": 40, "cow": 30}
 

@@ -6,49 +6,20 @@
     train = flowers.batches("train", batch_size=128, image_size=224, augment=True, seed=0)
     model.fit(train, epochs=10)
 
-The modules, in the order in which data meet them:
+The rooms, of which each says in its `__init__` what comes in and what goes out:
 
-    dataset_format    the contract with the writer: names, manifest, index
-    opening           open
-    dataset           PreparedDataset: what is asked of a data set
-    description, overview    what it says of itself, and at a glance
-    batches           what it returns
-    storage           a room: how files are read, wherever these lie, a cache of them, and records in long runs
-    epochs            a room: which record is at which place of an epoch, and which host reads it
-    store             its shards and indexes, opened
-    read_config       how a split is read, and augmented
-    options, read_options    that as options of functions, misspelt ones too
-    plan              a split and a ReadConfig -> which records make up a batch, who reads and who decodes them
-    order             what differs between epochs; a permutation of which any part is computed alone
-    inputs            what a batch is made of: records, or numbers of what is held
-    cores             how many of them this process may use
-    position          where in which epoch reading goes on
-    hosts, distribute    which hosts there are; the part of one; a tf.data service
-    index             the number of a record -> its bytes in a shard
-    frames            what is written around a record
-    damaged           what is said of records that can't be read
-    ladder            the steps of tf.data from records to batches
-    memory            splits that are held decoded
-    schema            serialized examples -> features
-    decoders          which features a split is read for: stored or transformed ones
-    feature_kinds, feature_checks    which are decoded; whether what is asked of them can be had
-    example_decoder   features -> x, y and weights
-    crops             what of boxes, masks and maps nobody sees
-    views, augment    what is seen of an image, and in which colours (colors)
-    decode, whole_images    encoded images -> pixels
-    targets, class_weights  what a model is to predict, and how much it counts
-    user_functions    map_example, map_batch
-    random_access     flowers["train"][17]
-    forks             processes in which nothing can be read
-    sequence          a Keras PyDataset of the batches
-    backup, resume    Backup, for loops; BackupAndRestore, a Keras callback
-    layers            normalisation and augmentation in the model
-    transforms, transform_graph, transform_format    what `recordmill analyze` wrote, applied to records
-    raw_images        encoded images of any size -> pixels, for preprocessing functions
-    serving, serving_inputs, serving_heads, serving_checks    a model and its preprocessing in one SavedModel
-    serving_origin    what it was trained on: found, or said
-    record_files, record_layouts, record_columns, tfds_directory    TFRecords that others wrote
-    benchmark, benchmark_advice    `recordmill benchmark`
+    dataset_format             the contract with the writer: names, manifest, index
+    opening dataset batches    open; what is asked of a data set; what it returns
+    description overview       what it says of itself, and at a glance
+    decoders random_access     which features a split is read for; flowers["train"][17]
+    read_config options        how a split is read, and that as options of functions
+    training serving foreign benchmark    around a model; in one with it; others' records; how fast
+    pipeline                   the tf.data ladder
+    transform                  what `recordmill analyze` wrote
+    decoding                   serialized examples -> tensors
+    storage                    ranges of files, wherever these lie, and records in them
+    epochs                     which record is at which place of an epoch, and which host reads it
+    cores forks                how many cores there are; processes in which nothing can be read
 
 Names are loaded when they are first used: `tf_input.dataset_format` alone needs neither TensorFlow nor NumPy.
 """
@@ -57,17 +28,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with `_HOMES`
-    from tf_input.backup import Backup
     from tf_input.dataset import PreparedDataset
-    from tf_input.hosts import find_hosts
-    from tf_input.layers import augmentation_layer
+    from tf_input.decoding.layers import augmentation_layer
+    from tf_input.decoding.raw_images import decode_images
+    from tf_input.epochs.hosts import find_hosts
+    from tf_input.foreign.record_files import RecordFiles, open_tfrecords
     from tf_input.opening import open
-    from tf_input.raw_images import decode_images
     from tf_input.read_config import Augmentation, ReadConfig
-    from tf_input.record_files import RecordFiles, open_tfrecords
-    from tf_input.resume import BackupAndRestore
-    from tf_input.sequence import Sequence
-    from tf_input.serving import ServingConfig, export_serving
+    from tf_input.serving.serving import ServingConfig, export_serving
+    from tf_input.training.backup import Backup
+    from tf_input.training.resume import BackupAndRestore
+    from tf_input.training.sequence import Sequence
 
     __version__: str
 
@@ -90,19 +61,19 @@ __all__ = [
 
 _HOMES = {
     "Augmentation": "read_config",
-    "Backup": "backup",
-    "BackupAndRestore": "resume",
+    "Backup": "training.backup",
+    "BackupAndRestore": "training.resume",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
-    "RecordFiles": "record_files",
-    "Sequence": "sequence",
-    "ServingConfig": "serving",
-    "augmentation_layer": "layers",
-    "decode_images": "raw_images",
-    "export_serving": "serving",
-    "find_hosts": "hosts",
+    "RecordFiles": "foreign.record_files",
+    "Sequence": "training.sequence",
+    "ServingConfig": "serving.serving",
+    "augmentation_layer": "decoding.layers",
+    "decode_images": "decoding.raw_images",
+    "export_serving": "serving.serving",
+    "find_hosts": "epochs.hosts",
     "open": "opening",
-    "open_tfrecords": "record_files",
+    "open_tfrecords": "foreign.record_files",
 }
 
 

@@ -1,21 +1,19 @@
 """What `PreparedDataset.batches` and `as_numpy` return."""
 
 import functools
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 import tensorflow as tf
 
+from tf_input.description import Description
 from tf_input.forks import check_fork
 from tf_input.read_config import ReadConfig
-
-if TYPE_CHECKING:
-    from tf_input.dataset import PreparedDataset
 
 
 class Reading(NamedTuple):
     """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`."""
 
-    dataset: "PreparedDataset"
+    dataset: Description
     split: str
     config: ReadConfig
 

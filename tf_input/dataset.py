@@ -4,32 +4,33 @@ import dataclasses
 import functools
 import logging
 import os
-import pickle
 import pathlib
+import pickle
 from typing import Any, Callable, Mapping, Unpack
 
 import tensorflow as tf
 
-from tf_input import crops, distribute, ladder, memory
 from tf_input.batches import NumpyBatches, Reading, as_batches
-from tf_input.damaged import DamagedRecords
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
+from tf_input.decoding import crops
+from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.description import Description
-from tf_input.example_decoder import ExampleDecoder
+from tf_input.epochs.position import Position, identify
 from tf_input.forks import check_fork
-from tf_input.inputs import run_bytes
 from tf_input.options import named_options
-from tf_input.plan import Plan
-from tf_input.position import Position, identify
+from tf_input.pipeline import distribute, ladder, memory
+from tf_input.pipeline.inputs import run_bytes
+from tf_input.pipeline.plan import Plan
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.cache import CachedFiles
+from tf_input.storage.damaged import DamagedRecords
 from tf_input.storage.files import Files
-from tf_input.store import Store
-from tf_input.transform_format import TransformInfo
-from tf_input.transforms import Transform
+from tf_input.storage.store import Store
+from tf_input.transform.transform_format import TransformInfo
+from tf_input.transform.transforms import Transform
 
 _logger = logging.getLogger("tf_input")
 
@@ -160,14 +161,15 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         check_fork()
         config = self.settle(split, make_config(config, options))
         if config.service is not None:
-            data = distribute.service_batches(self, split, config)
+            counts = [shard.num_examples for shard in self.manifest.splits[split]]
+            data = distribute.service_batches(split, config, counts, functools.partial(self._read_files, split))
         else:
             plan = self.plan(split, config)
             position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
             # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
             sharding = tf.data.Options()
             sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-            data = plan.read(position).with_options(sharding)
+            data = ladder.read_batches(plan, plan.decode, position).with_options(sharding)
             data.position = position
         data.reading = Reading(self, split, config)
         return as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
@@ -222,13 +224,13 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
         return Plan.of(split, config, kind, decoder, reader)
 
-    def read_files(self, split: str, config: ReadConfig) -> tf.data.Dataset:
-        """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`."""
-        self._check_split(split)
-        shards = self.manifest.splits[split]
+    def _read_files(self, split: str, part: distribute.Part, config: ReadConfig) -> tf.data.Dataset:
+        """The batches of some shards of a split for readers that are dealt them one by one; see `distribute.service_batches`."""
+        shards = [self.manifest.splits[split][index] for index in part.shards]
         paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
-        buffer = ladder.shuffle_buffer(self.num_examples(split), sum(shard.num_bytes for shard in shards))
+        num_examples = sum(shard.num_examples for shard in shards)
+        buffer = ladder.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
         return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
 
     @named_options(ReadConfig)

@@ -2,15 +2,15 @@
 
 from typing import Collection, Mapping
 
-from tf_input import class_weights
 from tf_input.dataset_format import IMAGE, Feature
+from tf_input.decoding import class_weights
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.feature_kinds import SIDES, STORED_KINDS
+from tf_input.decoding.schema import parse_examples
+from tf_input.decoding.targets import with_inputs
 from tf_input.description import Description
-from tf_input.example_decoder import ExampleDecoder
-from tf_input.feature_kinds import SIDES, STORED_KINDS
 from tf_input.read_config import ReadConfig
-from tf_input.schema import parse_examples
-from tf_input.targets import with_inputs
-from tf_input.transforms import Transform
+from tf_input.transform.transforms import Transform
 
 _VARIED = "`map_batch`, or layers of the model that work in training alone, vary what a transform gives"
 _SHOWN = "`recordmill analyze --image_size=... --fit=...` says what the transform shows of an image"

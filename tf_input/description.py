@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
-from tf_input import class_weights, hosts, overview
+from tf_input import overview
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
-from tf_input.feature_kinds import SIDES, is_map
+from tf_input.decoding import class_weights
+from tf_input.decoding.feature_kinds import SIDES, is_map
+from tf_input.epochs import hosts
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 from tf_input.storage.files import Files
@@ -150,7 +152,7 @@ class Description:
         Raises:
             ValueError: There is no such split, or nothing is known of its pixels.
         """
-        from tf_input import layers  # Keras is for those who train with it
+        from tf_input.decoding import layers  # Keras is for those who train with it
 
         split = self._find_split(split)
         if IMAGE not in self.features:

@@ -8,7 +8,8 @@ from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import MANIFEST, decode_manifest, not_a_data_set
 from tf_input.options import named_options
 from tf_input.storage.cache import CachedFiles
-from tf_input.storage.files import NOT_THERE, open_files
+from tf_input.storage.files import NOT_THERE
+from tf_input.storage.open_files import open_files
 from tf_input.storage.paths import join
 
 

@@ -7,11 +7,11 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 import numpy as np
 import tensorflow as tf
 
-from tf_input import decode, targets
 from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.decoding import decode, targets
+from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
 from tf_input.storage.record_reader import RecordReader
-from tf_input.schema import parse_examples
 
 Example = dict[str, Any]
 

@@ -7,7 +7,7 @@ import re
 from typing import Callable
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at, is_remote
+from beam_pipelines.storage.files import files_at, is_remote
 
 # What the name of a file tells, in this order.
 _FILES = {

@@ -2,16 +2,16 @@
 
 import importlib
 
-from beam_pipelines.class_tables import check_heads
-from beam_pipelines.config import PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.class_tables import check_heads
 from beam_pipelines.errors import printable
-from beam_pipelines.files import is_remote
-from beam_pipelines.input_errors import listing_error
-from beam_pipelines.sources import Source
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.input_errors import listing_error
 
 # Kind -> module and class; imported when it is needed, because each has a format's library behind it.
 _SOURCES = {
-    "image_folder": ("image_folder", "ImageFolder"),
+    "image_folder": ("folders.image_folder", "ImageFolder"),
     "table": ("tables.table", "Table"),
     "voc": ("annotated.voc", "Voc"),
     "coco": ("annotated.coco", "Coco"),
@@ -37,7 +37,7 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
     """
     module, name = _SOURCES[config.source.kind]
     if config.source.kind == "image_folder" and is_remote(config.input):
-        module, name = "image_objects", "ImageObjects"
+        module, name = "folders.image_objects", "ImageObjects"
     source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)
     try:
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)

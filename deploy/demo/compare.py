@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_input
-from beam_pipelines.quality import LabelSequence, expected_run_length
+from beam_pipelines.elements.quality import LabelSequence, expected_run_length
 
 BATCH_SIZE = 32
 SHUFFLE_BUFFER = 256

@@ -105,7 +105,7 @@ class Cluster:
                 raise ClusterError(f"something listens on port {self.rest_port} already; expected a free one: --rest_port")
 
     def _configure(self) -> None:
-        from beam_pipelines.job_servers import reserve_port  # which is there, as `_check` has seen
+        from beam_pipelines.runners.job_servers import reserve_port  # which is there, as `_check` has seen
 
         self.rest_port = self.rest_port or reserve_port()
         for name in ("conf", "logs", "pids", "tmp"):

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator
 import tensorflow as tf
 
 import tf_input
-from tf_input.position import Position
+from tf_input.epochs.position import Position
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,8 +4,9 @@ import dataclasses
 from typing import Callable
 
 import keras
-import options
 from keras import applications
+
+import options
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,13 +58,15 @@ class Training:
     """
 
     def __init__(self, settings: options.Options) -> None:
+        import keras
+
         import cluster
         import inputs
-        import keras
         import loop
         import models
         import tf_input
-        from tf_input import backup, dataset_format
+        from tf_input import dataset_format
+        from tf_input.training import backup
 
         self.settings = settings
         self.folder = pathlib.Path(settings.output)

@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterator, NamedTuple
 
 import psutil
 
-from beam_pipelines.progress import read_counts
+from beam_pipelines.parallel.progress import read_counts
 from tests.benchmarks.measure import ROOT
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -167,7 +167,7 @@ def run_staged_graph(source: pathlib.Path) -> Ran:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipelines.object_stores.object_store import open_object_store
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     with store_server("gs") as store, dataflow_standin() as dataflow:
         os.environ.update(store.environment)

@@ -39,7 +39,7 @@ def connect(server: StoreServer) -> None:
 def compare(scheme: str, num_files: int) -> None:
     from apache_beam.io.filesystems import FileSystems
 
-    from beam_pipelines.object_stores.object_store import open_object_store
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     with store_server(scheme) as server:
         connect(server)
@@ -102,7 +102,7 @@ def list_objects(flags: list[str]) -> None:
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from beam_pipelines.object_stores.object_store import open_object_store
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 
     FileSystems.set_options(PipelineOptions(flags))
     start = time.perf_counter()

@@ -61,8 +61,8 @@ def make_smaller(data: bytes, short: int) -> tuple[bytes, int, int]:
 def _write_shard(files: list[tuple[str, int]], path: str, folder: str, check: str, short: int) -> None:
     import google_crc32c
 
-    from beam_pipelines.examples import ExampleEncoder
-    from beam_pipelines.images import check_image
+    from beam_pipelines.images.images import check_image
+    from beam_pipelines.tfrecord.example_encoder import ExampleEncoder
     from tf_input.dataset_format import Feature
 
     def masked_crc(data: bytes) -> bytes:

@@ -13,7 +13,7 @@ import contextlib
 import sys
 import tempfile
 import time
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 from unittest import mock
 
 from tests.benchmarks.measure import measure
@@ -39,7 +39,7 @@ class SyntheticSource:
         return [""]
 
     def list(self, part: str) -> Iterator[Any]:
-        from beam_pipelines.references import LabeledImage
+        from beam_pipelines.elements.references import LabeledImage
 
         for index in range(self._num):
             label = f"class{index * NUM_CLASSES // self._num:04d}"
@@ -50,24 +50,24 @@ class SyntheticSource:
         return {"label": {f"class{index:04d}" for index in range(NUM_CLASSES)}}
 
 
+def measure_none(references: Sequence[Any], *unused: Any) -> list[int]:
+    """As if inputs were read, each of `IMAGE_BYTES`."""
+    return [IMAGE_BYTES] * len(references)
+
+
 def plan(num_references: int) -> None:
     """Makes a plan in this process, and prints its shards and its seconds, imports left out."""
     import apache_beam as beam
 
-    from beam_pipelines import list_images, shuffle
-    from beam_pipelines.config import PrepareConfig, SourceConfig
-    from beam_pipelines.jobs import make_runner, parse_pipeline_options
-    from beam_pipelines.ranks import choose_num_shards
-
-    def choose_shards(sample: Any, listing: Any, counts: Mapping[str, Any], config: PrepareConfig) -> dict[str, int]:
-        num = {split: int(of_split.sum()) for split, of_split in counts.items()}
-        return choose_num_shards(config, num, {split: count * IMAGE_BYTES for split, count in num.items()})
+    from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+    from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+    from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+    from beam_pipelines.sources import list_images
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         for module, name, made_up in (
             (list_images, "open_source", lambda config: SyntheticSource(num_references)),
             (list_images, "open_to_list", lambda config: SyntheticSource(num_references)),
-            (shuffle, "check_sample", choose_shards),
         ):
             stack.enter_context(mock.patch.object(module, name, made_up))
         config = PrepareConfig("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
@@ -75,7 +75,7 @@ def plan(num_references: int) -> None:
         start, cpu_start = time.perf_counter(), time.process_time()
         pipeline = beam.Pipeline(runner=make_runner(options), options=options)
         listed = pipeline | "ListImages" >> list_images.ListImages(config)
-        listed.runs | "GlobalShuffle" >> shuffle.GlobalShuffle(config, listed)
+        listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_none)
         pipeline.run().wait_until_finish()
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
         print(f"{_check_plan(config, num_references)} {seconds:.1f} {cpu_seconds:.1f}")
@@ -83,8 +83,8 @@ def plan(num_references: int) -> None:
 
 def _check_plan(config: Any, num_references: int) -> int:
     """The number of shards; they have all references, of each split in the order of their keys."""
-    from beam_pipelines.plan import read_plan, read_planned_shard
-    from beam_pipelines.ranks import shuffle_orders
+    from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
+    from beam_pipelines.elements.shuffle_keys import shuffle_orders
 
     num_shards, num_found, last = 0, 0, ("", 0)
     for shard in read_plan(config).shards():

@@ -39,8 +39,8 @@ def batches(dataset: Any, **options: Any) -> Iterator[Any]:
 def records(dataset: Any, **options: Any) -> Iterator[Any]:
     """Batches of serialized examples."""
     import tf_input
-    from tf_input import ladder
-    from tf_input.position import Position
+    from tf_input.epochs.position import Position
+    from tf_input.pipeline import ladder
 
     plan = dataset.plan("train", dataset.settle("train", tf_input.ReadConfig(**options)))
     return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs, Position()).repeat())

@@ -41,9 +41,9 @@ def analyze_as_in_the_guide(directory: str, module: str) -> None:
     from tensorflow_metadata.proto.v0 import schema_pb2
     from tfx_bsl.public import tfxio
 
-    from beam_pipelines.preprocessing import DefaultPreprocessing
-    from beam_pipelines.tft_modules import tft_beam
-    from beam_pipelines.user_preprocessing import UserPreprocessing
+    from beam_pipelines.transform.preprocessing import DefaultPreprocessing
+    from beam_pipelines.transform.tft_modules import tft_beam
+    from beam_pipelines.transform.user_preprocessing import UserPreprocessing
     from tf_input.dataset_format import read_manifest
 
     manifest = read_manifest(directory)

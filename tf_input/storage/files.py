@@ -1,9 +1,6 @@
-"""Files, and who reads which path."""
+"""What is asked of files, wherever they lie."""
 
-import os
 from typing import Protocol, Sequence
-
-from tf_input.storage.paths import scheme_of
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # a fact about the file; any other OSError is none
 
@@ -45,25 +42,3 @@ class Files(Protocol):
 
     def can_hold(self, num_bytes: int) -> bool:
         """Whether so many bytes are, or will be once they were read, on a disk of this machine, where single records are at hand."""
-
-
-def open_files(directory: str | os.PathLike[str]) -> Files:
-    """Who reads the files of a directory.
-
-    Raises:
-        ValueError: Nobody knows its scheme.
-        ImportError: The package that reads it is not installed.
-    """
-    # A local data set needs none of the packages of the others.
-    scheme = scheme_of(directory)
-    if not scheme:
-        from tf_input.storage.local_files import LocalFiles
-
-        return LocalFiles()
-    from tf_input.storage.object_stores import SCHEMES, ObjectStoreFiles
-
-    if scheme in SCHEMES:
-        return ObjectStoreFiles()
-    from tf_input.storage.other_files import OtherFiles
-
-    return OtherFiles(os.fspath(directory))

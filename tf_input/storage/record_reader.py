@@ -9,12 +9,12 @@ from typing import Callable, Sequence
 
 import numpy as np
 
-from tf_input.damaged import DamagedRecord, DamagedRecords
 from tf_input.epochs.runs import Runs, cut_runs
-from tf_input.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
-from tf_input.index import ShardIndex
-from tf_input.storage.files import NOT_THERE, Files
 from tf_input.storage.arenas import Arena
+from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.frames import CHECKSUM_BYTES, HEADER_BYTES, find_damage, unframe
+from tf_input.storage.index import ShardIndex
 from tf_input.storage.stretches import Stretch, find_stretch, make_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment

@@ -10,7 +10,7 @@ from typing import Sequence
 import google_crc32c
 import numpy as np
 
-from tf_input.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
+from tf_input.storage.frames import CHECKSUM_BYTES, FRAME_BYTES, HEADER_BYTES, LENGTH_BYTES, mask_checksums
 
 _read_length = struct.Struct("<Q").unpack_from
 

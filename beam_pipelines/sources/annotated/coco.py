@@ -29,22 +29,22 @@ import posixpath
 import re
 from typing import Any, Iterator, NamedTuple
 
-from beam_pipelines.annotations import Objects, Regions
-from beam_pipelines.cells import BadCellError, read_path
-from beam_pipelines.class_cells import known
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.references import LabeledImage
+from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco_annotations import BadEntryError, ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
-from beam_pipelines.sources.file_listing import FileListing, join, matches
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import name_splits, refuse_options
-from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.sizes import find_sizes
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.cells.cells import BadCellError, read_path
+from beam_pipelines.sources.cells.class_cells import known
+from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import name_splits, refuse_options
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.folders.sizes import find_sizes
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
 from tf_input.dataset_format import MASK, OBJECTS, Feature
 
 _ROBOFLOW = "_annotations.coco.json"

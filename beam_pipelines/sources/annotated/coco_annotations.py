@@ -1,4 +1,4 @@
-"""The annotations of a COCO file, kept as columns and grouped by image. Plain.
+"""The annotations of a COCO file, kept as columns and grouped by image.
 
 They lie in any order, before or after the images that they belong to, and there may be more of them than memory would bear as
 objects of Python. In columns one takes about 60 bytes, and its outlines, where they are wanted, what they take in the file.

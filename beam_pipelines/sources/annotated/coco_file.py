@@ -1,15 +1,15 @@
-"""A JSON file of COCO's instances (https://cocodataset.org/#format-data), read in one pass. Plain."""
+"""A JSON file of COCO's instances (https://cocodataset.org/#format-data), read in one pass."""
 
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.class_cells import class_name
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import open_file
-from beam_pipelines.input_errors import listing_error
 from beam_pipelines.sources.annotated.coco_annotations import Annotations, BadEntryError, ImageObjects, is_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.cells.class_cells import class_name
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
 
 _IMAGE_FIELDS = ("id", "file_name", "width", "height")
 _CATEGORY_FIELDS = ("id", "name")

@@ -1,4 +1,4 @@
-"""The lists in Pascal VOC's `ImageSets`: which images a data set has, and in which split. Plain.
+"""The lists in Pascal VOC's `ImageSets`: which images a data set has, and in which split.
 
 A list has one image a line, by its name without an extension. `train.txt`, `val.txt` and `test.txt` are splits; `trainval.txt`
 stands for `train` where that is missing. What is in none of them is not of the data set: VOC 2012 has lists for several tasks over
@@ -7,13 +7,13 @@ one heap of images.
 
 from typing import Container, Iterator, NamedTuple
 
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
-from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import listing_error
-from beam_pipelines.sources.file_listing import FileListing, join
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.file_listing import FileListing, join
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
 
 _LISTS = {"train.txt": "train", "trainval.txt": "train", "val.txt": "validation", "test.txt": "test"}
 FOLDER = "ImageSets"

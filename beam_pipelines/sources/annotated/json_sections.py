@@ -1,11 +1,11 @@
-"""A large JSON object whose members are lists of objects, read as a stream: one entry is in memory at a time. Plain."""
+"""A large JSON object whose members are lists of objects, read as a stream: one entry is in memory at a time."""
 
 from typing import Any, BinaryIO, Iterator, Mapping, Sequence
 
 import ijson
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.input_errors import listing_error
+from beam_pipelines.storage.input_errors import listing_error
 
 _BUFFER_BYTES = 1 << 16  # all events of a buffer are in memory at once
 _MAX_DEPTH = 4  # of lists and objects within an entry's field; the outlines of an object have three

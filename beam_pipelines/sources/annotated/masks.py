@@ -18,16 +18,16 @@ import json
 import posixpath
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import FilePart, LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.images import IMAGE_EXTENSIONS
-from beam_pipelines.references import FilePart, LabeledImage
-from beam_pipelines.sources.file_listing import FileListing, FoundFile, join
-from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets
-from beam_pipelines.sources.layouts import IMAGE_FOLDERS, find_folder, name_splits, refuse_options
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits, refuse_options
+from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import MASK, Feature
 
 _MASK_FOLDERS = ("segmentationclass", "masks", "mask", "labels", "label", "annotations")

@@ -23,19 +23,19 @@ import json
 import posixpath
 from typing import Any, Iterator, Mapping, Sequence
 
-from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.input_errors import describe_fact, size_on_disk
-from beam_pipelines.references import LabeledImage
-from beam_pipelines.sources.file_listing import FileListing
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import refuse_options
-from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.sources.sizes import find_sizes
 from beam_pipelines.sources.annotated.voc_annotation import BadXmlError, VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
+from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.folders.sizes import find_sizes
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.input_errors import describe_fact, size_on_disk
 from tf_input.dataset_format import OBJECTS, Feature
 
 PART_FILES = 500

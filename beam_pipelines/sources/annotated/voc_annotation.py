@@ -1,4 +1,4 @@
-"""One XML file of Pascal VOC, read without a DTD, an entity or anything else that leads out of it. Plain.
+"""One XML file of Pascal VOC, read without a DTD, an entity or anything else that leads out of it.
 
 The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html. Coordinates are taken as they are written, as
 TensorFlow Datasets does, and need not be integers.
@@ -12,10 +12,10 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
-from beam_pipelines.annotations import Objects
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.class_cells import class_name, known
 from beam_pipelines.errors import printable
+from beam_pipelines.images.annotations import Objects
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.cells.class_cells import class_name, known
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _MAX_NUMBER_CHARACTERS = 64

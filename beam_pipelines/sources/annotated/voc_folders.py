@@ -1,15 +1,15 @@
-"""Where the annotations and the images of a source `voc` lie, and which belong together by their names. Plain."""
+"""Where the annotations and the images of a source `voc` lie, and which belong together by their names."""
 
 import posixpath
 from typing import Iterator, NamedTuple
 
-from beam_pipelines.dead_letters import DeadLetter
-from beam_pipelines.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.file_listing import FileListing, FoundFile, join
-from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import read_image_sets
-from beam_pipelines.sources.layouts import IMAGE_FOLDERS, find_folder, name_splits
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, join
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import IMAGE_FOLDERS, find_folder, name_splits
+from beam_pipelines.sources.folders.roots import Root
 
 _ANNOTATION_FOLDERS = ("annotations", "annotation", "xmls", "xml")
 

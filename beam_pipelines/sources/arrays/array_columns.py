@@ -1,4 +1,4 @@
-"""What the fields of records become: labels, features, keys, splits, groups and weights. Plain.
+"""What the fields of records become: labels, features, keys, splits, groups and weights.
 
 A field's type says what it can be, never a value that was met:
 
@@ -18,13 +18,13 @@ import dataclasses
 import math
 from typing import Any, Callable, Collection, Mapping
 
-from beam_pipelines.cells import read_flag
-from beam_pipelines.columns import Column
-from beam_pipelines.config import SourceConfig
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.arrays.array_streams import Field
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.cells.cells import read_flag
+from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.records.row_reader import RowReader, describe_names
 from tf_input.dataset_format import LABEL, WEIGHT
 

@@ -20,17 +20,17 @@
 import os
 from typing import Iterator, Sequence
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
 from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, pointed_at, ranges, spool_packed
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
 from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, no_images
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
-from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import refuse_options
 
 _EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
 

@@ -1,22 +1,24 @@
-"""Images that are a field of records, and their listing. Plain."""
+"""Images that are a field of records, and their listing."""
 
 import math
 import os
 import re
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import ArrayPart, LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.image_headers import MAX_IMAGE_PIXELS, MAX_IMAGE_SIDE
-from beam_pipelines.references import ArrayPart, LabeledImage, RawImage
+from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
+from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
-from beam_pipelines.sources.file_listing import FileListing, is_utf8
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
 
 # What one worker lists at a time, of records that can be divided: so many, and so many bytes of them.
 _PART_RECORDS = 1 << 20

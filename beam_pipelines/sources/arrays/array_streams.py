@@ -1,4 +1,4 @@
-"""Records of one length, one behind the other: in a file, in a gzip file, in a member of a zip archive. Plain.
+"""Records of one length, one behind the other: in a file, in a gzip file, in a member of a zip archive.
 
 NumPy arrays, IDX files, CIFAR's batches and fixed-length records are all of this form, and differ in what says how long a
 record is, and how many there are. Whatever a file claims is held against its size before a byte is reserved for it.
@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, Iterator, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import open_file
-from beam_pipelines.spool import own_spool
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.spool import own_spool
 
 # What a byte of DEFLATE can at most become.
 MAX_INFLATION = 1032

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html). Plain.
+"""CIFAR-10 and CIFAR-100 in their binary version (cs.toronto.edu/~kriz/cifar.html).
 
 A record is a label, in CIFAR-100 a coarse and a fine one, and 32x32 pixels: all red ones, all green, all blue. Their Python
 version is made of pickles, and is never opened.
@@ -9,12 +9,12 @@ import re
 
 import numpy as np
 
-from beam_pipelines.columns import Column
+from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.files import files_at
 from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, raw_layout
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.storage.files import files_at
 
 COARSE = "coarse_label"
 

@@ -26,11 +26,10 @@ from typing import Iterator
 
 import numpy as np
 
-from beam_pipelines.config import COLUMN_PATTERN, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import MAX_FILE_BYTES, files_at
-from beam_pipelines.references import LabeledImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_images import (
     ImageSet,
@@ -42,7 +41,9 @@ from beam_pipelines.sources.arrays.array_images import (
     split_of_file,
 )
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack
-from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.files import files_at
 
 _TYPES = {
     **{f"{prefix}int{8 * size}": f"{prefix[:1] or 'i'}{size}" for prefix in ("", "u") for size in (1, 2, 4, 8)},

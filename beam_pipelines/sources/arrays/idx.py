@@ -1,4 +1,4 @@
-"""IDX files, which MNIST and its family come in, plain or as gzip (yann.lecun.com/exdb/mnist). Plain.
+"""IDX files, which MNIST and its family come in, plain or as gzip (yann.lecun.com/exdb/mnist).
 
 Two zero bytes, the type of a number, the number of dimensions, each dimension as a big-endian uint32, the numbers.
 """
@@ -13,7 +13,6 @@ from typing import Sequence
 import numpy as np
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import MAX_FILE_BYTES, files_at
 from beam_pipelines.sources.arrays.array_images import take_split
 from beam_pipelines.sources.arrays.array_streams import (
     Field,
@@ -25,7 +24,9 @@ from beam_pipelines.sources.arrays.array_streams import (
     read_exactly,
 )
 from beam_pipelines.sources.arrays.named_arrays import NamedArray
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.files import files_at
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MAX_DIMENSIONS = 8

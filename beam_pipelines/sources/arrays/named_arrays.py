@@ -1,4 +1,4 @@
-"""Arrays that belong together, by their names: `x_train` and `y_train`, `train-images` and `train-labels`. Plain."""
+"""Arrays that belong together, by their names: `x_train` and `y_train`, `train-images` and `train-labels`."""
 
 from typing import Callable, Mapping, NamedTuple, Sequence
 

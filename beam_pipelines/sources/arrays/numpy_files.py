@@ -1,4 +1,4 @@
-"""NumPy's `.npy` files, and `.npz` archives of them (numpy.org/neps/nep-0001-npy-format.html). Plain.
+"""NumPy's `.npy` files, and `.npz` archives of them (numpy.org/neps/nep-0001-npy-format.html).
 
 Only headers are read here. An array of Python objects is a pickle, which could run any program: it is refused, and never
 loaded.
@@ -17,7 +17,6 @@ from typing import BinaryIO, Iterator
 import numpy as np
 
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.files import MAX_FILE_BYTES, files_at, open_file
 from beam_pipelines.sources.arrays.array_images import split_of_file, take_split
 from beam_pipelines.sources.arrays.array_streams import (
     Field,
@@ -29,7 +28,9 @@ from beam_pipelines.sources.arrays.array_streams import (
     unpacking,
 )
 from beam_pipelines.sources.arrays.named_arrays import NamedArray
-from beam_pipelines.sources.roots import Root
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.files import files_at, open_file
 
 _HEADER_BYTES = 1 << 14
 # Of a member: how hard it was compressed, sizes behind the data, a name in UTF-8.

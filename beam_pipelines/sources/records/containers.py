@@ -1,4 +1,4 @@
-"""Files with many examples in each: which of them an input means, and in which split they are. Plain.
+"""Files with many examples in each: which of them an input means, and in which split they are.
 
     the input                    the files
     a file                       that one
@@ -16,13 +16,13 @@ import posixpath
 import re
 from typing import Callable
 
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.sources.file_listing import FileListing
-from beam_pipelines.sources.roots import Root
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
 
 MAX_NAMES = 1_000_000
 

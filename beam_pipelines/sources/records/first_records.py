@@ -1,11 +1,11 @@
-"""What the first records tell of all: which features there are, and what objects look like. Writers leave out what has no value. Plain."""
+"""What the first records tell of all: which features there are, and what objects look like. Writers leave out what has no value."""
 
 import itertools
 from typing import Iterable
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.records.example_reader import ExampleReader
 from beam_pipelines.sources.records.record_layouts import Layout
+from beam_pipelines.tfrecord.example_reader import ExampleReader
 
 # That are looked at for a layout: either is enough, as in tf_input.
 _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20

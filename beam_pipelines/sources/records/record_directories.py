@@ -1,4 +1,4 @@
-"""Data sets of TFRecords that describe themselves: those of TensorFlow Datasets, and our own. Plain.
+"""Data sets of TFRecords that describe themselves: those of TensorFlow Datasets, and our own.
 
 What is kept, where no label and no feature is named:
 
@@ -13,15 +13,15 @@ import json
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.columns import Column
-from beam_pipelines.config import NAME_PATTERN
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import files_at
-from beam_pipelines.input_errors import listing_error
-from beam_pipelines.references import RawImage
+from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.sources.records.tfds_layouts import flatten, layout_of_tfds
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import (
     DATASET_INFO,
     FEATURES,

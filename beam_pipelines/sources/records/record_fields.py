@@ -1,20 +1,21 @@
-"""What is read of a record by its layout: where its image lies, the objects in it, its cells. Plain."""
+"""What is read of a record by its layout: where its image lies, the objects in it, its cells."""
 
 import dataclasses
 import math
 import struct
 from typing import Any, Mapping, NamedTuple
 
-from beam_pipelines.annotations import Objects
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.class_cells import known, read_class
-from beam_pipelines.columns import Column
-from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.config.columns import Column
+from beam_pipelines.elements.references import FilePart
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.files import MAX_FILE_BYTES
-from beam_pipelines.references import FilePart, RawImage
-from beam_pipelines.sources.image_folder import nfc
+from beam_pipelines.images.annotations import Objects
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.cells.class_cells import known, read_class
+from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _CHANNELS = (1, 3)

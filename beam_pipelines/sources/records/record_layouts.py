@@ -1,4 +1,4 @@
-"""Which feature of a foreign record means what: the layouts that are known, and how one is recognised. Plain.
+"""Which feature of a foreign record means what: the layouts that are known, and how one is recognised.
 
 layout               features
 detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/{text or label}, …
@@ -14,10 +14,10 @@ a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[
 
 from typing import Mapping, NamedTuple
 
-from beam_pipelines.columns import Column
-from beam_pipelines.config import SourceConfig
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.references import RawImage
+from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.records.row_reader import describe_names, unknown_name
 from tf_input.dataset_format import LABEL, OBJECTS
 

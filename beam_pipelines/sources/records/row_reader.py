@@ -1,21 +1,22 @@
-"""What the fields of a record or a sample say of its image: label, features, key, split, group and weight. Plain."""
+"""What the fields of a record or a sample say of its image: label, features, key, split, group and weight."""
 
 import dataclasses
 import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
-from beam_pipelines.annotations import BadAnnotationError
-from beam_pipelines.array_cells import holds_array, read_array_cell
-from beam_pipelines.array_values import array_shape, nested_shape
-from beam_pipelines.cells import BadCellError, in_column, read_text, read_weight, shown
-from beam_pipelines.columns import Column, ColumnReader
-from beam_pipelines.config import NAME_PATTERN, SourceConfig
-from beam_pipelines.dead_letters import NO_SPLIT
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import NAME_PATTERN, SourceConfig
+from beam_pipelines.elements.dead_letters import NO_SPLIT
+from beam_pipelines.elements.references import ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
-from beam_pipelines.references import ArrayPart, FilePart, LabeledImage
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.roots import Root
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.images.array_values import array_shape, nested_shape
+from beam_pipelines.sources.cells.array_cells import holds_array, read_array_cell
+from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_text, read_weight, shown
+from beam_pipelines.sources.cells.column_reader import ColumnReader
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
 
 _PARTS = ("mask", "array")

@@ -1,4 +1,4 @@
-"""Reads the members of a tar file, without unpacking anything: their names, and where their bytes lie. Plain.
+"""Reads the members of a tar file, without unpacking anything: their names, and where their bytes lie.
 
 The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tarfile` reserves what a header claims, keeps every
 member that it has seen, and was sent backwards by a negative size; files of strangers ask for less trust.
@@ -11,7 +11,7 @@ import zlib
 from typing import BinaryIO, Iterator, NamedTuple
 
 from beam_pipelines.errors import printable
-from beam_pipelines.sources.records.record_reader import read_up_to
+from beam_pipelines.tfrecord.record_reader import read_up_to
 
 _BLOCK = 512
 _MAX_HEADER_BYTES = 1 << 20  # of a long name, of pax's records

@@ -1,16 +1,16 @@
-"""Samples in a tar file: members that come one behind the other and whose names are the same up to a dot. Plain."""
+"""Samples in a tar file: members that come one behind the other and whose names are the same up to a dot."""
 
 import json
 import re
 from typing import Any, Collection, Iterator
 
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import CONTROL, printable
-from beam_pipelines.files import MAX_FILE_BYTES
-from beam_pipelines.sources.file_listing import is_utf8, matches
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.records.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter
 
 MAX_TEXT_BYTES = 16 << 20
 _MAX_NAME = 4096

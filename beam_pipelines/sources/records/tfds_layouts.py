@@ -1,12 +1,12 @@
-"""What TensorFlow Datasets' `features.json` and `dataset_info.json` say of a record: a layout. Plain."""
+"""What TensorFlow Datasets' `features.json` and `dataset_info.json` say of a record: a layout."""
 
 from typing import Any, Iterator, Mapping
 
-from beam_pipelines.columns import Column
-from beam_pipelines.config import NAME_PATTERN
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError
-from beam_pipelines.files import files_at
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
+from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import FEATURES, LABEL, OBJECTS, label_file_name
 
 _MAX_DEPTH = 20

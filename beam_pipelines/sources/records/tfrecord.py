@@ -21,20 +21,17 @@ import contextlib
 import re
 from typing import BinaryIO, Collection, Iterator, Mapping
 
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.config import OBJECT_LABEL, PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.records.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.files import open_file
-from beam_pipelines.input_errors import listing_error
-from beam_pipelines.sources.records.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
-from beam_pipelines.references import LabeledImage
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.records.containers import Containers
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import refuse_options
-from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.first_records import find_kinds, find_objects
+from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
     ObjectsReader,
@@ -47,9 +44,12 @@ from beam_pipelines.sources.records.record_fields import (
     settle_shapes,
 )
 from beam_pipelines.sources.records.record_layouts import choose_columns, settle_layout
-from beam_pipelines.sources.roots import OutsideError, Root
 from beam_pipelines.sources.records.row_reader import RowReader, search_names, wanted_names
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
 from tf_input.dataset_format import OBJECTS, Feature
 
 _NAME = re.compile(

@@ -22,24 +22,25 @@ import contextlib
 import functools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
-from beam_pipelines.cells import BadCellError
-from beam_pipelines.array_cells import holds_array
-from beam_pipelines.columns import Column
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import FilePart, LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import MAX_FILE_BYTES, files_at, open_file
-from beam_pipelines.input_errors import listing_error
-from beam_pipelines.sources.records.record_reader import inflate
-from beam_pipelines.references import FilePart, LabeledImage
+from beam_pipelines.sources.cells.array_cells import holds_array
+from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import OutsideError
 from beam_pipelines.sources.records.containers import Containers
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import refuse_options
-from beam_pipelines.sources.roots import OutsideError
 from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
-from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from beam_pipelines.sources.records.tar_reader import NoTarError, TarReader
+from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.files import files_at, open_file
+from beam_pipelines.storage.input_errors import listing_error
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.tfrecord.record_reader import inflate
 from tf_input.dataset_format import LABEL, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes

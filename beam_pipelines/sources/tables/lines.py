@@ -1,4 +1,4 @@
-"""The lines of text files, wherever they lie and however long they claim to be. Plain."""
+"""The lines of text files, wherever they lie and however long they claim to be."""
 
 import contextlib
 import gzip
@@ -6,10 +6,10 @@ import io
 import zlib
 from typing import BinaryIO, ContextManager, Iterator
 
-from beam_pipelines.config import SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import printable
-from beam_pipelines.files import open_file
-from beam_pipelines.input_errors import listing_error
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
 
 MAX_LINE = 16 << 20  # characters
 

@@ -1,4 +1,4 @@
-"""The rows of a Parquet file, a few at a time: what is in memory is a page of each column. Plain."""
+"""The rows of a Parquet file, a few at a time: what is in memory is a page of each column."""
 
 import contextlib
 import json
@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from beam_pipelines.errors import printable
-from beam_pipelines.files import open_file
-from beam_pipelines.input_errors import listing_error
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.input_errors import listing_error
 
 # Rows in memory at a time. Those with images in them have some hundred kilobytes each.
 _BATCH_ROWS = 4096

@@ -20,23 +20,23 @@ import functools
 import itertools
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
-from beam_pipelines.columns import ColumnReader, find_array_shapes
-from beam_pipelines.config import NAME_PATTERN, OBJECT_LABEL, PrepareConfig, SourceConfig
-from beam_pipelines.dead_letters import NO_SPLIT, DeadLetter
+from beam_pipelines.config.prepare_config import NAME_PATTERN, OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.references import LabeledImage
-from beam_pipelines.sources.file_listing import matches
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import refuse_options
-from beam_pipelines.sources.roots import Root
-from beam_pipelines.sources.sizes import add_sizes
+from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
+from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.cells.table_objects import read_objects
+from beam_pipelines.sources.folders.file_listing import matches
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.folders.sizes import add_sizes
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
-from beam_pipelines.sources.tables.table_objects import read_objects
 from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
-from beam_pipelines.spool import ObjectSpoolWriter, SpoolWriter, own_spool
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS, WEIGHT, Feature
 
 # References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.

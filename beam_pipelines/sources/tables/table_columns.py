@@ -1,10 +1,10 @@
-"""Which columns of a table mean what: those that options name, else those with the usual names. Plain."""
+"""Which columns of a table mean what: those that options name, else those with the usual names."""
 
 import dataclasses
 from typing import Mapping, Sequence
 
-from beam_pipelines.columns import Column
-from beam_pipelines.config import SourceConfig
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.tables.table_rows import Head, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS, Feature

@@ -1,4 +1,4 @@
-"""Which files a table, or a list in text files, is made of. Plain.
+"""Which files a table, or a list in text files, is made of.
 
 | `--input` | files |
 | --- | --- |
@@ -14,12 +14,12 @@ import os
 import re
 from typing import Mapping, NamedTuple
 
-from beam_pipelines.config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.files import files_at, is_remote
-from beam_pipelines.sources.file_listing import FileListing
-from beam_pipelines.sources.roots import OutsideError, Root
-from beam_pipelines.splits import SPLIT_FOLDERS
+from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from beam_pipelines.storage.files import files_at, is_remote
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _SHARD = re.compile(r"-\d+(?:-of-\d+)?$")  # behind the split, in the name of one file of several

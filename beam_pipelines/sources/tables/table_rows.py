@@ -1,4 +1,4 @@
-"""The rows of a table's file, one after the other: CSV, JSON Lines, Parquet. Plain.
+"""The rows of a table's file, one after the other: CSV, JSON Lines, Parquet.
 
 Memory stays flat whatever a file holds: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
@@ -14,9 +14,9 @@ import itertools
 import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from beam_pipelines.config import SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
-from beam_pipelines.sources.file_listing import is_utf8
+from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
     class_names,

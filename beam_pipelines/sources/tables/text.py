@@ -20,18 +20,19 @@ Whether an image is there, and is one, is found when it is read. Memory stays fl
 
 from typing import Iterator, Mapping
 
-from beam_pipelines.cells import BadCellError, in_column, read_path
-from beam_pipelines.columns import Column, ColumnReader, find_array_shapes
-from beam_pipelines.config import PrepareConfig
-from beam_pipelines.dead_letters import DeadLetter
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.references import LabeledImage
-from beam_pipelines.sources.file_listing import is_utf8, matches
-from beam_pipelines.sources.image_folder import nfc
-from beam_pipelines.sources.layouts import refuse_options
+from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_path
+from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.folders.file_listing import is_utf8, matches
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.tables.lines import Lines, LongLineError, open_lines
-from beam_pipelines.sources.roots import Root
-from beam_pipelines.sources.sizes import add_sizes
 from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
 from tf_input.dataset_format import LABEL
 

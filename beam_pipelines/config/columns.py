@@ -1,0 +1,110 @@
+"""Columns of a table, or fields of a record, and the features that they become.
+
+A column is named on the command line as `[FEATURE=]NAMES[:KIND]`, such as `weather`, `age:float`, `cat,dog,bird:multi_label` or,
+where the feature is to have another name, `tree_height=height:float`:
+
+    kind          a cell                                                      the feature
+    class         a class name, or an integer                                 class_label
+    multi_label   a list, or names with a separator ("|") between them; of     class_label, any number of them
+                  several columns: 0 or 1 in each, and their names are the classes
+    multi_hot[N]  a list of N values of 0 or 1; the classes are                class_label, any number of them
+                  `--label_names`, which say N too, or 0 to N-1
+    float         a number; of several columns: one in each                   float
+    float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
+    integer       an integer                                                  integer
+    text          anything                                                    text
+    mask          the path of a mask                                          mask
+    array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
+    array[H,W,C]  likewise                                                    float, of that shape
+"""
+
+import dataclasses
+import math
+import re
+from typing import Collection
+
+from beam_pipelines.errors import UserError, printable
+from tf_input.dataset_format import LABEL, MASK, Feature
+
+KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array")
+
+_COLUMN = re.compile(r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One feature and where a source has it.
+
+    Attributes:
+        name: Of the feature.
+        names: Of the columns that it is made of.
+        kind: One of `KINDS`.
+        shape: Of a value; empty: one value, or, of an array, what the first has.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    kind: str = "class"
+    shape: tuple[int, ...] = ()
+
+    def feature(self) -> Feature:
+        """Its class names are not known yet."""
+        match self.kind:
+            case "class":
+                return Feature(self.name, "class_label")
+            case "multi_label" | "multi_hot":
+                return Feature(self.name, "class_label", (None,))
+            case "float":
+                return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
+            case "array":
+                return Feature(self.name, "float", self.shape)
+        return Feature(self.name, self.kind)
+
+
+    def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
+        """The classes of a multi_hot, in the order of its values.
+
+        Raises:
+            UserError: Nobody says how many there are, or two things are said.
+        """
+        names = tuple(label_names) or tuple(map(str, range(math.prod(self.shape) if self.shape else 0)))
+        if not names or (self.shape and len(names) != self.shape[0]):
+            column = printable(self.names[0])
+            number = f"{len(names)} label names are given" if names else "nothing says how many classes there are"
+            raise UserError(f"{column}:multi_hot: {number}; expected {column}:multi_hot[N], or --label_names with N names")
+        return names
+
+
+def parse_column(option: str, text: str, default_kind: str) -> Column:
+    """`[FEATURE=]NAMES[:KIND]`; without FEATURE the feature has the column's name, without what a feature's can't hold.
+
+    Raises:
+        UserError: It is not of that form.
+    """
+    match = _COLUMN.fullmatch(text.strip())
+    names = tuple(name.strip() for name in match["names"].split(",")) if match else ()
+    kind = match and (match["kind"] or default_kind)
+    if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
+        raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
+    if len(names) > 1 and kind not in ("multi_label", "float"):
+        raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns")
+    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
+    is_flat = kind in ("float", "multi_hot")
+    if shape and ((not is_flat and kind != "array") or 0 in shape or (is_flat and len(shape + names) > 2)):
+        raise UserError(f"{option}={text}: expected a shape of one dimension for a float or a multi_hot, or of any for an array")
+    return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
+
+
+def parse_labels(texts: list[str]) -> tuple[Column, ...]:
+    """The values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names."""
+    if "none" in texts:
+        if len(texts) > 1:
+            raise UserError("--label=none goes with no other label")
+        return ()
+    columns = tuple(parse_column("--label", text, "class") for text in texts)
+    if len(columns) == 1:
+        name = MASK if columns[0].kind == "mask" else LABEL
+        if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
+            raise UserError(f"--label={texts[0]}: a single label is called {name!r}; drop {columns[0].name}=")
+        return (dataclasses.replace(columns[0], name=name),)
+    return columns

@@ -1,0 +1,44 @@
+"""How images are stored: frozen, checked on construction, no I/O."""
+
+import dataclasses
+
+from beam_pipelines.errors import UserError, require
+
+MAX_IMAGE_PIXELS = 89_478_485  # Pillow's own limit against decompression bombs: a quarter GiB of RGB
+
+IMAGE_FORMATS = ("keep", "jpeg", "png", "webp")
+IMAGE_ENCODINGS = ("file", "raw")
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageConfig:
+    """How images are stored.
+
+    Attributes:
+        size: None: as they are; ("short", n), ("long", n): made smaller, if need be, until that side has n pixels; ("exact",
+            height, width): of that size, whatever their proportions.
+        format: One of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
+        quality: Of a JPEG or WebP that is encoded anew, 1 to 100.
+        encoding: `file`: as the bytes of an image file; `raw`: as uint8 pixels, all images having one size.
+    """
+
+    size: tuple[str, int] | tuple[str, int, int] | None = None
+    format: str = "keep"
+    quality: int = 95
+    encoding: str = "file"
+
+    def __post_init__(self) -> None:
+        formats = ", ".join(IMAGE_FORMATS)
+        require(self.format in IMAGE_FORMATS, "--image_format", self.format, f"one of {formats}")
+        require(1 <= self.quality <= 100, "--image_format", f"{self.format}:{self.quality}", "a quality from 1 to 100")
+        require(self.encoding in IMAGE_ENCODINGS, "--image_encoding", self.encoding, f"one of {', '.join(IMAGE_ENCODINGS)}")
+        height, width = self.size[1:] if self.size and self.size[0] == "exact" else (1, 1)
+        if height * width > MAX_IMAGE_PIXELS:
+            raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
+        if self.encoding == "raw" and self.format != "keep":
+            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other")
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether images that a record can hold are stored as they are."""
+        return self == ImageConfig()

@@ -1,0 +1,52 @@
+"""Where a run makes a data set."""
+
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.marked_directory import PLAN
+
+SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
+PROGRESS = "progress"  # below where it works
+
+
+class OutputPaths:
+    """Where a run makes a data set: part of its configuration.
+
+    Attributes:
+        output: The directory that the data set becomes.
+        output_option: How the user names it.
+        is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
+        progress_directory: Where workers count what they have done; empty: nobody is there to look.
+    """
+
+    output: str
+    is_output_new: bool
+    progress_directory: str
+    output_option = "--output"
+    can_resume = False  # whether what a run leaves there can be gone on from
+
+    @property
+    def scratch_directory(self) -> str:
+        """What is gone at the end. It lies beside the output, so that what is in it moves there by one rename."""
+        return f"{self.output}{SCRATCH}"
+
+    @property
+    def working_directory(self) -> str:
+        """Where the data set is until it is whole."""
+        in_store = self.output if self.is_output_new else f"{self.scratch_directory}/data_set"
+        return in_store if is_remote(self.output) else self.scratch_directory
+
+    @property
+    def spool_directory(self) -> str:
+        return f"{self.scratch_directory}/spool"
+
+    @property
+    def plan_directory(self) -> str:
+        return f"{self.scratch_directory}/plan"
+
+    @property
+    def plan_path(self) -> str:
+        """The file that says that the plan is whole."""
+        return f"{self.scratch_directory}/{PLAN}"
+
+    @property
+    def done_directory(self) -> str:
+        return f"{self.scratch_directory}/done"

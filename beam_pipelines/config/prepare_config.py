@@ -1,0 +1,210 @@
+"""PrepareConfig and its parts: frozen, checked on construction, no I/O."""
+
+import dataclasses
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
+from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.errors import UserError, require
+from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
+
+CHECKS = ("strict", "decode", "header", "none")
+
+MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems take 255 characters
+MAX_SPLITS = 256  # as many as a reference has room for
+DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
+
+SOURCES = (
+    "image_folder",
+    "table",
+    "voc",
+    "coco",
+    "masks",
+    "arrays",
+    "fixed_length",
+    "text",
+    "tfrecord",
+    "webdataset",
+)
+BAD_BOXES = ("refuse", "clip")
+
+NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
+_OWN_FEATURES = ("image", "key", "height", "width", "weight", "objects")
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceConfig:
+    """Where images and labels come from.
+
+    Attributes:
+        kind: One of `SOURCES`; None: guessed from the input.
+        image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
+        image_column: Column of a table, or field of a record, with the image; None: by the usual names.
+        key_column: Likewise with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so
+            that the key is the path, or the container's path with the place in it; for the next three too, none.
+        split_column: Likewise with the split; None: `split`, if there is one.
+        group_column: Likewise with the group; None: `group`, if there is one.
+        weight_column: Likewise with the weight; None: `weight`, if there is one.
+        labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
+        features: What else is kept of each row.
+        label_names: All class names of the only label, or of objects, in order; empty: those that are found.
+        label_names_of: Feature -> all its class names, likewise.
+        first_label_names: Feature -> class names that come first, in this order; others follow.
+        label_separator: What stands between the class names in one text; None: "|".
+        bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
+        has_masks: Whether to draw a mask from a source's outlines.
+        layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
+        header_bytes: Of fixed-length records: what stands before the first.
+        footer_bytes: Likewise behind the last.
+        skip_lines: Lines at the top of a text file, or above the header of a CSV file.
+        comment: How a line begins that is a comment; empty: none is.
+    """
+
+    kind: str | None = None
+    image_root: str | None = None
+    image_column: str | None = None
+    key_column: str | None = None
+    split_column: str | None = None
+    group_column: str | None = None
+    weight_column: str | None = None
+    labels: tuple[Column, ...] | None = None
+    features: tuple[Column, ...] = ()
+    label_names: tuple[str, ...] = ()
+    label_names_of: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    first_label_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    label_separator: str | None = None
+    bad_boxes: str = "refuse"
+    has_masks: bool = False
+    layout: str | None = None
+    header_bytes: int = 0
+    footer_bytes: int = 0
+    skip_lines: int = 0
+    comment: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
+        require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
+        require(self.image_column != "", "--image_column", "''", "the name of a column")
+        require(self.label_separator != "", "--label_separator", "''", "what stands between class names, such as ';' or ' '")
+        for option in ("header_bytes", "footer_bytes", "skip_lines"):
+            require(getattr(self, option) >= 0, f"--{option}", getattr(self, option), "0 or more")
+        columns = [*(self.labels or ()), *self.features]
+        names = [column.name for column in columns if column.names != (OBJECTS,)]
+        for name in names:
+            require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
+            require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}, such as my_{name}={name}")
+            require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
+        for given in (self.label_names, *self.label_names_of.values()):
+            if len(set(given)) < len(given):
+                raise UserError("--label_names: expected each class name once")
+
+    def names_of(self, feature: str) -> tuple[str, ...]:
+        """All class names of a label, where an option says them."""
+        return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
+
+    @property
+    def separator(self) -> str:
+        """What stands between the class names in one text."""
+        return DEFAULT_SEPARATOR if self.label_separator is None else self.label_separator
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareConfig(OutputPaths):
+    """What `recordmill prepare` is to do.
+
+    Attributes:
+        input: The folder of images, a path or a `gs://` or `s3://` URL.
+        output: The directory that the data set becomes, likewise.
+        name: Name of the data set; its shards begin with it.
+        seed: Key of the global shuffle; another seed, another permutation.
+        splits: Split name -> its share of the examples; the shares sum to 1. None: by
+            `DEFAULT_SPLITS`, unless the input has split folders.
+        split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
+        num_shards: Shards of the whole data set, or of each split by name; None: by size.
+        shard_bytes: Image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
+        check: How far an image is checked before it is taken: one of `CHECKS`.
+        max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
+        ignore: Glob patterns of file names that are not inputs.
+        num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+        is_output_new, progress_directory: See `OutputPaths`.
+        output_layout: How shards lie in the output: one of `LAYOUTS`.
+        source: Where images and labels come from, beyond the input.
+        images: How images are stored.
+    """
+
+    input: str
+    output: str
+    name: str
+    seed: int = 0
+    splits: Mapping[str, Fraction] | None = None
+    split_folders: bool | None = None
+    num_shards: int | Mapping[str, int] | None = None
+    shard_bytes: int | None = None
+    check: str = "strict"
+    max_bad_fraction: float = 0.01
+    ignore: tuple[str, ...] = ()
+    num_processes: int = 0
+    is_output_new: bool = False
+    progress_directory: str = ""
+    output_layout: str = "flat"
+    source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
+    images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
+    can_resume = True
+
+    def __post_init__(self) -> None:
+        check_name("--name", self.name, "letters, digits and '_', a letter first")
+        require(0 <= self.seed < 2**64, "--seed", self.seed, "an integer from 0 to 2**64 - 1")
+        require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
+        require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
+        require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
+        require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
+        if self.shard_bytes is not None:
+            require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
+            if self.num_shards is not None:
+                raise UserError("--num_shards and --shard_size exclude each other: give one of them")
+        if self.splits is not None:
+            _check_splits(self.splits)
+            if self.split_folders:
+                raise UserError(
+                    "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; drop --splits to keep "
+                    "the folders' splits, or divide one of them alone, as in --input=FOLDER/train"
+                )
+        for count in _counts(self.num_shards):
+            require(count > 0, "--num_shards", count, "1 or more")
+
+
+def check_name(option: str, name: str, expected: str) -> None:
+    """Fails for what can't begin the name of a shard."""
+    require(NAME_PATTERN.fullmatch(name), option, name, expected)
+    if len(name) > MAX_NAME_LENGTH:
+        raise UserError(f"{option}={name[:20]}…: {len(name)} characters; expected at most {MAX_NAME_LENGTH}")
+
+
+def _counts(num_shards: int | Mapping[str, int] | None) -> list[int]:
+    if num_shards is None:
+        return []
+    return [num_shards] if isinstance(num_shards, int) else list(num_shards.values())
+
+
+def _check_splits(splits: Mapping[str, Fraction]) -> None:
+    if len(splits) > MAX_SPLITS:
+        raise UserError(f"--splits: {len(splits)} splits; expected at most {MAX_SPLITS}")
+    for split, fraction in splits.items():
+        check_name("--splits", split, "split names of letters, digits and '_', a letter first")
+        require(fraction > 0, "--splits", f"{split}={_decimal(fraction)}", "fractions above 0")
+    total = sum(splits.values())
+    if total != 1:
+        text = ",".join(f"{split}={_decimal(fraction)}" for split, fraction in splits.items())
+        raise UserError(f"--splits={text}: the fractions add up to {_decimal(Fraction(total))}; expected 1")
+
+
+def _decimal(fraction: Fraction) -> str:
+    """Exact enough to show, and of any size, which a float is not."""
+    return f"{Decimal(fraction.numerator) / Decimal(fraction.denominator):.6g}"

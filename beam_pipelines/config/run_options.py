@@ -1,0 +1,109 @@
+"""A run's options as plain values, as `run.json` has them, and as a user would type them: are those of two runs the same?"""
+
+import dataclasses
+import os
+from typing import Any, Iterator, Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.errors import printable
+
+# What need not be the same in a run that goes on: where it lies and what its engine decides, and how much may be bad in the end.
+FREE = ("output", "is_output_new", "progress_directory", "num_processes", "max_bad_fraction")
+
+# Fields of `PrepareConfig` -> their options, where these have other names.
+OPTION_OF = {
+    "shard_bytes": "shard_size",
+    "source.kind": "source",
+    "source.labels": "label",
+    "source.features": "feature",
+    "source.label_names_of": "label_names",
+    "source.first_label_names": "label_names_from",
+    "source.has_masks": "masks",
+    "images.size": "image_size",
+    "images.format": "image_format",
+    "images.encoding": "image_encoding",
+}
+_MAX_SHOWN = 80
+
+
+def plain_options(config: Any) -> dict[str, Any]:
+    """What a dataclass says of a run, as JSON has it."""
+    return {name: plain(value) for name, value in vars(config).items()}
+
+
+def plain(value: Any) -> Any:
+    """A value of an option, as JSON has it."""
+    if isinstance(value, (int, float, bool, type(None))):
+        return value
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, Column):
+        shape = f"[{','.join(map(str, value.shape))}]" if value.shape else ""
+        return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
+    if dataclasses.is_dataclass(value):
+        return plain_options(value)
+    return os.fsencode(str(value)).decode("utf-8", "backslashreplace")  # a path may be of any bytes
+
+
+def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """Which options of two runs differ, and how: of each a text that names it.
+
+    Args:
+        there: Plain options of the run that is to go on.
+        here: Those that are given now.
+    """
+    old, new = dict(_texts(there)), dict(_texts(here))
+    found = []
+    for field in [*new, *(field for field in old if field not in new)]:
+        if old.get(field) != new.get(field):
+            option = _option(field, here)
+            found.append(f"{_show(option, new.get(field), 'is not given')}: the run that is there has {_show(option, old.get(field), '')}")
+    return found
+
+
+def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """(field, value as it would be typed), None where that is not given."""
+    for name, value in options.items():
+        if name == "images":  # one option for two of its fields
+            quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""
+            value = {"size": value["size"], "format": f"{value['format']}{quality}", "encoding": value["encoding"]}
+        if name in ("source", "images"):
+            yield from ((f"{name}.{inner}", _text(inner, one)) for inner, one in value.items())
+        elif name not in FREE:
+            yield name, _text(name, value)
+
+
+def _text(field: str, value: Any) -> str | None:
+    if value is None or value == {} or (value == [] and field != "labels") or (value is False and field != "split_folders"):
+        return None
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case []:
+            return "none"
+        case "":
+            return "''"
+        case ["exact", height, width]:
+            return f"exact={height}x{width}"
+        case [kind, number] if field == "size":
+            return f"{kind}={number}"
+        case dict():
+            return ",".join(f"{name}={','.join(one) if isinstance(one, list) else one}" for name, one in value.items())
+        case list():
+            return " ".join(map(str, value))
+    return str(value)
+
+
+def _option(field: str, options: Mapping[str, Any]) -> str:
+    if field == "source.layout" and options["source"]["kind"] == "fixed_length":
+        return "--record_layout"
+    return f"--{OPTION_OF.get(field, field.rpartition('.')[2])}"
+
+
+def _show(option: str, text: str | None, missing: str) -> str:
+    if text is None:
+        return f"{option} {missing}" if missing else f"no {option}"
+    shown = printable(text)
+    return f"{option}={shown[:_MAX_SHOWN]}…" if len(shown) > _MAX_SHOWN else f"{option}={shown}"

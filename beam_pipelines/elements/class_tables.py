@@ -1,0 +1,188 @@
+"""The class table of a feature: its class names in order, so that a label is a position in it."""
+
+import re
+from typing import Collection, Mapping, Sequence
+
+from beam_pipelines.config.label_lists import find_separator, looks_like_list
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, SourceConfig
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import LABEL, MANIFEST, decode_manifest
+
+INTEGER = re.compile("0|[1-9][0-9]*")
+
+# How long a table of integers may be, where not all of them have an example: this, or so many times those that have.
+_MAX_SPARSE_NAMES = 10_000
+_MAX_NAMES_PER_CLASS = 10
+_MAX_SHOWN = 5
+
+
+def make_class_table(
+    source: SourceConfig, feature: str, found: Collection[str], known: Collection[str], *, is_one_each: bool | None
+) -> tuple[str, ...]:
+    """The class names of a feature.
+
+    Names that are all integers mean themselves: label 7 stays 7, whether those between have an example or not. (A class folder's
+    name is a name: as in Keras and TensorFlow Datasets, they are in the order of their characters.)
+
+    Args:
+        source: What the user said of them.
+        feature: Its name.
+        found: The names that examples have.
+        known: Those that the source knows of in any case, in order if they are a tuple.
+        is_one_each: No example has two; None: none can.
+
+    Raises:
+        UserError: The names make no class table, or do not seem to be what the user means.
+    """
+    given, first = _given_names(source, feature), source.first_label_names.get(feature, ())
+    known = given or known
+    if isinstance(known, tuple) and known:
+        _check_known(feature, set(found), known)
+        return (*first, *(name for name in known if name not in first))
+    names = {*found, *known}
+    if not names and feature != OBJECT_LABEL:  # images without objects are common
+        raise UserError(f"{feature}: none of the inputs has a class; expected some, or --label_names FILE")
+    if source.kind != "image_folder" and feature != OBJECT_LABEL:
+        _check_one_each(source, feature, names, is_one_each)
+    integers = {name for name in names if INTEGER.fullmatch(name)}
+    if first:
+        return _continued_table(feature, first, names, integers if source.kind != "image_folder" else set())
+    if source.kind == "image_folder" or not integers:
+        return tuple(sorted(names))
+    return _integer_table(feature, integers) if integers == names else _mixed_table(feature, names, integers)
+
+
+def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
+    """All class names, where an option says them."""
+    columns = [column for column in (*(source.labels or ()), *source.features) if column.name == feature]
+    given = source.names_of(feature)
+    return columns[0].positions(given) if columns and columns[0].kind == "multi_hot" else given
+
+
+def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
+    if not found <= set(known):
+        other = min(found - set(known))
+        raise UserError(f"{feature}: class {other!r} is none of those that were given: {', '.join(known[:5])}, …")
+
+
+def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
+    """That no name is several, and that no number is a flag."""
+    lists = sorted(filter(looks_like_list, names))
+    if lists:
+        raise UserError(
+            f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}; say what they are: "
+            "the kind multi_label (class names, or numbers of classes) or multi_hot[N] (a 0 or 1 for each class), or --label_names FILE"
+        )
+    if is_one_each is None:
+        return
+    if not is_one_each and names <= {"0", "1"}:
+        raise UserError(
+            f"{feature}: all lists are of the numbers 0 and 1; say what they are: the kind multi_hot[N] (a 0 or 1 for each class), or "
+            "--label_names FILE with the names 0 and 1"
+        )
+    separator = find_separator(names, is_one_each=is_one_each) if source.label_separator is None else None
+    if separator:
+        name = min(name for name in names if separator in name)
+        raise UserError(
+            f"{feature}: class names such as {shorten(name)!r} look like several with {separator!r} between them; "
+            f"--label_separator={separator!r} parts them, and --label_separator={source.separator!r} takes them as they are"
+        )
+
+
+def _continued_table(feature: str, first: tuple[str, ...], names: set[str], integers: set[str]) -> tuple[str, ...]:
+    """What is new comes after the names that keep their numbers."""
+    new = names - set(first)
+    if first == tuple(map(str, range(len(first)))) and integers == names:
+        return max(first, _integer_table(feature, names | set(first)), key=len)
+    if new & integers and not any(map(INTEGER.fullmatch, first)):
+        raise UserError(
+            f"{feature}: the labels are integers, such as {shorten(min(new & integers))}, and the earlier class names are not, such as "
+            f"{shorten(first[0])!r}; to take them as their numbers give all names: --label_names {feature}=FILE"
+        )
+    return (*first, *sorted(new))
+
+
+def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
+    largest = max(names, key=lambda name: (len(name), name))
+    if len(largest) > 18 or int(largest) >= max(_MAX_SPARSE_NAMES, _MAX_NAMES_PER_CLASS * len(names)):
+        raise UserError(
+            f"{feature}: label {shorten(largest)} would need as many class names before it, and only {len(names):,} labels have an "
+            "example; if they are numbers and not classes, give them the kind integer or float, else name the classes: --label_names FILE"
+        )
+    return tuple(map(str, range(int(largest) + 1)))
+
+
+def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str, ...]:
+    """Numbers among names are names, as of digits among letters, or of digits with zeros before them. But where most labels are
+    numbers, another one must not move them.
+    """
+    table = tuple(sorted(names))
+    if len(set(map(len, names))) == 1 and all(map(str.isdecimal, names)):
+        return table
+    moved = [name for position, name in enumerate(table) if name in integers and name != str(position)]
+    if moved and len(integers) > len(names) / 2:
+        others = ", ".join(repr(shorten(name)) for name in sorted(names - integers)[:3])
+        raise UserError(
+            f"{feature}: most labels are integers, and {others} {'is none' if len(names) == len(integers) + 1 else 'are none'}, "
+            f"so that label {shorten(moved[0])} would become another; mend it, or name all classes in their order: --label_names FILE"
+        )
+    return table
+
+
+def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
+    """That the options on class names are of features that have some.
+
+    Args:
+        source: What the user said.
+        heads: The labels that have class names.
+
+    Raises:
+        UserError: They are not.
+    """
+    found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
+    if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
+        advice = f"; expected HEAD=FILE, such as --label_names {heads[0]}=FILE" if heads else ""
+        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names{advice}")
+    for head in source.label_names_of:
+        if head not in heads:
+            raise UserError(f"--label_names={head}=…: {found} class names here{did_you_mean(head, heads)}")
+    both = [head for head in heads if source.names_of(head) and head in source.first_label_names]
+    if both:
+        raise UserError(f"--label_names and --label_names_from both name the classes of {both[0]}; expected one of them")
+    if source.first_label_names and not any(head in source.first_label_names for head in heads):
+        old = ", ".join(source.first_label_names)
+        raise UserError(f"--label_names_from: {old} {'have' if ',' in old else 'has'} class names there, and {found} here")
+
+
+def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:
+    """Feature -> class names of a data set that was prepared earlier.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: Its manifest is damaged, or of another format version.
+    """
+    path = f"{directory.rstrip('/')}/{MANIFEST}"
+    schema = decode_manifest(files_at(path).read(path), path).schema
+    return {feature.name: feature.label_names for feature in schema if feature.label_names}
+
+
+def describe_changes(old: Mapping[str, tuple[str, ...]], new: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """A line for each feature of which a class has another number than in the data set that was replaced."""
+    lines = []
+    for feature in sorted(old.keys() & new.keys()):
+        numbers = {name: number for number, name in enumerate(new[feature])}
+        moved = [(name, number) for number, name in enumerate(old[feature]) if numbers.get(name, number) != number]
+        if moved:
+            some = ", ".join(f"{shorten(name)!r} {number} -> {numbers[name]}" for name, number in moved[:_MAX_SHOWN])
+            more = f" and {len(moved) - _MAX_SHOWN:,} more" if len(moved) > _MAX_SHOWN else ""
+            lines.append(
+                f"{feature}: classes have other numbers than in the data set that was replaced: {some}{more}; "
+                "a model that was trained on that one means others (--label_names_from OLD keeps the numbers of a data set)"
+            )
+    return lines
+
+
+def shorten(name: str) -> str:
+    """A class name, for a message."""
+    return printable(name if len(name) <= 80 else f"{name[:80]}…")

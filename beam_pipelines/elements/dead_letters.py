@@ -1,0 +1,80 @@
+"""Dead letters: the inputs that were refused, and why. Nothing is dropped without one (promise 3)."""
+
+import dataclasses
+import heapq
+import json
+from typing import Callable, Iterable, Iterator, NamedTuple
+
+from beam_pipelines.errors import printable
+
+NUM_SHOWN = 5
+
+# The reason where the column of the split has nothing for an input.
+NO_SPLIT = "no_split"
+
+
+class DeadLetter(NamedTuple):
+    """One refused input.
+
+    Attributes:
+        path: The input, relative to the source's root; undecodable bytes of a file name as `\\xNN`.
+        stage: Where it was refused: `list`, `read` or `check`.
+        reason: A short code, the same for like cases: `symlink`, `not_utf8`, `unreadable`, `bad_image`, …
+        message: What was found against what was expected.
+    """
+
+    path: str
+    stage: str
+    reason: str
+    message: str
+
+
+@dataclasses.dataclass
+class DeadLetterCount:
+    """How many there are, and the first few in order, to show.
+
+    Attributes:
+        num: All of them.
+        first: The `NUM_SHOWN` that sort first.
+    """
+
+    num: int = 0
+    first: list[DeadLetter] = dataclasses.field(default_factory=list)
+
+    def add(self, dead_letters: list[DeadLetter]) -> None:
+        self.merge(DeadLetterCount(len(dead_letters), dead_letters))
+
+    def merge(self, other: "DeadLetterCount") -> None:
+        self.num += other.num
+        self.first = sorted([*self.first, *other.first])[:NUM_SHOWN]
+
+    def describe(self) -> str:
+        """A line for each of the first few, and how many more there are."""
+        lines = [f"\n  - {printable(letter.path)}: {letter.message} ({letter.stage})" for letter in self.first]
+        more = self.num - len(self.first)
+        return "".join(lines) + (f"\n  - and {more} more" if more else "")
+
+
+def to_json_lines(dead_letters: Iterable[DeadLetter]) -> str:
+    """One JSON object a line, sorted, so that the file does not depend on the order of arrival."""
+    return "".join(json.dumps(letter._asdict(), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
+
+
+def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """The lines of sorted runs, sorted. Of each run no more than a line is held."""
+    return heapq.merge(*runs, key=lambda line: tuple(json.loads(line).values()))
+
+
+def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: int) -> Iterator[bytes]:
+    """The lines of a file, of which a block is held at a time.
+
+    Args:
+        read: Takes an offset and a number of bytes.
+        num_bytes: Of the file.
+        block_bytes: That are read at once.
+    """
+    rest = b""
+    for offset in range(0, num_bytes, block_bytes):
+        *lines, rest = (rest + read(offset, min(block_bytes, num_bytes - offset))).split(b"\n")
+        for line in lines:
+            yield line + b"\n"

@@ -1,0 +1,104 @@
+"""The values of an example's other features on their way from the listing to the record: bytes beside its reference.
+
+Small ones travel with the reference; large ones (many boxes, long texts) wait in the spool, and their pointer travels. They are
+pickled, but only what is named here is ever made of them again: a plan lies on disk until its run is resumed.
+"""
+
+import contextlib
+import io
+import pickle
+import struct
+from typing import Any, Callable, Iterator, Mapping
+
+import numpy as np
+
+from beam_pipelines.elements.references import ArrayPart, FilePart
+from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolReader, SpoolWriter, own_spool, read_whole
+
+# What is larger costs more to sort and to send on than to read again from a place of its own.
+MAX_INLINE_BYTES = 2048
+
+_INLINE, _SPOOLED = b"v", b"s"
+_POINTER = struct.Struct("<cQQI")
+
+
+def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> np.ndarray:
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _scalar(dtype: str, data: bytes) -> np.generic:
+    return np.frombuffer(data, dtype)[0]
+
+
+_MADE = {(kind.__module__, kind.__qualname__): kind for kind in (ArrayPart, FilePart, Objects, Regions, _array, _scalar)}
+
+
+class ValueWriter:
+    """Makes bytes of values, and a spool of its own when the first large ones come."""
+
+    def __init__(self, spool: Callable[[], SpoolWriter | ObjectSpoolWriter]) -> None:
+        self._spool = spool
+
+    def encode(self, values: Mapping[str, Any] | None) -> bytes:
+        if not values:
+            return b""
+        data = _pickle(dict(values))
+        if len(data) <= MAX_INLINE_BYTES:
+            return _INLINE + data
+        spool = self._spool()
+        return _POINTER.pack(_SPOOLED, spool.spool, spool.append(data), len(data))
+
+
+@contextlib.contextmanager
+def value_writer(spool_directory: str | None) -> Iterator[ValueWriter]:
+    """What it has encoded can be decoded when the block has ended."""
+    with contextlib.ExitStack() as stack:
+        opened: list[SpoolWriter | ObjectSpoolWriter] = []
+
+        def spool() -> SpoolWriter | ObjectSpoolWriter:
+            if not opened:
+                opened.append(stack.enter_context(own_spool(spool_directory)))
+            return opened[0]
+
+        yield ValueWriter(spool)
+
+
+def decode_values(data: bytes, spool: SpoolReader) -> Mapping[str, Any] | None:
+    """The values again.
+
+    Raises:
+        RunError: The spool could not be read: this says nothing about the example.
+        pickle.UnpicklingError: They are not what was written.
+    """
+    if not data:
+        return None
+    if data[:1] == _SPOOLED:
+        _, number, offset, length = _POINTER.unpack(data)
+        return _Unpickler(io.BytesIO(read_whole(spool, number, offset, length))).load()
+    return _Unpickler(io.BytesIO(memoryview(data)[1:])).load()
+
+
+def _pickle(values: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=5).dump(values)
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes arrays in a way of our own: NumPy's names its inner functions, which its versions move."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            return _array, (value.dtype.str, value.shape, value.tobytes())
+        if isinstance(value, np.generic) and not value.dtype.hasobject:
+            return _scalar, (value.dtype.str, value.tobytes())
+        return NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _MADE[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"{module}.{name} is no value of a feature") from None

@@ -1,0 +1,63 @@
+"""What is known once every input is listed."""
+
+import dataclasses
+from fractions import Fraction
+from typing import Mapping
+
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.errors import UserError
+from tf_input.dataset_format import LABEL, Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """What is known once every input is listed.
+
+    Attributes:
+        source: Its kind: one of `config.SOURCES`.
+        root: What paths are relative to.
+        schema: The features of an example, by name in ascending order, with their class names.
+        targets: See `Manifest.targets`.
+        listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
+        splits: Split names, in the order in which they are shown.
+        fractions: Their shares, where an example's group decides; None where the source does.
+        num_inputs: Images and dead letters.
+        num_bytes: Of the images, as they lie at the source; 0 where the listing did not say of each.
+        reference_bytes: Of all references, in memory.
+        num_ignored: Files that are no inputs.
+        dead_letters: Inputs that were refused when they were listed.
+    """
+
+    source: str
+    root: str
+    schema: tuple[Feature, ...]
+    targets: tuple[str, ...]
+    listed_labels: Mapping[str, frozenset[str]]
+    splits: tuple[str, ...]
+    fractions: Mapping[str, Fraction] | None
+    num_inputs: int
+    num_bytes: int
+    reference_bytes: int
+    num_ignored: int
+    dead_letters: DeadLetterCount
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Class names of `label`; empty where an example has not one class."""
+        return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
+
+    @property
+    def num_images(self) -> int:
+        """That were listed."""
+        return self.num_inputs - self.dead_letters.num
+
+    @property
+    def has_sizes(self) -> bool:
+        return self.num_bytes > 0
+
+
+def empty_split(split: str, num_examples: int) -> UserError:
+    return UserError(
+        f"split {split!r} would come out empty: none of the {num_examples} examples falls into it; "
+        "give it a larger share, or leave it out (--splits train=1)"
+    )

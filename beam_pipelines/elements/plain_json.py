@@ -1,0 +1,89 @@
+"""Our own plain values as JSON, and back, exactly: what a later run has to know of an earlier one.
+
+Nothing is made but of the classes that are named here.
+"""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
+from beam_pipelines.elements.quality import LabelSequence
+from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from tf_input.dataset_format import Feature, ShardInfo
+
+_CLASSES = {
+    kind.__name__: kind
+    for kind in (
+        *(Column, DeadLetter, DeadLetterCount, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
+        *(PrepareConfig, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
+        Plan,
+    )
+}
+_MADE_OF_ITEMS = {
+    "Counter": lambda items: Counter(dict(items)),
+    "Fraction": lambda texts: Fraction(*texts),
+    "dict": dict,
+    "frozenset": frozenset,
+    "list": list,
+}
+
+Value = TypeVar("Value")
+
+
+def dumps(value: Any) -> bytes:
+    return json.dumps(_encode(value), allow_nan=False).encode()
+
+
+def loads(data: bytes, kind: type[Value]) -> Value:
+    """ValueError where it is not what `dumps` gives of a value of that class."""
+    try:
+        value = _decode(json.loads(data))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not what was written: {error!r}") from error
+    if not isinstance(value, kind):
+        raise ValueError(f"not what was written: {type(value).__name__}; expected {kind.__name__}")
+    return value
+
+
+def _encode(value: Any) -> Any:
+    kind = type(value).__name__
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Fraction():
+            return {"": kind, "items": [str(value)]}
+        case Counter():
+            return {"": kind, "items": [[_encode(key), one] for key, one in value.items()]}
+        case Mapping():
+            return {"": "dict", "items": [[_encode(key), _encode(one)] for key, one in value.items()]}
+        case frozenset() | set():
+            return {"": "frozenset", "items": sorted(map(_encode, value))}
+        case _ if dataclasses.is_dataclass(value):
+            return {"": kind, "fields": {field.name: _encode(getattr(value, field.name)) for field in dataclasses.fields(value)}}
+        case tuple() if hasattr(value, "_fields"):
+            return {"": kind, "fields": {name: _encode(getattr(value, name)) for name in value._fields}}
+        case tuple():
+            return [_encode(one) for one in value]
+        case list():
+            return {"": kind, "items": [_encode(one) for one in value]}
+    raise TypeError(f"{kind} is no plain value")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_decode, value))
+    if not isinstance(value, dict):
+        return value
+    if "items" in value:
+        return _MADE_OF_ITEMS[value[""]](_decode(value["items"]))
+    return _CLASSES[value[""]](**{name: _decode(one) for name, one in value["fields"].items()})

@@ -1,0 +1,94 @@
+"""What a plan is made of, and what comes of it: plain values."""
+
+import dataclasses
+import importlib.metadata
+from typing import Iterator, Mapping, NamedTuple
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.quality import LabelSequence
+from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.statistics import ImageStatistics
+from tf_input.dataset_format import FORMAT_VERSION, ShardInfo, shard_place
+
+
+class ShardAddress(NamedTuple):
+    """Which shard of which split."""
+
+    split: str
+    shard_index: int
+    num_shards: int
+
+    def __str__(self) -> str:
+        return f"{self.split}-{shard_place(self.shard_index, self.num_shards)}"
+
+
+class PlannedShard(NamedTuple):
+    """A shard whose references lie in the plan, in rank order.
+
+    Attributes:
+        address: Which it is.
+        num_inputs: How many references.
+    """
+
+    address: ShardAddress
+    num_inputs: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenShard:
+    """A shard that is in place, with its index and its catalog.
+
+    Attributes:
+        address: Which it is.
+        info: What the manifest says of it.
+        labels: Feature with class names -> what is kept of them for the shuffle quality.
+        statistics: Of its examples, and of its dead letters, which lie beside its `done` file.
+    """
+
+    address: ShardAddress
+    info: ShardInfo
+    labels: Mapping[str, LabelSequence]
+    statistics: ImageStatistics
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitShards:
+    """How one split is cut: shards of equal numbers of inputs, give or take one."""
+
+    num_inputs: int
+    num_shards: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a run is to write.
+
+    Attributes:
+        config: Its options.
+        listing: What is known of its inputs.
+        splits: By name.
+        dead_letters: Sorted runs of those of the listing.
+        version: Of what began the run: see `own_version`.
+    """
+
+    config: PrepareConfig
+    listing: Listing
+    splits: Mapping[str, SplitShards]
+    dead_letters: tuple[Stretch, ...]
+    version: str
+
+    def shards(self) -> Iterator[PlannedShard]:
+        for name, split in self.splits.items():
+            for index in range(split.num_shards):
+                num_inputs = (index + 1) * split.num_inputs // split.num_shards - index * split.num_inputs // split.num_shards
+                yield PlannedShard(ShardAddress(name, index, split.num_shards), num_inputs)
+
+
+def own_version() -> str:
+    """Of this package and of the data sets that it writes: another one may give other bytes for the same plan."""
+    try:
+        package = importlib.metadata.version("recordmill")
+    except importlib.metadata.PackageNotFoundError:
+        package = "(not installed)"
+    return f"recordmill {package}, format {FORMAT_VERSION}"

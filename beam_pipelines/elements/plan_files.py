@@ -1,0 +1,128 @@
+"""The plan of a run on disk, and what is done of it: what `--resume` goes on from.
+
+    OUT.incomplete/
+      plan/train-00000-of-00016      a shard's references in rank order: see `References.pieces`
+      plan/plan.json                 written last: options, listing, shards
+      done/train-00000-of-00016.json a shard that is in place: sums, statistics; written when all else of it is there
+      done/train-00000-of-00016.dead_letters.jsonl    its dead letters, sorted, if it has any
+      spool/                         what a source cannot give twice, large values, dead letters of the listing
+"""
+
+import os
+from typing import Sequence
+
+import google_crc32c
+
+from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements import plain_json
+from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
+from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, WrittenShard
+from beam_pipelines.elements.references import References, unpack_some
+from beam_pipelines.errors import RunError
+from beam_pipelines.storage.files import files_at, is_remote, make_folder, open_file, write_file
+from tf_input.dataset_format import ShardInfo
+
+_BLOCK_BYTES = 4 << 20
+
+
+def write_planned_shard(config: PrepareConfig, shard: PlannedShard, pieces: bytes) -> PlannedShard:
+    """Puts a shard's references into the plan."""
+    make_folder(config.plan_directory)
+    write_file(f"{config.plan_directory}/{shard.address}", pieces)
+    return shard
+
+
+def write_plan(plan: Plan) -> None:
+    """Once every shard is planned: from now on the run can be resumed."""
+    make_folder(plan.config.done_directory)
+    write_file(plan.config.plan_path, plain_json.dumps(plan))
+
+
+def is_planned(config: OutputPaths) -> bool:
+    """Whether an earlier run has come to the end of its plan."""
+    return files_at(config.plan_path).exists(config.plan_path)
+
+
+def read_plan(config: OutputPaths) -> Plan | None:
+    """What an earlier run has planned; None where it did not come so far.
+
+    Raises:
+        ValueError: The plan is damaged, or another version's.
+    """
+    path = config.plan_path
+    return plain_json.loads(files_at(path).read(path), Plan) if is_planned(config) else None
+
+
+def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
+    """A shard's references, all or those from rank `start` to `stop` within it.
+
+    Raises:
+        RunError: They are not what was planned.
+    """
+    path = f"{config.plan_directory}/{shard.address}"
+    try:
+        return unpack_some(files_at(path).read(path), start, stop, shard.num_inputs)
+    except OSError as error:
+        raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
+
+
+def write_done(config: PrepareConfig, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
+    """After all else of a shard is there."""
+    if dead_letters:
+        write_file(dead_letters_path(config, shard.address), to_json_lines(dead_letters).encode())
+    write_file(f"{config.done_directory}/{shard.address}.json", plain_json.dumps(shard))
+
+
+def dead_letters_path(config: PrepareConfig, address: ShardAddress) -> str:
+    """Those of a finished shard, sorted, a line each; there is no such file where there are none."""
+    return f"{config.done_directory}/{address}.dead_letters.jsonl"
+
+
+def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | None:
+    """A shard that is finished; None where it is not. Its files are not looked at."""
+    path = f"{config.done_directory}/{address}.json"
+    files = files_at(path)
+    try:
+        return plain_json.loads(files.read(path), WrittenShard) if files.exists(path) else None
+    except ValueError:  # half of it, after a crash of the machine
+        return None
+
+
+def num_done(config: OutputPaths) -> int:
+    """How many shards are finished."""
+    directory = config.done_directory
+    if is_remote(directory):
+        names = [name for name, _ in files_at(directory).list(directory)]
+    else:
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+    return sum(name.endswith(".json") for name in names)
+
+
+def damage(directory: str, info: ShardInfo) -> dict[str, str]:
+    """Which of a shard's files are not as they were written, and how. In an object store, which has sums of its own, their sizes count."""
+    found = {}
+    for name, num_bytes, crc32c in info.files():
+        path = f"{directory}/{name}"
+        try:
+            if not files_at(path).exists(path):
+                found[name] = "is gone"
+            elif (size := files_at(path).size(path)) != num_bytes:
+                found[name] = f"has {size} bytes; expected {num_bytes}"
+            elif not is_remote(path) and _file_crc32c(path) != crc32c:
+                found[name] = "has another checksum"
+        except OSError as error:
+            if is_remote(path):  # which is busy, or refuses us
+                raise
+            found[name] = f"cannot be read: {error.strerror or error}"
+    return found
+
+
+def _file_crc32c(path: str) -> int:
+    crc = 0
+    with open_file(path) as file:
+        while data := file.read(_BLOCK_BYTES):
+            crc = google_crc32c.extend(crc, data)
+    return crc

@@ -1,0 +1,57 @@
+"""Shuffle keys, by which examples are ordered, and counts of them.
+
+The order of a split is ascending `BLAKE2b-128(key=seed, example key)` (RFC 7693): a fixed, uniformly random permutation,
+whatever order the inputs come in.
+"""
+
+import hashlib
+from typing import Iterable, Mapping, Sequence
+
+import numpy as np
+import zstandard
+
+from beam_pipelines.elements.texts import digests
+
+BUCKET_BITS = 16
+NUM_BUCKETS = 1 << BUCKET_BITS
+
+
+def shuffle_key(seed: int, key: bytes) -> bytes:
+    """The 16 bytes by which examples are ordered."""
+    return hashlib.blake2b(key, digest_size=16, key=seed.to_bytes(8, "big")).digest()
+
+
+def shuffle_orders(seed: int, keys: Sequence[bytes]) -> np.ndarray:
+    """The first 8 bytes of each key's shuffle key, as uint64 [len(keys)]."""
+    hasher = hashlib.blake2b(digest_size=16, key=seed.to_bytes(8, "big"))
+    return np.frombuffer(digests(hasher, keys), ">u8")[::2].astype(np.uint64)
+
+
+def buckets(orders: np.ndarray) -> np.ndarray:
+    """The histogram bucket of each key: its first bits."""
+    return (orders >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
+
+
+class KeyCounts:
+    """Of each split, how many keys there are in each bucket."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, np.ndarray] = {}
+
+    def add(self, split: str, orders: np.ndarray) -> None:
+        counts = np.bincount(buckets(orders), minlength=NUM_BUCKETS)
+        self._counts[split] = self._counts[split] + counts if split in self._counts else counts
+
+    def pack(self) -> dict[str, bytes]:
+        """Small: there is one a bundle, and it is nearly empty."""
+        return {split: zstandard.compress(counts.tobytes(), 1) for split, counts in self._counts.items()}
+
+
+def merge_counts(parts: Iterable[Mapping[str, bytes]]) -> dict[str, np.ndarray]:
+    """Of packed `KeyCounts`: split -> keys in each bucket, int64 [NUM_BUCKETS]."""
+    merged: dict[str, np.ndarray] = {}
+    for part in parts:
+        for split, packed in part.items():
+            counts = np.frombuffer(zstandard.decompress(packed), np.int64)
+            merged[split] = merged[split] + counts if split in merged else counts
+    return merged

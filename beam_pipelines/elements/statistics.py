@@ -1,0 +1,191 @@
+"""What is counted on the way: plain, mergeable, exact.
+
+Sums are integers, so that they are the same in whatever order batches arrive (promise 2); division comes last.
+"""
+
+import dataclasses
+from collections import Counter
+from typing import Any, Iterable, Sequence
+
+import numpy as np
+
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.extras import Extras
+
+# Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
+NUM_PIXEL_SAMPLES = 512
+_SMALL_IMAGE_PIXELS = 128 * 128
+
+
+@dataclasses.dataclass
+class PixelSums:
+    """Channel sums of sampled RGB images.
+
+    Attributes:
+        num_images: Images sampled.
+        num_pixels: Pixels summed: every pixel of a small image, every fourth of every fourth row of a larger one.
+        sums: Of the values 0..255, for red, green and blue.
+        squares: Of their squares.
+    """
+
+    num_images: int = 0
+    num_pixels: int = 0
+    sums: tuple[int, ...] = (0, 0, 0)
+    squares: tuple[int, ...] = (0, 0, 0)
+
+    @classmethod
+    def of(cls, pixels: np.ndarray) -> "PixelSums":
+        """Of one image, uint8 [height, width, 3]."""
+        step = 1 if pixels.shape[0] * pixels.shape[1] <= _SMALL_IMAGE_PIXELS else 4
+        values = pixels[::step, ::step].reshape(-1, 3).astype(np.int64)
+        return cls(1, len(values), tuple(values.sum(axis=0).tolist()), tuple((values**2).sum(axis=0).tolist()))
+
+    def merge(self, other: "PixelSums") -> None:
+        self.num_images += other.num_images
+        self.num_pixels += other.num_pixels
+        self.sums = tuple(a + b for a, b in zip(self.sums, other.sums))
+        self.squares = tuple(a + b for a, b in zip(self.squares, other.squares))
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Mean and variance per channel, of values 0..255; None where no pixel was seen."""
+        if not self.num_pixels:
+            return None
+        mean = [total / self.num_pixels for total in self.sums]
+        variance = [
+            (square * self.num_pixels - total * total) / self.num_pixels**2
+            for total, square in zip(self.sums, self.squares)
+        ]
+        return {"num_images": self.num_images, "num_pixels": self.num_pixels, "mean": mean, "variance": variance}
+
+
+@dataclasses.dataclass
+class Range:
+    """Smallest, largest and sum of integers."""
+
+    smallest: int | None = None
+    largest: int | None = None
+    total: int = 0
+
+    def add(self, values: Sequence[int]) -> None:
+        if values:
+            self.merge(Range(min(values), max(values), sum(values)))
+
+    def merge(self, other: "Range") -> None:
+        if other.smallest is not None and other.largest is not None:
+            self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
+            self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
+        self.total += other.total
+
+    def to_json(self, count: int) -> dict[str, Any] | None:
+        return None if self.smallest is None else {"min": self.smallest, "max": self.largest, "mean": self.total / count}
+
+
+@dataclasses.dataclass
+class SplitStatistics:
+    """One split's share.
+
+    Attributes:
+        num_examples: All of them.
+        num_bytes: Of the images, as they will be stored.
+        labels: Label -> examples; empty where there is no feature `label` of that kind.
+        pixels: Of a uniform sample of the images.
+        other_labels: Another feature with class names -> label -> how often it occurs.
+    """
+
+    num_examples: int = 0
+    num_bytes: int = 0
+    labels: Counter[int] = dataclasses.field(default_factory=Counter)
+    pixels: PixelSums = dataclasses.field(default_factory=PixelSums)
+    other_labels: dict[str, Counter[int]] = dataclasses.field(default_factory=dict)
+
+    def merge(self, other: "SplitStatistics") -> None:
+        self.num_examples += other.num_examples
+        self.num_bytes += other.num_bytes
+        self.labels.update(other.labels)
+        self.pixels.merge(other.pixels)
+        for name, labels in other.other_labels.items():
+            self.other_labels.setdefault(name, Counter()).update(labels)
+
+
+@dataclasses.dataclass
+class ImageStatistics:
+    """What was found in a number of images.
+
+    Attributes:
+        splits: Split, as a position in the listing's splits -> its share.
+        formats: Image format -> examples; empty where images were not looked into.
+        reencoded: Why an image was re-encoded -> examples.
+        heights: In pixels, as stored.
+        widths: In pixels, as stored.
+        image_bytes: Sizes, as stored.
+        dead_letters: How many there are, and the first few.
+        mask_values: Of the pixels of masks.
+        mask_bits: Of a pixel of a mask.
+        num_dropped_boxes: Boxes that were left out.
+        num_clipped_boxes: Boxes that were made smaller.
+    """
+
+    splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
+    formats: Counter[str] = dataclasses.field(default_factory=Counter)
+    reencoded: Counter[str] = dataclasses.field(default_factory=Counter)
+    heights: Range = dataclasses.field(default_factory=Range)
+    widths: Range = dataclasses.field(default_factory=Range)
+    image_bytes: Range = dataclasses.field(default_factory=Range)
+    dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    mask_values: Range = dataclasses.field(default_factory=Range)
+    mask_bits: Range = dataclasses.field(default_factory=Range)
+    num_dropped_boxes: int = 0
+    num_clipped_boxes: int = 0
+
+    @property
+    def num_examples(self) -> int:
+        return sum(split.num_examples for split in self.splits.values())
+
+    def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
+        """Those of one example, in its split, which is one of ours."""
+        counts = split.other_labels
+        for name, labels in extras.labels.items():
+            counts.setdefault(name, Counter()).update(labels)
+        if extras.mask_values:
+            self.mask_values.add(extras.mask_values)
+            self.mask_bits.add([extras.mask_bits])
+        self.num_dropped_boxes += extras.num_dropped_boxes
+        self.num_clipped_boxes += extras.num_clipped_boxes
+
+    def merge(self, other: "ImageStatistics") -> None:
+        for position, split in other.splits.items():
+            self.splits.setdefault(position, SplitStatistics()).merge(split)
+        self.formats.update(other.formats)
+        self.reencoded.update(other.reencoded)
+        self.heights.merge(other.heights)
+        self.widths.merge(other.widths)
+        self.image_bytes.merge(other.image_bytes)
+        self.dead_letters.merge(other.dead_letters)
+        self.mask_values.merge(other.mask_values)
+        self.mask_bits.merge(other.mask_bits)
+        self.num_dropped_boxes += other.num_dropped_boxes
+        self.num_clipped_boxes += other.num_clipped_boxes
+
+    def to_json(self) -> dict[str, Any]:
+        """The part of `statistics.json` about all images."""
+        num = self.num_examples
+        return {
+            "num_images": num,
+            "formats": dict(sorted(self.formats.items())) or None,
+            "reencoded": dict(sorted(self.reencoded.items())),
+            "height": self.heights.to_json(num),
+            "width": self.widths.to_json(num),
+            "bytes": self.image_bytes.to_json(num),
+        }
+
+    def mask_values_to_json(self) -> dict[str, int] | None:
+        """Of all pixels of all masks."""
+        values = self.mask_values
+        return None if values.smallest is None else {"min": values.smallest, "max": values.largest, "bits": self.mask_bits.largest}
+
+
+def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:
+    merged = ImageStatistics()
+    for part in parts:
+        merged.merge(part)
+    return merged

@@ -1,0 +1,72 @@
+"""Many short strings of bytes as one column."""
+
+import functools
+from typing import Any, Iterator, Sequence
+
+import numpy as np
+
+
+def digests(hasher: Any, texts: Sequence[bytes]) -> bytes:
+    """The digest of each text, one after the other.
+
+    Args:
+        hasher: One of `hashlib`'s, which has taken nothing in yet: a copy of it costs less than another one with the same parameters.
+        texts: To take in, each by itself.
+    """
+    copy, found = hasher.copy, []
+    for text in texts:
+        own = copy()
+        own.update(text)
+        found.append(own.digest())
+    return b"".join(found)
+
+
+class Texts:
+    """Many strings of bytes, one after the other.
+
+    Attributes:
+        lengths: uint32 [num_texts].
+        blob: Of all of them.
+    """
+
+    def __init__(self, lengths: np.ndarray, blob: bytes) -> None:
+        self.lengths = lengths
+        self.blob = blob
+
+    @functools.cached_property
+    def _offsets(self) -> np.ndarray:
+        """int64 [num_texts + 1]: where each begins, and the end."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> "Texts":
+        return cls(np.fromiter(map(len, texts), np.uint32, len(texts)), b"".join(texts))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        if not self.blob:
+            return iter([b""] * len(self))
+        ends = np.cumsum(self.lengths, dtype=np.int64).tolist()
+        blob = self.blob
+        return iter([blob[start:end] for start, end in zip([0, *ends], ends)])
+
+    def take(self, indices: np.ndarray) -> "Texts":
+        if not self.blob:
+            return Texts(self.lengths[indices], b"")
+        import pyarrow  # where many are sorted; not where records are written
+
+        buffers = [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self.blob)]
+        taken = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers).take(pyarrow.array(indices))
+        return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
+
+    def slice(self, start: int, stop: int) -> "Texts":
+        if not self.blob:
+            return Texts(self.lengths[start:stop], b"")
+        begin, end = self._offsets[[start, min(stop, len(self))]].tolist()
+        return Texts(self.lengths[start:stop], self.blob[begin:end])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
+        return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))

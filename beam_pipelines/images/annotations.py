@@ -1,0 +1,152 @@
+"""Boxes, and how they follow an image through orientation and resizing; for masks see `class_masks`, for arrays `array_values`.
+
+Boxes were drawn on the image as it is found, or on the upright one; the size that a source states tells which:
+
+    stated size                     boxes
+    that of the image as found      are turned with it, also where the upright image has the same size
+    none, or 0 x 0                  likewise
+    that of the upright image       stay: whoever drew them saw it upright
+    another                         are refused, `size_mismatch`
+
+Resizing changes nothing, since boxes are stored relative to the image. A side up to one pixel outside is moved to the edge
+without a word: some tools count pixels from 1, or to the last one inclusive. What is worse is refused, or clipped, as asked.
+"""
+
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.errors import printable
+from beam_pipelines.images.resize import Geometry
+
+
+class Objects(NamedTuple):
+    """The objects in one image, as a source states them.
+
+    Attributes:
+        boxes: (ymin, xmin, ymax, xmax) of each.
+        labels: Class name of each.
+        flags: Name of a feature behind `objects/`, such as `is_crowd` -> an integer of each.
+        image_size: (height, width) of the image that the boxes were drawn on, if it is stated.
+        is_relative: Whether boxes are in 0..1; else in pixels.
+    """
+
+    boxes: tuple[tuple[float, float, float, float], ...]
+    labels: tuple[str, ...]
+    flags: Mapping[str, tuple[int, ...]] = {}
+    image_size: tuple[int, int] | None = None
+    is_relative: bool = False
+
+
+class Regions(NamedTuple):
+    """A mask that has to be drawn: outlines and run lengths, as COCO has them.
+
+    Attributes:
+        labels: Class name of each region; later ones lie over earlier ones.
+        regions: Each a list of polygons, [x, y, x, y, …] in pixels, or a run-length encoding, {"size", "counts"}.
+        image_size: (height, width) that they were drawn on.
+    """
+
+    labels: tuple[str, ...]
+    regions: tuple[Any, ...]
+    image_size: tuple[int, int]
+
+
+class BadAnnotationError(ValueError):
+    """What does not fit its image: one line, what was found against what was expected.
+
+    Attributes:
+        reason: A short code: `bad_box`, `bad_mask`, `bad_array`, `size_mismatch`, …
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class PlacedObjects(NamedTuple):
+    """Objects of an image as it is stored.
+
+    Attributes:
+        boxes: float32 [num_objects, 4]: ymin, xmin, ymax, xmax, in 0..1.
+        kept: Their positions among the source's objects, ascending.
+        num_clipped: How many of them were clipped, by more than a pixel.
+        num_dropped: How many objects are not among them.
+    """
+
+    boxes: np.ndarray
+    kept: tuple[int, ...]
+    num_clipped: int
+    num_dropped: int
+
+
+def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> PlacedObjects:
+    """The boxes relative to the image as it is stored.
+
+    Args:
+        objects: In any number, also none.
+        geometry: How the image became what is stored.
+        bad_boxes: `refuse`: a box that has no area, or is not inside the image, is an error; `clip`: it is cut to what is
+            inside, and the object dropped if that has no area.
+
+    Raises:
+        BadAnnotationError: `size_mismatch`, `bad_box`.
+    """
+    if bad_boxes not in ("refuse", "clip"):
+        raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
+    is_turned = follows_turn(objects.image_size, geometry, "boxes were")
+    height, width = geometry.found if is_turned else geometry.upright
+    sides = np.array([height, width, height, width], np.float64)
+    found = np.array(objects.boxes, np.float64).reshape(-1, 4)
+    found = found if objects.is_relative else found / sides
+    inside = np.clip(found, 0, 1)
+    boxes = (_turn_boxes(inside, geometry.orientation) if is_turned else inside).astype(np.float32)
+    has_area = np.isfinite(found).all(axis=1) & (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+    # A pixel, and what rounding may add to it.
+    is_clipped = (np.abs(found - inside) > (1 + 1e-6) / sides).any(axis=1)
+    if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
+        index = int(np.argmin(has_area & ~is_clipped))
+        raise BadAnnotationError("bad_box", _describe_box(objects, index, height, width))
+    num_kept = int(has_area.sum())
+    num_clipped = int((is_clipped & has_area).sum())
+    kept = tuple(np.flatnonzero(has_area).tolist())
+    return PlacedObjects(boxes[has_area], kept, num_clipped, len(has_area) - num_kept)
+
+
+def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str) -> bool:
+    """Whether what was drawn on an image of this (height, width) is turned with it; else it is upright already.
+
+    Args:
+        what: With a verb, for the message.
+
+    Raises:
+        BadAnnotationError: `size_mismatch`: it was drawn on neither.
+    """
+    if size is None or 0 in size or tuple(size) == geometry.found:
+        return True
+    if tuple(size) == geometry.upright:
+        return False
+    message = f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}"
+    raise BadAnnotationError("size_mismatch", message)
+
+
+def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:
+    """Boxes in 0..1, as the EXIF orientation turns the image below them."""
+    if orientation >= 5:  # rows become columns
+        boxes = boxes[:, [1, 0, 3, 2]]
+    if orientation in (3, 4, 7, 8):
+        boxes = np.stack([1 - boxes[:, 2], boxes[:, 1], 1 - boxes[:, 0], boxes[:, 3]], axis=1)
+    if orientation in (2, 3, 6, 7):
+        boxes = np.stack([boxes[:, 0], 1 - boxes[:, 3], boxes[:, 2], 1 - boxes[:, 1]], axis=1)
+    return boxes
+
+
+def _describe_box(objects: Objects, index: int, height: int, width: int) -> str:
+    ymin, xmin, ymax, xmax = (f"{value:g}" for value in objects.boxes[index])
+    name = f"box {index + 1} of {len(objects.boxes)} ({printable(objects.labels[index])})"
+    sides = "1 x 1" if objects.is_relative else f"{_size((height, width))} pixels"
+    return f"{name}: x {xmin} to {xmax}, y {ymin} to {ymax}; expected min < max, inside {sides}"
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[1]} x {size[0]}"

@@ -1,0 +1,216 @@
+"""Masks: the class of each pixel, read exactly, drawn from outlines, and moved along with their image.
+
+A class id is the number that a file holds, not the colour that it shows:
+
+    file                                      ids
+    PNG, BMP, GIF with a palette              positions in the palette
+    PNG, grey, of 1, 2, 4, 8 or 16 bits       the values, not stretched to 0..255
+    BMP, 1 bit, of black and white            0 and 1
+    in RGB, or with alpha; JPEG; WebP         refused: its numbers are no ids, or not exact
+
+A mask follows its image as boxes do (see `annotations`): it has the size of the image as found, and is turned with it, or that
+of the upright image. Resized, a pixel has the id of the nearest one; ids are never blended.
+"""
+
+import struct
+from typing import Any, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import printable
+from beam_pipelines.images.annotations import BadAnnotationError, Regions, follows_turn
+from beam_pipelines.images.image_codecs import decode_with_pillow, encode_grey
+from beam_pipelines.images.image_headers import (
+    BadImageError,
+    check_gif_header,
+    check_num_frames,
+    check_size,
+    describe,
+    exif_orientation,
+    identify,
+    read_png_chunks,
+)
+from beam_pipelines.images.resize import Geometry
+
+# What pycocotools takes for an outline of as many pixels: 100 MB.
+_MAX_OUTLINE_PIXELS = 1_000_000
+_EXPECTED = "expected a PNG, BMP or GIF with a palette or in grey, whose values are class ids"
+
+
+def read_mask(data: bytes) -> np.ndarray:
+    """uint8 or uint16 [height, width]: the class ids in a mask file.
+
+    Raises:
+        BadAnnotationError: `bad_mask`.
+    """
+    image_format = identify(data)
+    try:
+        if image_format == "png":
+            return _read_png(data)
+        if image_format == "gif":
+            check_gif_header(data)
+        elif image_format is None:
+            raise BadImageError(f"{describe(data)}; {_EXPECTED}")
+        elif image_format != "bmp":
+            raise BadImageError(f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
+        image = decode_with_pillow(image_format, data)
+        if image.mode not in ("1", "L", "P"):
+            raise BadImageError(f"{image_format.upper()}: in colour; {_EXPECTED}")
+    except BadImageError as error:
+        raise _bad_mask(str(error)) from None
+    return np.asarray(image).astype(np.uint8)
+
+
+def _read_png(data: bytes) -> np.ndarray:
+    plain, others = read_png_chunks(data, checksums=True)
+    if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
+        raise BadImageError(f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
+    width, height, num_bits, color_type = struct.unpack_from(">IIBB", plain, 16)
+    check_size("png", height, width)
+    check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
+    if color_type not in (0, 3):
+        kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}.get(color_type, f"of type {color_type}")
+        raise BadImageError(f"PNG: {kind}; {_EXPECTED}")
+    if exif_orientation(others.get(b"eXIf", b"")) != 1:
+        raise BadImageError("PNG: a mask with an EXIF orientation of its own; expected none")
+    ids = np.asarray(decode_with_pillow("png", plain))
+    if num_bits in (2, 4) and color_type == 0:  # Pillow stretches them to 0..255
+        ids = ids // (85 if num_bits == 2 else 17)
+    return ids.astype(np.uint16 if num_bits == 16 else np.uint8)
+
+
+def check_ids(ids: np.ndarray) -> np.ndarray:
+    """uint8 or uint16 [height, width]: class ids that are an array of integers, [height, width] or with one channel.
+
+    Raises:
+        BadAnnotationError: `bad_mask`: one of them is negative, or does not fit into 16 bits.
+    """
+    if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
+        raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; expected 0 to {(1 << 16) - 1}")
+    return ids.reshape(ids.shape[:2]).astype(np.uint8 if ids.dtype.itemsize == 1 else np.uint16)
+
+
+def place_mask(mask: np.ndarray, geometry: Geometry) -> np.ndarray:
+    """The mask of an image as that is stored: turned and resized with it.
+
+    Raises:
+        BadAnnotationError: `size_mismatch`.
+    """
+    height, width = mask.shape
+    if follows_turn((height, width), geometry, "a mask"):
+        mask = _turn_mask(mask, geometry.orientation)
+    if mask.shape == geometry.stored:
+        return mask
+    # The id below the middle of each pixel.
+    rows, columns = (
+        (2 * np.arange(wanted) + 1) * have // (2 * wanted) for have, wanted in zip(mask.shape, geometry.stored)
+    )
+    return mask[rows][:, columns]
+
+
+def _turn_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
+    if orientation >= 5:  # rows become columns
+        mask = mask.T
+    if orientation in (3, 4, 7, 8):
+        mask = mask[::-1]
+    return mask[:, ::-1] if orientation in (2, 3, 6, 7) else mask
+
+
+def encode_mask(mask: np.ndarray) -> bytes:
+    """A grey PNG of as many bits as the mask has, 8 or 16: so those of one source are alike, whatever ids are in them."""
+    return encode_grey(mask)
+
+
+def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
+    """uint8 or uint16 [height, width]: a label's position in `label_names`, plus 1; 0 where there is no region.
+
+    Polygons are filled as COCO's own tools do it.
+
+    Raises:
+        BadAnnotationError: `bad_mask`; `bad_label`: a label is not among the names.
+    """
+    height, width = regions.image_size
+    try:
+        check_size("mask", height, width)
+    except BadImageError as error:
+        raise _bad_mask(str(error)) from None
+    if len(label_names) > 0xFFFF:
+        raise _bad_mask(f"{len(label_names)} class names; a mask has room for {0xFFFF}")
+    ids = {name: index for index, name in enumerate(label_names, start=1)}
+    mask = np.zeros((height, width), np.uint16 if len(label_names) > 255 else np.uint8)
+    for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
+        if label not in ids:
+            raise BadAnnotationError("bad_label", f"region {index}: unknown class name {label!r}")
+        draw = _draw_runs if isinstance(region, dict) else _draw_polygons
+        try:
+            mask[draw(region, height, width)] = ids[label]
+        except BadAnnotationError as error:
+            raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
+    return mask
+
+
+def _bad_mask(message: str) -> BadAnnotationError:
+    return BadAnnotationError("bad_mask", message)
+
+
+def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:
+    """bool [height, width]."""
+    from pycocotools import mask as coco_masks
+
+    if not isinstance(polygons, (list, tuple)) or not polygons:
+        raise _bad_mask("no outline; expected a list of polygons, or run lengths")
+    points = [_read_polygon(polygon, height, width) for polygon in polygons]
+    parts = coco_masks.frPyObjects([polygon.ravel().tolist() for polygon in points], height, width)
+    return _draw_runs(coco_masks.merge(parts), height, width)
+
+
+def _read_polygon(polygon: Any, height: int, width: int) -> np.ndarray:
+    """float64 [num_points, 2] of (x, y)."""
+    try:
+        values = np.asarray(polygon, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise _bad_mask("a polygon that is not a list of numbers") from None
+    if values.ndim != 1 or len(values) < 6 or len(values) % 2:
+        raise _bad_mask(f"a polygon of shape {values.shape}; expected x, y of at least 3 points")
+    points = values.reshape(-1, 2)
+    reach = max(height, width)
+    if not (np.abs(points) <= 2 * reach).all():  # not NaN either
+        raise _bad_mask(f"a polygon that reaches far outside {width} x {height} pixels")
+    if np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum() > _MAX_OUTLINE_PIXELS:
+        raise _bad_mask(f"an outline longer than {_MAX_OUTLINE_PIXELS} pixels")
+    return points
+
+
+def _draw_runs(region: dict, height: int, width: int) -> np.ndarray:
+    """bool [height, width]: runs down the columns, of 0 and 1 in turns."""
+    counts = region.get("counts")
+    if region.get("size") not in ([height, width], (height, width)):
+        raise _bad_mask(f"run lengths of size {str(region.get('size'))[:40]}; expected [{height}, {width}]")
+    if isinstance(counts, (str, bytes)):
+        counts = _decompress_counts(counts if isinstance(counts, bytes) else counts.encode(errors="surrogatepass"))
+    if not isinstance(counts, (list, tuple)) or not all(
+        type(count) is int and 0 <= count <= height * width for count in counts
+    ):
+        raise _bad_mask(f"run lengths that are no list of numbers of pixels, from 0 to {height * width}")
+    if sum(counts) != height * width:
+        raise _bad_mask(f"run lengths of {sum(counts)} pixels; expected {height} x {width} = {height * width}")
+    values = np.arange(len(counts)) % 2 == 1
+    return np.repeat(values, counts).reshape(width, height).T
+
+
+def _decompress_counts(text: bytes) -> list[int]:
+    """COCO's compressed run lengths: 5 bits a character, the sign in the last; from the fourth on, less the last but one."""
+    counts, value, shift = [], 0, 0
+    for character in text:
+        bits = character - 48
+        if not 0 <= bits < 64 or shift > 30:
+            raise _bad_mask("compressed run lengths with a character or number that none has")
+        value |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            value -= (bits & 16) << (shift - 4)
+            counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+            value = shift = 0
+    if shift:
+        raise _bad_mask("compressed run lengths that end within a number")
+    return counts

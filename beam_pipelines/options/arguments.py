@@ -1,0 +1,250 @@
+"""The options of the command line, and the configuration that they become."""
+
+import argparse
+import importlib.metadata
+
+from beam_pipelines.config.columns import KINDS, parse_column, parse_labels
+from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
+from beam_pipelines.config.prepare_config import (
+    BAD_BOXES,
+    CHECKS,
+    DEFAULT_SPLITS,
+    SOURCES,
+    PrepareConfig,
+    SourceConfig,
+)
+from beam_pipelines.errors import UserError
+from beam_pipelines.options.analyze_arguments import add_analyze
+from beam_pipelines.options.benchmark_arguments import add_benchmark
+from beam_pipelines.options.command_parser import CommandParser
+from beam_pipelines.options.image_arguments import add_image_options, make_image_config
+from beam_pipelines.options.option_values import (
+    default_name,
+    parse_directory,
+    parse_label_names,
+    parse_num_shards,
+    parse_patterns,
+    parse_size,
+    parse_splits,
+    read_earlier_names,
+)
+from beam_pipelines.options.repair_arguments import add_repair
+from beam_pipelines.options.transform_arguments import add_transform
+from beam_pipelines.publish.left_run import OnLeft
+from tf_input.dataset_format import LAYOUTS
+
+_EXAMPLE = """\
+example:
+  recordmill prepare --input flowers/ --output out/flowers --splits train=0.9,validation=0.1
+
+  flowers/ holds a folder for each class (flowers/rose/1.jpg), or split folders of such (flowers/train/rose/1.jpg).
+  Read it with:  import tf_input; tf_input.open("out/flowers").batches("train", batch_size=128, image_size=224)
+
+other sources:
+  recordmill prepare --input photos.csv --output out/weather --label weather --label ground --feature city
+  recordmill prepare --input coco/annotations/instances_train2017.json --image_root coco/train2017 --output out/coco
+  recordmill prepare --input VOC2012/ --output out/voc --image_size short=512 --image_format jpeg:90
+"""
+
+
+_COLUMNS = {
+    "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
+    "key": "unique names of examples (default: key; '' for none: then an image's path, or its container's and its name there)",
+    "split": "splits (default: split; '' for none)",
+    "group": "what stays in one split together, such as a patient (default: group; '' for none)",
+    "weight": "weights of examples (default: weight; '' for none)",
+}
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = CommandParser(
+        prog="recordmill",
+        description="Turns a heap of images and labels into a globally shuffled TFRecord data set.",
+        epilog="example: recordmill prepare --input flowers/ --output out/flowers",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"recordmill {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    prepare = commands.add_parser(
+        "prepare",
+        help="images and labels -> a globally shuffled data set",
+        description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
+        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = prepare.add_argument
+    splits = ",".join(f"{split}={float(fraction):g}" for split, fraction in DEFAULT_SPLITS.items())
+    add(
+        "--input",
+        required=True,
+        metavar="IN",
+        help="class folders, or split folders of class folders, or what another source expects: a path, or a gs:// or s3:// URL",
+    )
+    add("--output", required=True, metavar="OUT", help="the directory that becomes the data set: a path or URL too")
+    add("--name", help="of the data set; its shards begin with it (default: from OUT)")
+    add("--seed", type=int, default=0, help="of the shuffle: another seed, another permutation (default: 0)")
+    add("--splits", metavar="NAME=SHARE,...", help=f"shares that add up to 1 (default: {splits}, or the split folders)")
+    add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
+    add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
+    add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
+    add(
+        "--check",
+        choices=CHECKS,
+        default="strict",
+        help="strict: decoded, and nothing to warn of; decode: decoded; header: size and format known; "
+        "none: taken as it is (default: strict)",
+    )
+    add(
+        "--max_bad_fraction",
+        type=float,
+        default=0.01,
+        metavar="F",
+        help="fail if more of the inputs are refused (default: 0.01)",
+    )
+    add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
+    add(
+        "--shared_filesystem",
+        action="store_true",
+        help="a cluster's workers see the local paths that are given (NFS, Lustre, Filestore)",
+    )
+    add(
+        "--output_layout",
+        choices=LAYOUTS,
+        default="flat",
+        help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
+    )
+    add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
+    add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
+    add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
+    left = prepare.add_mutually_exclusive_group()
+    left.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from what a run to OUT has left that was killed, or whose engine failed, with the same options: the shards that are "
+        "there stay; where nothing is there, begin",
+    )
+    left.add_argument("--restart", action="store_true", help="remove what such a run has left, and begin anew")
+    _add_source_options(prepare.add_argument_group("where images and labels come from"))
+    add_image_options(prepare.add_argument_group("how images are stored"))
+    add_analyze(commands)
+    add_transform(commands)
+    add_repair(commands)
+    add_benchmark(commands)
+    return parser
+
+
+def _add_source_options(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--source", choices=SOURCES, help="what IN is (default: guessed from the names there, and said)")
+    add(
+        "--label",
+        action="append",
+        metavar="COLUMN[:KIND]",
+        help="what a model is to predict, once for each output; none: nothing. Several columns with commas between them make "
+        f"one multi_label or float. Kinds: {', '.join(KINDS)} (default: class)",
+    )
+    add(
+        "--feature",
+        action="append",
+        default=[],
+        metavar="[FEATURE=]COLUMN[:KIND]",
+        help="what else an example holds, likewise, by the column's name or by another (default kind: text)",
+    )
+    add(
+        "--label_names",
+        action="append",
+        default=[],
+        metavar="[HEAD=]FILE",
+        help="all class names, one a line, in their order; of several heads, once for each (default: those that are found)",
+    )
+    add(
+        "--label_names_from",
+        metavar="OLD",
+        help="a data set prepared earlier, whose classes keep their numbers; new classes come after them",
+    )
+    add(
+        "--label_separator",
+        metavar="TEXT",
+        help=f"what stands between the class names in one cell of a multi_label, such as ';' or ' ' (default: {DEFAULT_SEPARATOR}); a list "
+        "in brackets, such as [\"cat\", \"dog\"], is read as a list in any case",
+    )
+    add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
+    for column, usual in _COLUMNS.items():
+        add(f"--{column}_column", metavar="COLUMN", help=f"the column of {usual}")
+    add(
+        "--bad_boxes",
+        choices=BAD_BOXES,
+        default="refuse",
+        help="an image with a box that is not inside it is refused (a dead letter), or the box is clipped, and left out where "
+        "nothing of it remains (default: refuse)",
+    )
+    add("--masks", action="store_true", help="coco: draw a mask from the outlines of the objects")
+    add(
+        "--layout",
+        metavar="LAYOUT",
+        help="tfrecord: a layout by name, or image=FEATURE,label=FEATURE,... (default: found by looking)",
+    )
+    add("--record_layout", metavar="FIELDS", help="fixed_length: NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]")
+    add("--header_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands before the first record")
+    add("--footer_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands behind the last record")
+    add("--skip_lines", type=int, default=0, metavar="N", help="text, table: lines at the top that are skipped")
+    add("--comment", default="", metavar="PREFIX", help="text, table: how a line begins that is a comment")
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("recordmill")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def make_config(arguments: argparse.Namespace) -> PrepareConfig:
+    output = parse_directory("--output", arguments.output)
+    return PrepareConfig(
+        input=arguments.input,
+        output=output,
+        name=default_name(output) if arguments.name is None else arguments.name,
+        seed=arguments.seed,
+        splits=None if arguments.splits is None else parse_splits(arguments.splits),
+        split_folders=None if arguments.split_folders is None else arguments.split_folders == "yes",
+        num_shards=None if arguments.num_shards is None else parse_num_shards(arguments.num_shards),
+        shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),
+        check=arguments.check,
+        max_bad_fraction=arguments.max_bad_fraction,
+        output_layout=arguments.output_layout,
+        ignore=parse_patterns(arguments.ignore),
+        source=make_source_config(arguments),
+        images=make_image_config(arguments),
+    )
+
+
+def make_on_left(arguments: argparse.Namespace) -> OnLeft:
+    if arguments.resume:
+        return OnLeft.RESUME
+    return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
+
+
+def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
+    if arguments.layout is not None and arguments.record_layout is not None:
+        raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length: give one of them")
+    label_names, label_names_of = parse_label_names(arguments.label_names)
+    return SourceConfig(
+        kind=arguments.source,
+        image_root=arguments.image_root,
+        **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
+        labels=None if arguments.label is None else parse_labels(arguments.label),
+        features=tuple(parse_column("--feature", text, "text") for text in arguments.feature),
+        label_names=label_names,
+        label_names_of=label_names_of,
+        first_label_names={} if arguments.label_names_from is None else read_earlier_names(arguments.label_names_from),
+        label_separator=arguments.label_separator,
+        bad_boxes=arguments.bad_boxes,
+        has_masks=arguments.masks,
+        layout=arguments.layout or arguments.record_layout,
+        header_bytes=arguments.header_bytes,
+        footer_bytes=arguments.footer_bytes,
+        skip_lines=arguments.skip_lines,
+        comment=arguments.comment,
+    )

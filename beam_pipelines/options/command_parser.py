@@ -1,0 +1,32 @@
+"""How a command line is parsed: wrong usage is one clear line, and nothing that is given is passed over in silence."""
+
+import argparse
+from typing import Any, NoReturn
+
+from beam_pipelines.errors import UserError
+
+_ONE_INPUT = "expected one input: a folder that holds both, or a table of all their images (--source=table)"
+
+
+class _Once(argparse.Action):
+    """Stores a value. Where it is given again, argparse would drop the first one without a word."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        given = vars(namespace).setdefault("given_once", {})
+        if option and self.dest in given:
+            advice = _ONE_INPUT if self.dest == "input" else "expected once"
+            parser.error(f"{option}: given twice, as {given[self.dest]} and as {values}; {advice}")
+        given[self.dest] = values
+        setattr(namespace, self.dest, values)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Wrong usage is one clear line too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name in (None, "store"):
+            self.register("action", name, _Once)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see `{self.prog} --help`)")

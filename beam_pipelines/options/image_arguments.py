@@ -1,0 +1,31 @@
+"""The options of `recordmill prepare` on how images are stored, and the configuration that they become."""
+
+import argparse
+
+from beam_pipelines.config.image_config import IMAGE_ENCODINGS, ImageConfig
+from beam_pipelines.options.option_values import parse_image_format, parse_image_size
+
+
+def add_image_options(group: argparse._ArgumentGroup) -> None:
+    """Adds them to the command's options."""
+    add = group.add_argument
+    add(
+        "--image_size",
+        metavar="SIZE",
+        help="short=256 or long=1024: larger images are made smaller until that side has so many pixels; exact=HEIGHTxWIDTH: all "
+        "images have that size (default: as they are)",
+    )
+    add(
+        "--image_format",
+        default="keep",
+        metavar="FORMAT",
+        help="keep, png, jpeg or webp, with a quality: jpeg:90. WebP is read by tf_input with TensorFlow 2.21, not by TensorFlow Datasets "
+        "(default: keep)",
+    )
+    add("--image_encoding", choices=IMAGE_ENCODINGS, default="file", help="raw: as uint8 pixels, for small images of one size")
+
+
+def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
+    image_format, quality = parse_image_format(arguments.image_format)
+    size = None if arguments.image_size is None else parse_image_size(arguments.image_size)
+    return ImageConfig(size, image_format, quality, arguments.image_encoding)

@@ -1,0 +1,130 @@
+"""The values of options as they are typed, and what they mean: splits, numbers of shards, sizes, formats."""
+
+import os
+import re
+from fractions import Fraction
+from typing import Sequence
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
+from beam_pipelines.elements.class_tables import read_class_tables
+from beam_pipelines.errors import UserError
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import OBJECTS
+
+# A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
+_HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_splits(text: str) -> dict[str, Fraction]:
+    """`train=0.9,validation=0.1` -> exact fractions, in the given order."""
+    expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
+    return _parse_pairs("--splits", text, Fraction, expected)
+
+
+def parse_num_shards(text: str) -> int | dict[str, int]:
+    """`16`, for the whole data set, or `train=14,validation=2`."""
+    if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
+        return int(text)
+    return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
+
+
+def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
+    pairs: dict = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            if not equals or name.strip() in pairs:
+                raise ValueError
+            pairs[name.strip()] = convert(value.strip())
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"{option}={text}: expected {expected}") from None
+    return pairs
+
+
+def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
+    """`short=256`, `long=1024` or `exact=HEIGHTxWIDTH`."""
+    match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
+    if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
+        raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
+    return (match[1], int(match[2])) if match[1] else ("exact", int(match[3]), int(match[4]))
+
+
+def parse_image_format(text: str) -> tuple[str, int]:
+    """`jpeg:90` -> (format, quality)."""
+    name, colon, quality = text.partition(":")
+    if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
+        raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
+    return name, int(quality) if colon else ImageConfig.quality
+
+
+def parse_size(text: str) -> int:
+    """`128MiB` -> bytes. Units: B, KB, MB, GB and KiB, MiB, GiB."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].upper() not in _UNITS:
+        raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])
+
+
+def default_name(output: str) -> str:
+    """A name that TensorFlow Datasets takes: letters, digits and underscores."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
+    return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
+
+
+def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
+    """The values of `--ignore`."""
+    if "" in texts:
+        raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
+    return tuple(texts)
+
+
+def parse_directory(option: str, text: str) -> str:
+    """A path without "/" at its end; UserError where there is none."""
+    if not text:
+        raise UserError(f"{option}=: expected a path")
+    return text.rstrip("/") or "/"
+
+
+def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    """The values of `--label_names`: (names of the only label, names by label), from `FILE` or from `HEAD=FILE` for each."""
+    heads: dict[str, str] = {}
+    plain = []
+    for text in texts:
+        match = _HEAD.fullmatch(text)
+        head = match and (OBJECT_LABEL if match["head"] == OBJECTS else match["head"])
+        if head in heads or (not match and plain):
+            raise UserError(f"--label_names={text}: expected one FILE, or HEAD=FILE once for each head")
+        if match:
+            heads[head] = match["file"]
+        else:
+            plain.append(text)
+    if heads and plain:
+        raise UserError(f"--label_names={plain[0]}: whose class names are these? Expected HEAD=FILE, as for the others")
+    return (read_label_names(plain[0]) if plain else ()), {head: read_label_names(file) for head, file in heads.items()}
+
+
+def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
+    """The class tables of a data set that was prepared earlier: the value of `--label_names_from`."""
+    try:
+        tables = read_class_tables(directory)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier") from None
+    if not tables:
+        raise UserError(f"--label_names_from={directory}: nothing there has class names")
+    return tables
+
+
+def read_label_names(path: str) -> tuple[str, ...]:
+    """Class names from a file, or an object, one a line."""
+    try:
+        text = files_at(path).read(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"--label_names={path}: {reason}; expected a file with a class name a line") from None
+    names = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not names:
+        raise UserError(f"--label_names={path}: it is empty; expected a class name a line")
+    return names

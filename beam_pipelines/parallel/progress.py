@@ -1,0 +1,156 @@
+"""Counts of work done, shared by every process of a run through small files, and shown on a terminal.
+
+Metrics of the local runner, and of Flink, arrive only at the end; so each worker process keeps a file with its own counts, or an
+object that it writes again every few seconds.
+"""
+
+import os
+import pathlib
+import struct
+import threading
+import time
+import uuid
+from typing import Callable, Iterator, NamedTuple
+
+from beam_pipelines.storage.files import files_at, is_remote
+
+OBJECT_SECONDS = 5.0
+
+
+class Counts(NamedTuple):
+    """Work done so far."""
+
+    listed: int = 0
+    listing_done: int = 0
+    written: int = 0
+    dead_letters: int = 0
+    analyzed: int = 0
+
+    def plus(self, other: "Counts") -> "Counts":
+        return Counts(*map(sum, zip(self, other)))
+
+
+class Stage(NamedTuple):
+    """One bar: its name, what is done, of how much where that is known, and a note."""
+
+    name: str
+    done: int
+    total: int | None
+    note: str = ""
+
+
+_COUNTS = struct.Struct(f"<{len(Counts._fields)}Q")
+
+
+# Progress directory -> this process's file in it, and what it says.
+_files: dict[str, tuple[pathlib.Path, Counts]] = {}
+# The same for objects, and when it was last written.
+_objects: dict[str, tuple[str, Counts, float]] = {}
+_lock = threading.Lock()
+
+
+def count(directory: str, **counts: int) -> None:
+    """Adds to this process's counts, where anybody looks at them."""
+    if not directory:
+        return
+    with _lock:
+        if is_remote(directory):
+            _count_in_object(directory, Counts(**counts))
+            return
+        path, total = _files.get(directory, (None, Counts()))
+        if path is None or not path.exists():  # the first of its run
+            path, total = pathlib.Path(directory, f"{os.getpid()}-{uuid.uuid4().hex}"), Counts()
+            path.parent.mkdir(exist_ok=True)
+        total = total.plus(Counts(**counts))
+        _files[directory] = path, total
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
+        try:
+            os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
+        finally:
+            os.close(descriptor)
+
+
+def _count_in_object(directory: str, counts: Counts) -> None:
+    path, total, written = _objects.get(directory) or (f"{directory}/{uuid.uuid4().hex}", Counts(), -OBJECT_SECONDS)
+    total, now = total.plus(counts), time.monotonic()
+    if now - written >= OBJECT_SECONDS:
+        files_at(path).write(path, _COUNTS.pack(*total))
+        written = now
+    _objects[directory] = path, total, written
+
+
+def read_counts(directory: str) -> Counts:
+    """The sum over all processes; a bundle that was tried twice counts twice."""
+    total = Counts()
+    for data in _read_all(directory):
+        if len(data) == _COUNTS.size:
+            total = total.plus(Counts(*_COUNTS.unpack(data)))
+    return total
+
+
+def _read_all(directory: str) -> Iterator[bytes]:
+    files = files_at(directory)
+    try:
+        names = [name for name, _ in files.list(directory)] if is_remote(directory) else os.listdir(directory)
+    except OSError:  # not there yet, or not any more
+        return
+    for name in names:
+        try:
+            yield files.read(f"{directory}/{name}")
+        except OSError:  # the run has just ended
+            continue
+
+
+class ProgressDisplay:
+    """Bars on a terminal while a run lasts; nothing at all where standard error is not one.
+
+    Args:
+        directory: The run's progress directory.
+        stages: Which bars there are, of what was counted: those of `prepare`, if not others.
+    """
+
+    def __init__(self, directory: str, stages: Callable[[Counts], list[Stage]] | None = None) -> None:
+        self._directory = directory
+        self._stages = stages or _stages
+        self._interval = OBJECT_SECONDS if is_remote(directory) else 0.2
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "ProgressDisplay":
+        if os.isatty(2):
+            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = [
+            TextColumn("{task.description:<9}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        ]
+        console = Console(stderr=True)
+        with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
+            bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
+            while not self._stop.wait(self._interval):
+                for bar, stage in zip(bars, self._stages(read_counts(self._directory))):
+                    progress.update(bar, completed=stage.done, total=stage.total, note=stage.note)
+
+
+def _stages(counts: Counts) -> list[Stage]:
+    num_inputs = counts.listed if counts.listing_done else None
+    return [
+        Stage("listed", counts.listed, num_inputs),
+        Stage("written", counts.written, num_inputs, f"{counts.dead_letters} dead letters"),
+    ]

@@ -1,0 +1,63 @@
+"""Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive."""
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.listing import Listing, empty_split
+from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.errors import RunError, UserError, printable
+from tf_input.dataset_format import LABEL
+
+# Of classes, in one line.
+NUM_NAMES_SHOWN = 10
+
+
+def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> None:
+    """After the last shard, and before any of it is a data set.
+
+    Args:
+        images: Of all shards.
+
+    Raises:
+        UserError: The images do not make the data set that was asked for.
+        RunError: Too many dead letters; or some input is neither an example nor one of them.
+    """
+    dead_letters = DeadLetterCount()
+    dead_letters.merge(listing.dead_letters)
+    dead_letters.merge(images.dead_letters)
+    if images.num_examples + dead_letters.num != listing.num_inputs:
+        raise RunError(
+            f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
+            f"{dead_letters.num} dead letters were written: the runner lost or repeated some"
+        )
+    if not images.num_examples:
+        raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
+    if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
+        raise RunError(
+            f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
+            f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be given):{dead_letters.describe()}"
+        )
+    for position, split in enumerate(listing.splits):
+        if not images.splits[position].num_examples:
+            raise empty_split(split, images.num_examples)
+
+
+def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
+    """What makes a data set all the same, and may not be what its user expects: a line each."""
+    lines = []
+    for feature in listing.schema:
+        listed = listing.listed_labels.get(feature.name, frozenset())
+        found = _found_labels(images, feature.name)
+        emptied = [name for label, name in enumerate(feature.label_names) if name in listed and label not in found]
+        if emptied:
+            names = ", ".join(printable(repr(name)) for name in emptied[:NUM_NAMES_SHOWN])
+            more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
+            classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
+            lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
+    return lines
+
+
+def _found_labels(images: ImageStatistics, name: str) -> set[int]:
+    found: set[int] = set()
+    for split in images.splits.values():
+        found.update(split.other_labels.get(name, ()), split.labels if name == LABEL else ())
+    return found

@@ -1,0 +1,129 @@
+"""What a run has left that was killed, or that failed once its plan was whole: `--resume` goes on from it, `--restart` removes it.
+
+    in OUT.incomplete     the same command     with --resume
+    no whole plan         begins anew          begins anew, and says so
+    a whole plan          is refused           writes the shards that are missing
+    a manifest            is refused           brings the data set, which is whole, to its place
+"""
+
+import enum
+import json
+import os
+from typing import Any, Mapping, NamedTuple
+
+from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.run_options import find_differences, plain_options
+from beam_pipelines.elements.plan import Plan, own_version
+from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.marked_directory import MARKER
+from tf_input.dataset_format import MANIFEST, RUN
+
+
+class OnLeft(enum.Enum):
+    """What becomes of what an earlier run has left."""
+
+    REFUSE = "the command fails, if it is worth keeping"
+    RESUME = "it is gone on from"
+    RESTART = "it is removed"
+
+
+class LeftRun(NamedTuple):
+    """A run to go on from.
+
+    Attributes:
+        plan: Its own; None where all is written, and waits for the last rename.
+    """
+
+    plan: Plan | None
+
+
+def is_whole(config: OutputPaths) -> bool:
+    """Whether all of a data set is in its working directory on a disk: its run was killed before it could rename that."""
+    directory = config.working_directory
+    return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (MANIFEST, RUN))
+
+
+def is_left(config: OutputPaths) -> bool:
+    """Whether there is something that such a run can go on from."""
+    return config.can_resume and (is_whole(config) or is_planned(config))
+
+
+def describe_left(config: OutputPaths) -> str:
+    """What is there to go on from, and how; an empty text if nothing is."""
+    if not config.can_resume:
+        return ""
+    if is_whole(config):
+        return "all shards are there: --resume goes on"
+    try:
+        plan = read_plan(config)
+    except ValueError:
+        return "what a run has left there is damaged, or another version's: --resume cannot go on"
+    if plan is None:
+        return ""
+    return f"{num_done(config):,} of {sum(1 for _ in plan.shards()):,} shards are there: --resume goes on"
+
+
+def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
+    """Fails where an earlier run has left what is worth keeping, and nobody has said what is to become of it.
+
+    Raises:
+        UserError: It begins with `whose`, which is how the user names the output, and says what is there.
+    """
+    if on_left is not OnLeft.REFUSE:
+        return
+    if not config.can_resume and is_planned(config):
+        shown = printable(config.scratch_directory)
+        raise UserError(f"{whose}: a run of `recordmill prepare` has left its work in {shown}; expected another path, or remove it")
+    if told := describe_left(config):
+        raise UserError(f"{whose}: {told}, --restart begins anew")
+
+
+def find_left(config: PrepareConfig) -> LeftRun | None:
+    """What `--resume` goes on from; None where there is nothing.
+
+    Args:
+        config: Of the run that is to go on, settled.
+
+    Raises:
+        UserError: It was begun with other options, or by another version, or is damaged.
+    """
+    whose = f"{config.output_option}={printable(config.output)}"
+    if is_whole(config):
+        _check_options(whose, _written_options(config, whose), config)
+        return LeftRun(None)
+    try:
+        plan = read_plan(config)
+    except ValueError:
+        raise UserError(f"{whose}: the plan that is there is damaged, or another version's; --restart begins anew") from None
+    if plan is None:
+        return None
+    if plan.version != own_version():
+        raise UserError(f"{whose}: the run that is there is of {plan.version}, and this is {own_version()}; --restart begins anew")
+    _check_options(whose, plain_options(plan.config), config)
+    _check_place(whose, plan, config)
+    return LeftRun(plan)
+
+
+def _written_options(config: PrepareConfig, whose: str) -> Mapping[str, Any]:
+    """Those of a run whose plan may be removed by now."""
+    try:
+        return json.loads(files_at(config.working_directory).read(f"{config.working_directory}/{RUN}"))["options"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; --restart begins anew") from None
+
+
+def _check_options(whose: str, there: Mapping[str, Any], config: PrepareConfig) -> None:
+    if differences := find_differences(there, plain_options(config)):
+        raise UserError(f"{'; '.join(differences)} (--resume of {whose}); expected the same options, or --restart, which begins anew")
+
+
+def _check_place(whose: str, plan: Plan, config: PrepareConfig) -> None:
+    """In a store, a run that had nothing to replace has written in place."""
+    if not is_remote(config.output) or not plan.config.is_output_new:
+        return
+    store = files_at(config.output)
+    if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
+        raise UserError(f"{whose}: a data set has come there since the run that is there began; --restart replaces it")

@@ -1,0 +1,214 @@
+"""The contents of the metadata files, from the manifest and the statistics."""
+
+import dataclasses
+import time
+from typing import Any, Mapping, Sequence
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.quality import ShuffleQualities
+from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.publish.accounting import warnings
+from tf_input import dataset_format
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, Manifest, ShardInfo, label_file_name, to_json
+
+_TFDS = "tensorflow_datasets.core.features"
+_OBJECTS = f"{OBJECTS}/"
+_TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "Split-{SPLIT}/data_tfrecord-{SHARD_X_OF_Y}"}
+
+
+def make_manifest(
+    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
+) -> Manifest:
+    """The manifest of a data set whose shards are written, each split's in order."""
+    return Manifest(
+        name=config.name,
+        seed=config.seed,
+        schema=listing.schema,
+        targets=listing.targets,
+        splits={split: tuple(shards[split]) for split in listing.splits},
+        num_inputs=listing.num_inputs,
+        num_dead_letters=num_dead_letters,
+    )
+
+
+def metadata_files(
+    manifest: Manifest, statistics: Mapping[str, Any], run_info: Mapping[str, Any]
+) -> dict[str, str]:
+    """Name -> contents of all metadata files but the manifest and the dead letters.
+
+    Args:
+        manifest: Of the data set.
+        statistics: See `statistics`.
+        run_info: What `run.json` is to say of the run, beside its end.
+    """
+    masks = statistics.get("mask")
+    return {
+        dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
+        dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8)),
+        **label_files(manifest),
+        dataset_format.SCHEMA: schema_pbtxt(manifest),
+        dataset_format.STATISTICS: to_json(statistics),
+        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+    }
+
+
+def dataset_info(manifest: Manifest) -> dict[str, Any]:
+    """`dataset_info.json` of TensorFlow Datasets, which refuses any key that it does not know."""
+    return {
+        "name": manifest.name,
+        "version": "1.0.0",
+        "fileFormat": "tfrecord",
+        "splits": [
+            {
+                "name": split,
+                "shardLengths": [str(shard.num_examples) for shard in shards],
+                "numBytes": str(sum(shard.num_bytes for shard in shards)),
+                "filepathTemplate": _TEMPLATES[manifest.layout],
+            }
+            for split, shards in manifest.splits.items()
+        ],
+        **_supervised_keys(manifest),
+    }
+
+
+def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
+    """(image, target), or of several targets a dictionary of them, as `tf_input` has it; none where there is no target, or no image."""
+    if not manifest.targets or IMAGE not in manifest.features:
+        return {}
+    keys = {name: {"featureKey": name} for name in manifest.targets}
+    target = keys[manifest.targets[0]] if len(keys) == 1 else {"dict": {"dict": keys}}
+    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": IMAGE}, target]}}}
+
+
+def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:
+    """`features.json` of TensorFlow Datasets, where the features of objects are a sequence.
+
+    Args:
+        manifest: Of the data set.
+        mask_bits: Of a pixel of its masks: 8 or 16.
+    """
+    plain = {feature.name: _tfds_feature(feature, mask_bits) for feature in manifest.schema if not _is_of_objects(feature)}
+    of_objects = {
+        feature.name.removeprefix(_OBJECTS): _tfds_value(dataclasses.replace(feature, shape=feature.shape[1:]), mask_bits)
+        for feature in manifest.schema
+        if _is_of_objects(feature)
+    }
+    if of_objects:
+        plain[OBJECTS] = _tfds_sequence(_tfds_dict(of_objects))
+    return _tfds_dict(dict(sorted(plain.items())))
+
+
+def label_files(manifest: Manifest) -> dict[str, str]:
+    """Name -> contents of the files with class names, one a line."""
+    return {
+        label_file_name(feature.name): "".join(f"{name}\n" for name in feature.label_names)
+        for feature in manifest.schema
+        if feature.kind == "class_label"
+    }
+
+
+def _is_of_objects(feature: Feature) -> bool:
+    return feature.name.startswith(_OBJECTS)
+
+
+def _tfds_dict(features: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+
+
+def _tfds_sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": {"feature": feature, "length": "-1"}}
+
+
+def _tfds_feature(feature: Feature, mask_bits: int) -> dict[str, Any]:
+    if feature.kind == "class_label" and feature.is_ragged:
+        return _tfds_sequence(_tfds_value(dataclasses.replace(feature, shape=()), mask_bits))
+    return _tfds_value(feature, mask_bits)
+
+
+def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
+    match feature.kind:
+        case "image" | "mask":
+            channels, dtype = ("3", "uint8") if feature.kind == "image" else ("1", f"uint{mask_bits}")
+            image = {"shape": {"dimensions": ["-1", "-1", channels]}, "dtype": dtype}
+            if feature.kind == "mask":
+                image["encodingFormat"] = "png"
+            return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
+        case "class_label":
+            label = {"numClasses": str(len(feature.label_names))}
+            return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": label}
+        case "text" if not feature.shape:
+            return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
+        case "bbox":
+            box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}
+            return {"pythonClassName": f"{_TFDS}.bounding_boxes.BBoxFeature", "boundingBox": box}
+        case "integer" | "float" | "pixels" | "text":
+            dtype = {"integer": "int64", "float": "float32", "pixels": "uint8", "text": "object"}[feature.kind]
+            sides = ["-1" if side is None else str(side) for side in feature.shape]
+            shape = {"dimensions": sides} if sides else {}
+            encoding = "bytes" if feature.kind == "pixels" else "none"
+            tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
+            return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
+    raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets has no word for")
+
+
+def schema_pbtxt(manifest: Manifest) -> str:
+    """A TensorFlow Metadata schema, for TFDV, TFT and TFX."""
+    from google.protobuf import text_format
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    schema = schema_pb2.Schema()
+    for feature in manifest.schema:
+        column = schema.feature.add(name=feature.name)
+        stored = FEATURE_KINDS[feature.kind]
+        if feature.is_ragged:
+            column.value_count.min = 0
+        else:
+            column.presence.min_fraction = 1.0
+            column.presence.min_count = 1
+            column.shape.SetInParent()
+            for side in () if stored == "bytes" and feature.kind != "text" else feature.shape:
+                column.shape.dim.add(size=side)
+        column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[stored]
+        if feature.kind in ("image", "mask"):
+            column.image_domain.SetInParent()
+        if feature.kind == "class_label":
+            column.int_domain.min = 0
+            column.int_domain.max = len(feature.label_names) - 1
+            column.int_domain.is_categorical = True
+    return text_format.MessageToString(schema)
+
+
+def statistics(
+    images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
+) -> dict[str, Any]:
+    """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
+    facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
+    facts["warnings"] = warnings(images, listing)
+    names = {feature.name for feature in listing.schema}
+    if any(feature.kind == "mask" for feature in listing.schema):
+        facts["mask"] = images.mask_values_to_json()
+    if f"{OBJECTS}/bbox" in names:
+        facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
+    facts["splits"] = {
+        split: _split_statistics(images.splits[position], listing, qualities[split])
+        for position, split in enumerate(listing.splits)
+    }
+    return facts
+
+
+def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:
+    facts: dict[str, Any] = {"num_examples": split.num_examples, "image_bytes": split.num_bytes}
+    facts["label_counts"] = named_counts(split.labels, listing.label_names)
+    names = {feature.name: feature.label_names for feature in listing.schema}
+    others = {name: named_counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
+    if others:
+        facts["other_label_counts"] = others
+    facts["pixels"] = split.pixels.to_json()
+    facts["shuffle"] = qualities.to_json()
+    return facts
+
+
+def named_counts(counts: Mapping[int, int], names: Sequence[str]) -> dict[str, int]:
+    """Of labels, by the names of their classes; 0 for those that do not occur."""
+    return {name: counts.get(position, 0) for position, name in enumerate(names)}

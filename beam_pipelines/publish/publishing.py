@@ -1,0 +1,175 @@
+"""The last step of a run: what is whole takes its final name, and from then on is a data set (promise 4).
+
+A runner that did not hear of its end tries the step again: what is done already stays done.
+"""
+
+import os
+import pathlib
+import shutil
+from typing import Iterable, Iterator, Mapping, Sequence
+
+from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.publish.left_run import is_whole
+from beam_pipelines.publish.output_directory import remove_marked
+from beam_pipelines.storage.files import files_at, is_remote, write_file
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_temporary_files
+from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest, ShardInfo
+
+_BLOCK_BYTES = 1 << 20
+
+
+def is_published(config: OutputPaths, manifest: bytes) -> bool:
+    """Whether an earlier attempt came to its end."""
+    path = f"{config.output}/{MANIFEST}"
+    return is_in_place(config) and (not is_remote(path) or files_at(path).read(path) == manifest)
+
+
+def is_in_place(config: OutputPaths) -> bool:
+    """Whether a data set is there, and nothing of the run that made it."""
+    path = f"{config.output}/{MANIFEST}"
+    if not is_remote(config.output):
+        return not os.path.exists(config.working_directory) and os.path.exists(path)
+    store = files_at(config.output)
+    return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path)
+
+
+def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
+    """Before a manifest names them: RunError where a file of a shard is not there, as it was written."""
+    directory = config.working_directory
+    files = [file for shard in shards for file in shard.files()]
+    if is_remote(directory):
+        sizes = dict(files_at(directory).list(directory))
+    else:
+        paths = {name: pathlib.Path(directory, name) for name, *_ in files}
+        sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
+    for name, num_bytes, _ in files:
+        if sizes.get(name) != num_bytes:
+            found = f"has {sizes[name]} bytes" if name in sizes else "is gone"
+            raise RunError(f"{name} was written with {num_bytes} bytes, and {found}")
+
+
+def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], dead_letters: Iterable[bytes]) -> None:
+    """Writes the metadata of a data set whose shards are there, by name, and its dead letters, line by line, and publishes it."""
+    packed = manifest.to_json().encode()
+    if not is_published(config, packed):
+        check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+        for name, text in files.items():
+            write_file(f"{config.working_directory}/{name}", text.encode())
+        _write_lines(f"{config.working_directory}/{DEAD_LETTERS}", dead_letters)
+    publish(config, packed)
+
+
+def _write_lines(path: str, lines: Iterable[bytes]) -> None:
+    try:
+        with files_at(path).create(path) as file:
+            for block in _blocks(lines):
+                view = memoryview(block)
+                while view:
+                    view = view[file.write(view) :]
+    except OSError as error:
+        raise RunError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    num_bytes = 0
+    for line in lines:
+        waiting.append(line)
+        num_bytes += len(line)
+        if num_bytes >= _BLOCK_BYTES:
+            yield b"".join(waiting)
+            waiting, num_bytes = [], 0
+    yield b"".join(waiting)
+
+
+def publish(config: OutputPaths, manifest: bytes) -> None:
+    """Writes the manifest, after all that it names, and brings the data set to its final name; RunError where that is refused."""
+    try:
+        _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
+    except OSError as error:
+        raise RunError(f"{printable(config.output)} could not be put in its place: {error.strerror or error}") from error
+
+
+def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
+    """An object store cannot rename: a new data set is written in place; one that replaces another is copied there, and until
+    it is there whole, all of it is where it was.
+    """
+    store = files_at(config.output)
+    if not is_published(config, manifest):
+        write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+        if config.working_directory != config.output:
+            write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # so that what is left of the old one is known to be nobody's
+            store.remove(f"{config.output}/{MANIFEST}")
+            store.remove_all(config.output, but=MARKER)
+            store.copy_all(config.working_directory, config.output, last=MANIFEST)
+        store.remove(f"{config.working_directory}/{MARKER}")
+    store.remove(f"{config.output}/{MARKER}")
+    remove_marked(store, config.scratch_directory)
+
+
+def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
+    if is_published(config, manifest):
+        return
+    if config.is_output_new:
+        _check_still_new(pathlib.Path(config.output), manifest)
+    remove_temporary_files(config.working_directory)  # of an attempt that was killed
+    write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+    _finish_folder(config)
+
+
+def finish_publishing(config: OutputPaths) -> bool:
+    """Brings to its place what an earlier attempt has written whole; False where none came so far.
+
+    Raises:
+        RunError: A shard is not as it was written.
+    """
+    if is_in_place(config):
+        return True
+    if not is_whole(config):
+        return False
+    data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
+    manifest = Manifest.from_json(data.decode())
+    check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+    if config.is_output_new:
+        _check_still_new(pathlib.Path(config.output), data)
+    _finish_folder(config)
+    return True
+
+
+def _finish_folder(config: OutputPaths) -> None:
+    """From the manifest on the data set is whole: what it was made from goes, the mark, and at last the name that says that it is not."""
+    directory = pathlib.Path(config.working_directory)
+    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.scratch_directory}/{PROGRESS}"):
+        shutil.rmtree(scratch, ignore_errors=True)
+    (directory / MARKER).unlink(missing_ok=True)  # who is killed from here on leaves a whole data set, which no run will empty
+    move_into_place(directory, pathlib.Path(config.output))
+
+
+def _check_still_new(output: pathlib.Path, manifest: bytes) -> None:
+    """Nobody has said that what came there meanwhile may be replaced: but for what this very run put there, and is tried again."""
+    path = output / MANIFEST
+    is_own = path.is_file() and path.read_bytes() == manifest
+    if os.path.lexists(output) and not is_own and not (output.is_dir() and not os.listdir(output)):
+        raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
+
+
+def move_into_place(directory: pathlib.Path, output: pathlib.Path) -> None:
+    """One rename. With `--overwrite` the old data set steps aside first, steps back if that fails, and is removed last.
+
+    Who is killed between the two leaves both; nobody else removes either.
+    """
+    old = output.with_name(f"{output.name}{REPLACED}")
+    steps_aside = output.exists()
+    if steps_aside:
+        if os.path.lexists(old):
+            raise RunError(f"{printable(str(old))} came into being while the run was at work; the old data set steps aside there")
+        os.replace(output, old)
+    try:
+        os.replace(directory, output)
+    except BaseException:  # Ctrl-C too
+        if steps_aside and not output.exists():
+            os.replace(old, output)
+        raise
+    if steps_aside:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,40 @@
+"""What `run.json` says of a run: when and where, with which versions and options. It alone may differ between identical runs."""
+
+import os
+import platform
+import re
+import time
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.run_options import plain, plain_options
+from beam_pipelines.elements import plain_json
+from beam_pipelines.publish.versions import installed_versions, python_version
+
+_SECRET = re.compile("key|secret|token|password|credential")
+
+
+def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
+    """What may differ between two runs that give the same data set.
+
+    Args:
+        config: A dataclass: what the run is to do.
+        options: How Beam is to do it.
+    """
+    system = os.uname()  # `platform` would start a program to find out no more
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": platform.node(),
+        "platform": "-".join((system.sysname, system.release, system.machine)),
+        "python": python_version(),
+        "versions": installed_versions(),
+        "options": plain_options(config),
+        # the same exactly, so that a shard can be made again
+        **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareConfig) else {}),
+        "pipeline_options": {
+            name: "(hidden)" if _SECRET.search(name) else plain(value)
+            for name, value in options.get_all_options(drop_default=True).items()
+        },
+    }

@@ -1,0 +1,110 @@
+"""What a run tells its user at the end: what came out, how good it is, and what to type next."""
+
+import json
+import os
+from typing import Any, Iterator
+
+from beam_pipelines.elements.quality import proves_nothing
+from beam_pipelines.storage.files import files_at
+from tf_input import dataset_format
+
+_MAX_CLASSES = 12
+_RUNS = {  # of examples in a row whose class is the same
+    "mean same-{} run": "mean_run_length",
+    "  of a perfect shuffle": "expected_mean_run_length",
+    "  sorted by class": "sorted_mean_run_length",
+}
+
+
+def describe(directory: str) -> str:
+    """A short page about a finished data set."""
+    files = files_at(directory)
+    manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
+    statistics = json.loads(files.read(f"{directory}/{dataset_format.STATISTICS}"))
+    shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
+    return "\n".join(_lines(shown, manifest, statistics))
+
+
+def warnings(directory: str) -> list[str]:
+    """What a finished data set's user is to be warned of: a line each."""
+    return json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
+
+
+def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
+    splits = list(manifest.splits)
+    rows = [
+        ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
+        ["shards", *(f"{len(manifest.splits[split]):,}" for split in splits)],
+        ["size", *(format_size(sum(shard.num_bytes for shard in manifest.splits[split])) for split in splits)],
+    ]
+    for name in sorted({name for split in splits for name in _shuffle(statistics, split)}):
+        found = [_shuffle(statistics, split).get(name) for split in splits]  # None of a split without examples
+        for title, key in _RUNS.items():
+            rows.append([title.format(name), *(f"{one[key]:.2f}" if one else "-" for one in found)])
+    yield from _table(["", *splits], rows)
+    for split in splits:
+        if vain := [name for name, one in _shuffle(statistics, split).items() if proves_nothing(one)]:
+            yield f"{split}: runs of {', '.join(vain)} prove nothing: they are as short where examples are sorted by class"
+    yield ""
+    for feature in manifest.schema:
+        if feature.kind == "class_label":
+            yield from _class_table(feature, statistics, splits)
+            yield ""
+    if "boxes" in statistics and any(statistics["boxes"].values()):
+        boxes = statistics["boxes"]
+        yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
+    yield f"dead letters: {manifest.num_dead_letters:,} of {manifest.num_inputs:,} inputs" + (
+        f" (see {directory}/{dataset_format.DEAD_LETTERS})" if manifest.num_dead_letters else ""
+    )
+    if statistics["num_ignored_files"]:
+        kinds = "hidden, of the system, README and the like, --ignore, of no use to the source"
+        yield f"left out:     {statistics['num_ignored_files']:,} files and folders that are no inputs ({kinds})"
+    if statistics["warnings"]:
+        yield f"warnings:     {len(statistics['warnings']):,} (see {directory}/{dataset_format.STATISTICS})"
+    yield f"data set:     {directory}"
+    yield ""
+    yield "next, in Python:"
+    yield "  import tf_input"
+    size = ", image_size=224" if _differ_in_size(manifest, statistics) else ""
+    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
+
+
+def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:
+    counts = {}
+    for split in splits:
+        facts = statistics["splits"][split]
+        counts[split] = facts.get("other_label_counts", {}).get(feature.name) or facts["label_counts"]
+    names = feature.label_names[:_MAX_CLASSES]
+    header = "class" if feature.name == dataset_format.LABEL else feature.name
+    yield from _table([header, *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
+    if len(feature.label_names) > len(names):
+        yield f"  and {len(feature.label_names) - len(names):,} more classes"
+
+
+def _differ_in_size(manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> bool:
+    """Then images must be brought to one."""
+    image = manifest.features.get(dataset_format.IMAGE)
+    if image is None or image.kind != "image":
+        return False
+    ranges = [statistics["images"][side] for side in ("height", "width")]
+    return not all(values and values["min"] == values["max"] for values in ranges)
+
+
+def _shuffle(statistics: dict[str, Any], split: str) -> dict[str, dict[str, float]]:
+    return statistics["splits"][split]["shuffle"] or {}
+
+
+def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+    for row in [header, *rows]:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+        yield "  ".join(cells).rstrip()
+
+
+def format_size(num_bytes: int) -> str:
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,106 @@
+"""WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
+
+import contextlib
+from typing import Any, Iterable, Iterator, Mapping
+
+import apache_beam as beam
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import merge_json_lines, read_lines
+from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
+from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
+from beam_pipelines.elements.quality import ShuffleQualities
+from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.errors import RunError
+from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.publish import metadata
+from beam_pipelines.publish.accounting import check_sums
+from beam_pipelines.publish.publishing import finish_publishing, publish_files
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.spool import SpoolReader
+from tf_input.dataset_format import ShardInfo
+
+# Of dead letters that are merged, in all.
+_MERGE_BYTES = 64 << 20
+
+
+class WriteMetadata(beam.PTransform):
+    """`ShardAddress`es -> the name of the data set, once it is in place.
+
+    What is known of the shards lies beside them, since there is one data set, and it is published by one worker.
+    """
+
+    def __init__(self, config: PrepareConfig, run_info: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._config = config
+        self._run_info = run_info
+
+    def expand(self, written: beam.PCollection) -> beam.PCollection:
+        return (
+            written.pipeline
+            | "AfterTheShards" >> beam.Impulse()
+            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self._config, self._run_info)
+        )
+
+
+def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: PrepareConfig, run_info: Mapping[str, Any]) -> str:
+    """Writes the metadata of a data set whose shards are there, and publishes it.
+
+    Raises:
+        UserError: They make no data set.
+        RunError: Something is missing, or too much was refused.
+    """
+    if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
+        return config.name
+    plan = read_plan(config)
+    if plan is None:
+        raise RunError("the plan of the run is gone")
+    shards = [shard.address for shard in plan.shards()]
+    num_written = sum(1 for _ in written)
+    if num_written != len(shards):
+        raise RunError(f"{num_written} shards were written; expected {len(shards)}: the runner lost or repeated some")
+    infos: dict[str, list[ShardInfo]] = {split: [] for split in plan.splits}
+    qualities = {split: ShuffleQualities() for split in plan.splits}
+    images = ImageStatistics()
+    with_dead_letters = []
+    for shard in _read_all(config, shards):
+        infos[shard.address.split].append(shard.info)
+        qualities[shard.address.split].add(shard.labels)
+        images.merge(shard.statistics)
+        if shard.statistics.dead_letters.num:
+            with_dead_letters.append(shard.address)
+    num_dead_letters = plan.listing.dead_letters.num + images.dead_letters.num
+    check_sums(images, plan.listing, config)
+    manifest = metadata.make_manifest(config, plan.listing, infos, num_dead_letters)
+    files = metadata.metadata_files(manifest, metadata.statistics(images, plan.listing, qualities), run_info)
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        publish_files(config, manifest, files, merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool)))
+    return config.name
+
+
+def _read_all(config: PrepareConfig, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
+    """What is known of each shard, in order."""
+
+    def read(address: ShardAddress) -> WrittenShard:
+        done = read_done(config, address)
+        if done is None:
+            raise RunError(f"what is known of shard {address} is gone")
+        return done
+
+    if not is_remote(config.done_directory):
+        return map(read, shards)
+    return read_ahead(read, ((address, 1 << 20) for address in shards))
+
+
+def _dead_letters(config: PrepareConfig, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
+    """Sorted runs of lines: those of the listing, and each shard's."""
+    block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
+    runs = []
+    for number, begin, num_bytes in plan.dead_letters:
+        read = lambda offset, num, number=number, begin=begin: spool.read(number, begin + offset, num)
+        runs.append(read_lines(read, num_bytes, block_bytes))
+    for address in shards:
+        path = dead_letters_path(config, address)
+        files = files_at(path)
+        runs.append(read_lines(lambda offset, num, path=path: files.read_range(path, offset, num), files.size(path), block_bytes))
+    return runs

@@ -1,0 +1,76 @@
+"""A data set that is there: what its manifest says, and the run that made it."""
+
+import json
+from typing import Mapping, NamedTuple
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements import plain_json
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.storage.files import files_at, is_remote
+from tf_input.dataset_format import RUN, Manifest, read_manifest
+
+
+class RecordedRun(NamedTuple):
+    """What `run.json` says of a run of `recordmill prepare`.
+
+    Attributes:
+        config: Its options, exactly.
+        python: The version of Python.
+        versions: Of packages.
+    """
+
+    config: PrepareConfig
+    python: str
+    versions: Mapping[str, str]
+
+
+def read_data_set(directory: str, command: str) -> Manifest:
+    """The manifest of a data set on a mounted file system.
+
+    Raises:
+        UserError: It is a URL, or no data set.
+    """
+    if is_remote(directory):
+        raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
+    try:
+        return read_manifest(directory)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(printable(reason if str(directory) in reason else f"{directory}: {reason}")) from None
+
+
+def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
+    """The run of `recordmill prepare` that made a data set.
+
+    Raises:
+        UserError: It is not known.
+    """
+    path = f"{directory}/{RUN}"
+    try:
+        run = read_run(files_at(path).read(path))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str((isinstance(error, OSError) and error.strerror) or error).split())
+        raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote, which says how to make a shard again") from None
+    if run is None:
+        raise UserError(f"{printable(path)} is not of `recordmill prepare`, whose options say how to make a shard again")
+    if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
+        raise UserError(
+            f"{printable(path)} is of data set {run.config.name!r} with seed {run.config.seed}; "
+            f"expected that of {manifest.name!r} with seed {manifest.seed}"
+        )
+    return run
+
+
+def read_run(data: bytes) -> RecordedRun | None:
+    """What a `run.json` says; None where it is of another command.
+
+    Raises:
+        ValueError: It is damaged, or another version's.
+    """
+    fields = json.loads(data)
+    try:
+        if "config" not in fields:
+            return None
+        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareConfig), fields["python"], dict(fields["versions"]))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not what was written: {error!r}") from error

@@ -1,0 +1,178 @@
+"""Makes shards again that are damaged: what is left of them names their examples, and the sources list these again.
+
+A shard is a pure function of its piece of the plan and the sources. The plan has gone with its run; but a shard's catalog, or else its
+records, have the keys of its examples in rank order, and the sources have all the rest.
+"""
+
+import collections
+import os
+from typing import Iterator, Mapping, NamedTuple, Sequence
+
+import google_crc32c
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import PlannedShard
+from beam_pipelines.elements.plan_files import write_planned_shard
+from beam_pipelines.errors import printable
+from beam_pipelines.parallel.light_processes import TaskWindow, share
+from beam_pipelines.repair.record_index import index_of_records
+from beam_pipelines.repair.source_changes import (
+    ExampleName,
+    catalog_changes,
+    describe_missing,
+    describe_unknown_classes,
+    record_changes,
+    record_key,
+)
+from beam_pipelines.repair.wanted_inputs import Wanted, list_wanted
+from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.shards.shard_files import finish_shard
+from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, make_place, write_part
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import make_folder, open_file, write_file
+from beam_pipelines.tfrecord.record_reader import Record, read_records
+from tf_input.dataset_format import Manifest, ShardInfo
+
+
+class DamagedShard(NamedTuple):
+    """A shard of which a file is not as it was written.
+
+    Attributes:
+        planned: Which it is.
+        info: What the manifest says of it.
+        damage: Name of a file -> what is the matter with it.
+    """
+
+    planned: PlannedShard
+    info: ShardInfo
+    damage: Mapping[str, str]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing is left that names its examples."""
+        return self.info.name in self.damage and self.info.catalog in self.damage
+
+
+def rebuild(
+    directory: str, manifest: Manifest, config: PrepareConfig, shards: Sequence[DamagedShard]
+) -> Iterator[tuple[DamagedShard, list[str]]]:
+    """Makes shards again, in the working directory.
+
+    Args:
+        directory: The data set.
+        manifest: Its own.
+        config: Of the run that made it, with another working directory.
+        shards: None of them is lost.
+
+    Yields:
+        A shard, and what is in the way of the bytes that it had, a line each: without any of these its files are in the working
+        directory, those that are damaged with the sizes and checksums that the manifest has.
+
+    Raises:
+        RunError: The sources can't be listed, or something can't be read, for no fault of an input, or not be written.
+    """
+    others = []
+    for shard in shards:
+        if _index_again(directory, manifest, config, shard):
+            yield shard, []
+        else:
+            others.append(shard)
+    if others:
+        yield from _from_sources(directory, manifest, config, others)
+
+
+def _index_again(directory: str, manifest: Manifest, config: PrepareConfig, shard: DamagedShard) -> bool:
+    """Writes the index of a shard of which all else is well: its records are all that it takes."""
+    if set(shard.damage) != {shard.info.index}:
+        return False
+    data = index_of_records(f"{directory}/{shard.info.name}", manifest.schema)
+    if (len(data), google_crc32c.value(data)) != (shard.info.index_bytes, shard.info.index_crc32c):
+        return False
+    write_file(make_place(config.working_directory, shard.info.index), data)
+    return True
+
+
+def _from_sources(
+    directory: str, manifest: Manifest, config: PrepareConfig, shards: Sequence[DamagedShard]
+) -> Iterator[tuple[DamagedShard, list[str]]]:
+    make_folder(config.done_directory)
+    wanted = Wanted([read_names(directory, shard) for shard in shards])
+    source = list_wanted(config, manifest, wanted)
+    context = WriteContext(config, _make_listing(config, manifest, source))
+    tasks, shared = TaskWindow(config.num_processes), share(context)
+    waiting: collections.deque[DamagedShard] = collections.deque()
+
+    def finish(part: WrittenPart) -> tuple[DamagedShard, list[str]]:
+        shard = waiting.popleft()  # parts come in order
+        return shard, _finish(directory, context, shard, part)
+
+    for number, shard in enumerate(shards):
+        inputs = wanted.of(number)
+        changes = describe_missing(inputs.missing, wanted.refused)
+        changes += [f"{printable(key.decode())}: two inputs have this key now" for key in inputs.repeated]
+        changes += describe_unknown_classes(inputs.references, source, manifest.schema, config.spool_directory)
+        if changes:
+            yield shard, changes
+            continue
+        write_planned_shard(config, shard.planned, b"".join(inputs.references.pieces()))
+        waiting.append(shard)
+        for part in tasks.run(write_part, shared, shard.planned, ShardPart()):
+            yield finish(part)
+    for part in tasks.drain():
+        yield finish(part)
+
+
+def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
+    """Those of a shard's examples, in record order."""
+    if shard.info.catalog not in shard.damage:
+        catalog = read_catalog(f"{directory}/{shard.info.catalog}")
+        names = zip(catalog.column("key").to_pylist(), catalog.column("path").to_pylist())
+        return [ExampleName(key.encode(), path) for key, path in names]
+    with open_file(f"{directory}/{shard.info.name}") as file:
+        return [ExampleName(record_key(record.data), "") for record in read_records(file) if isinstance(record, Record)]
+
+
+def _make_listing(config: PrepareConfig, manifest: Manifest, source: Source) -> Listing:
+    """What the run knew of its inputs, as far as a shard depends on it."""
+    return Listing(
+        source=config.source.kind,
+        root=source.root,
+        schema=manifest.schema,
+        targets=manifest.targets,
+        listed_labels={},
+        splits=tuple(manifest.splits),
+        fractions=None,
+        num_inputs=manifest.num_inputs,  # which images are of the sample depends on it
+        num_bytes=0,
+        reference_bytes=0,
+        num_ignored=0,
+        dead_letters=DeadLetterCount(),
+    )
+
+
+def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: WrittenPart) -> list[str]:
+    """What is in the way of the bytes that a shard had, once its records are written."""
+    rebuilt = finish_shard(context, shard.planned, [part]).info
+    sums = {name: tuple(of_file) for name, *of_file in rebuilt.files()}
+    if all(sums[name] == tuple(of_file) for name, *of_file in shard.info.files() if name in shard.damage):
+        return []
+    working = context.config.working_directory
+    changes = [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in part.dead_letters]
+    if shard.info.catalog not in shard.damage:
+        changes += catalog_changes(read_catalog(f"{directory}/{shard.info.catalog}"), read_catalog(f"{working}/{rebuilt.catalog}"))
+    if not changes and os.path.isfile(f"{directory}/{shard.info.name}"):
+        changes = record_changes(f"{directory}/{shard.info.name}", f"{working}/{rebuilt.name}")
+    return changes or [_describe_sums(shard, sums)]
+
+
+def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:
+    """Where nothing else is known to differ."""
+    name, *expected = next(one for one in shard.info.files() if one[0] in shard.damage and sums[one[0]] != one[1:])
+    which = "it" if name == shard.info.name else printable(name)
+    return (
+        f"{which} would have {sums[name][0]} bytes with CRC-32C {sums[name][1]:08x}; expected {expected[0]} with {expected[1]:08x}; "
+        "every image and label is what it was, so it is another feature, or a place, or another version of a package"
+    )

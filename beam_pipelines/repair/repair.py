@@ -1,0 +1,201 @@
+"""`recordmill repair`: what is damaged or gone of a data set's shards, indexes and catalogs is made again, to the same bytes.
+
+A file takes its place only if it has the size and the checksum that the manifest says, and of a shard all that is damaged does, or nothing.
+"""
+
+import contextlib
+import dataclasses
+import os
+from typing import Iterator, Sequence
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.repair_config import RepairConfig
+from beam_pipelines.elements.plan import PlannedShard, ShardAddress
+from beam_pipelines.elements.plan_files import damage
+from beam_pipelines.errors import RunError, UserError, did_you_mean, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel.cores import num_cores
+from beam_pipelines.parallel.light_processes import TaskWindow, close_light_processes
+from beam_pipelines.publish.versions import describe_others
+from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, read_how_made
+from beam_pipelines.repair.rebuild import DamagedShard, rebuild
+from beam_pipelines.storage.files import any_remote
+from beam_pipelines.storage.marked_directory import own_directory
+from tf_input.dataset_format import Manifest, ShardInfo
+
+WORKING = ".repair"  # behind the data set's name: where shards are made again, with the ending of what is not whole
+
+# Bytes to check, with which it is worth while to start light processes.
+_MANY_BYTES = 256 << 20
+
+_NUM_CHANGES_SHOWN = 5
+
+_LOST = (
+    "its catalog is damaged or gone too, so that nothing says which examples it had; prepare the data set again: the same command "
+    "writes the same bytes"
+)
+
+
+def repair(config: RepairConfig) -> Iterator[str]:
+    """Looks at a data set and makes again what is damaged of it.
+
+    Yields:
+        What to tell, a line each, as soon as it is known.
+
+    Raises:
+        UserError: It is no data set that can be repaired, or has no such shard.
+        RunError: Something is damaged, and was only looked at, or could not be made again.
+    """
+    manifest = read_data_set(config.directory, "repair")
+    shards = choose_shards(config, manifest)
+    damaged = []
+    for shard in find_damaged(config.directory, shards):
+        damaged.append(shard)
+        yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
+    num_files, num_damaged = sum(len(info.files()) for _, info in shards), sum(len(shard.damage) for shard in damaged)
+    if not damaged:
+        yield f"{_count(num_files, 'file')} of {_count(len(shards), 'shard')}: all are as they were written"
+        return
+    if config.is_dry:
+        told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
+        raise RunError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
+    yield from _mend(config, manifest, damaged)
+
+
+def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedShard]) -> Iterator[str]:
+    run = read_how_made(config.directory, manifest)
+    failures: list[str] = []
+    num_repaired, num_damaged = 0, sum(len(shard.damage) for shard in damaged)
+    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, _working_config(config, run), damaged):
+        failures += _shorten(shard, changes)
+        num_repaired += 0 if changes else len(shard.damage)
+        yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.damage)
+    interrupts.note(str)
+    if failures:
+        told = f"{_count(num_damaged - num_repaired, 'file')} could not be made again, and no file of such a shard was touched"
+        raise RunError(f"{told}:" + "".join(f"\n  - {line}" for line in [*failures, *_describe_versions(run)]))
+    yield f"{_count(num_repaired, 'file')} of {_count(len(damaged), 'shard')}: repaired"
+
+
+def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardAddress, ShardInfo]]:
+    """Those that are looked at."""
+    shown = printable(config.directory)
+    shards = [
+        (ShardAddress(split, index, len(infos)), info) for split, infos in manifest.splits.items() for index, info in enumerate(infos)
+    ]
+    if not all(info.catalog for _, info in shards):
+        raise UserError(f"{shown} was made by `recordmill transform`, and has no catalog to repair it by; run `recordmill transform` again")
+    names = [info.name for _, info in shards]
+    for name in config.shards:
+        if name not in names:
+            some = ", ".join(map(printable, names[:3])) + (", …" if len(names) > 3 else "")
+            raise UserError(f"--shard={printable(name)}: {shown} has no such shard; expected one of {some}{did_you_mean(name, names)}")
+    return [(address, info) for address, info in shards if not config.shards or info.name in config.shards]
+
+
+def find_damaged(directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]]) -> Iterator[DamagedShard]:
+    """Those of the shards of which a file is not as it was written."""
+    num_bytes = sum(info.num_bytes for _, info in shards)
+    tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # results come in order
+
+    def results() -> Iterator[dict[str, str]]:
+        for _, info in shards:
+            yield from tasks.run(damage, directory, info)
+        yield from tasks.drain()
+
+    for found in results():
+        address, info = next(waiting)
+        if found:
+            yield DamagedShard(PlannedShard(address, info.num_examples), info, found)
+
+
+def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareConfig:
+    """That of the run, for another working directory."""
+    return dataclasses.replace(
+        run.config,
+        output=f"{os.path.realpath(config.directory)}{WORKING}",
+        is_output_new=False,
+        progress_directory="",
+        ignore=(*run.config.ignore, *config.ignore),
+        # light processes know nothing of how stores are reached
+        num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
+        max_bad_fraction=1.0,  # each dead letter is told of
+    )
+
+
+def _rebuild_in_place(
+    directory: str, manifest: Manifest, config: PrepareConfig, damaged: Sequence[DamagedShard]
+) -> Iterator[tuple[DamagedShard, list[str]]]:
+    """Shards, each with what was in the way of making it again: nothing where it is in its place."""
+    yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
+    damaged = [shard for shard in damaged if not shard.is_lost]
+    if not damaged:
+        return
+    num_repaired = 0
+    interrupts.note(lambda: f"{_count(num_repaired, 'file')} of it {_is(num_repaired)} repaired" if num_repaired else "")
+    with own_directory(config.working_directory, printable(directory), "another repair is at work on it"), _open(directory) as data_set:
+        if read_data_set(directory, "repair") != manifest:  # from here on it is `data_set` that files come to
+            raise RunError(f"{printable(directory)} was replaced by another data set meanwhile; nothing was touched")
+        try:
+            for shard, changes in rebuild(directory, manifest, config, damaged):
+                if not changes:
+                    _put_in_place(config, shard, data_set)
+                    num_repaired += len(shard.damage)
+                yield shard, changes
+        except BaseException:
+            close_light_processes()  # so that nobody writes into what is removed
+            raise
+
+
+@contextlib.contextmanager
+def _open(directory: str) -> Iterator[int]:
+    """The directory's descriptor: a run that replaces the data set meanwhile gives its path to another one."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _put_in_place(config: PrepareConfig, shard: DamagedShard, data_set: int) -> None:
+    try:
+        for name, *_ in shard.info.files():
+            path = f"{config.working_directory}/{name}"
+            if name not in shard.damage:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+                continue
+            with contextlib.suppress(FileExistsError):
+                if folder := os.path.dirname(name):
+                    os.mkdir(folder, dir_fd=data_set)
+            os.replace(path, name, dst_dir_fd=data_set)
+    except OSError as error:
+        raise RunError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
+
+
+def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:
+    lost = sum(shard.is_lost for shard in damaged)
+    if not lost:
+        return "made again"
+    others = f", {_count(len(damaged) - lost, 'other')} can" if lost < len(damaged) else ""
+    return f"{_count(lost, 'shard')} cannot be made again alone, for the catalog is damaged or gone too (prepare the data set again){others}"
+
+
+def _shorten(shard: DamagedShard, changes: Sequence[str]) -> list[str]:
+    """What to tell of one shard."""
+    more = len(changes) - _NUM_CHANGES_SHOWN
+    lines = [*changes[:_NUM_CHANGES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
+    return [f"{printable(shard.info.name)}: {line}" for line in lines]
+
+
+def _describe_versions(run: RecordedRun) -> list[str]:
+    others = describe_others(run.python, run.versions)
+    return [f"the data set was made with {', '.join(others)}: another version may give other bytes"] if others else []
+
+
+def _count(num: int, noun: str) -> str:
+    return f"{num:,} {noun}{'' if num == 1 else 's'}"
+
+
+def _is(num: int) -> str:
+    return "is" if num == 1 else "are"

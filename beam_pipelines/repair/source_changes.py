@@ -1,0 +1,155 @@
+"""What has changed at the sources since a data set was made of them: a line for each example that would be another now."""
+
+import contextlib
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+
+import google_crc32c
+import pyarrow as pa
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import References
+from beam_pipelines.errors import printable
+from beam_pipelines.shards.shard_writer import list_again
+from beam_pipelines.sources.listed_part import label_collectors
+from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from tf_input.dataset_format import Feature
+
+# Columns of a catalog that follow from an image's bytes, and those that follow from its place.
+_OF_IMAGE = ("num_bytes", "crc32c", "height", "width", "format", "reencoded")
+_OF_PLACE = ("shard", "record")
+
+
+class ExampleName(NamedTuple):
+    """One example of a shard.
+
+    Attributes:
+        key: It.
+        path: The file where its image lay; empty where it is not known.
+    """
+
+    key: bytes
+    path: str
+
+    def __str__(self) -> str:
+        return _name(self.key.decode(), self.path)
+
+
+def _name(key: str, path: str | None) -> str:
+    return printable(key if not path or path == key else f"{path}: {key}")
+
+
+class RefusedInputs:
+    """Dead letters of a listing, as far as they may be of examples that are looked for.
+
+    Args:
+        names: Of these.
+
+    Attributes:
+        num: All dead letters.
+        first: One of them.
+    """
+
+    def __init__(self, names: Iterable[ExampleName]) -> None:
+        self._keys: dict[str, bytes] = {}
+        for name in names:
+            key = name.key.decode()
+            self._keys |= dict.fromkeys((key, name.path or key, f"{name.path}:{key}", f"{name.path}/{key}"), name.key)
+        self._letters: dict[bytes, DeadLetter] = {}
+        self.num = 0
+        self.first: DeadLetter | None = None
+
+    def add(self, letter: DeadLetter) -> None:
+        self.num += 1
+        self.first = min(self.first or letter, letter)
+        if letter.path in self._keys:
+            self._letters[self._keys[letter.path]] = letter
+
+    def find(self, key: bytes) -> DeadLetter | None:
+        return self._letters.get(key)
+
+
+def describe_missing(missing: Sequence[ExampleName], refused: RefusedInputs) -> list[str]:
+    """A line for each example that is not listed any more."""
+    lines, is_open = [], False
+    for name in missing:
+        letter = refused.find(name.key)
+        is_open |= letter is None
+        lines.append(f"{name}: {f'{letter.message} ({letter.stage})' if letter else 'is not listed any more'}")
+    if is_open and refused.first:
+        first = refused.first
+        lines.append(f"dead letters of the listing now: {refused.num:,}, such as {printable(first.path)}: {first.message}")
+    return lines
+
+
+def describe_unknown_classes(references: References, source: Source, schema: Sequence[Feature], spool_directory: str) -> list[str]:
+    """A line for each example with a class that the data set does not have."""
+    known = {feature.name: frozenset(feature.label_names) for feature in schema}
+    collectors = [(feature, names or (lambda image: (image.label,)), known[feature]) for feature, names in label_collectors(source)]
+    spool, lines = SpoolReader(spool_directory), []
+    try:
+        for image in list_again(references, spool) if collectors else ():
+            for feature, names, those in collectors:
+                if unknown := [one for one in names(image) if one not in those]:
+                    lines.append(f"{_name(image.key, image.path)}: {feature} is {unknown[0]!r}, a class that the data set does not have")
+    finally:
+        spool.close()
+    return lines
+
+
+def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
+    """A line for each example that both have, and that differ."""
+    rebuilt = {row["key"]: row for row in new.to_pylist()}
+    lines = []
+    for row in old.to_pylist():
+        other = rebuilt.get(row["key"])
+        if changed := list(_changed(row, other)) if other else []:
+            lines.append(f"{_name(row['key'], row['path'])}: {', '.join(changed)}")
+    return lines
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
+        sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
+        what = "the image as it would be stored" if old["reencoded"] or new["reencoded"] else "the image"
+        yield f"{what} has {sums[0]}; it had {sums[1]}"
+    else:
+        yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
+    others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
+    yield from (f"{name} is {new.get(name)!r}; it was {old[name]!r}" for name in others if old[name] != new.get(name))
+
+
+def record_changes(old_path: str, new_path: str) -> list[str]:
+    """A line for each example whose records in two shards differ, as far as those of the old one are sound."""
+    rebuilt = dict(_read_digests(new_path))
+    lines = []
+    for key, digests in _read_digests(old_path):
+        changed = [name for name, digest in rebuilt.get(key, digests).items() if digests.get(name) != digest]
+        if changed:
+            lines.append(f"{printable(key.decode())}: {', '.join(changed)} {'is not what it was' if len(changed) == 1 else 'are not what they were'}")
+    return lines
+
+
+def _read_digests(path: str) -> Iterator[tuple[bytes, dict[str, int]]]:
+    """The key of each sound record, and of each feature a checksum of its values; none of what is no shard at all."""
+    with contextlib.suppress(NoRecordsError, OSError), open_file(path) as file:
+        for record in read_records(file):
+            if isinstance(record, Record):
+                with contextlib.suppress(BadExampleError):
+                    yield record_key(record.data), _digests(record.data)
+
+
+def _digests(data: bytes) -> dict[str, int]:
+    pieces = {name: b"".join([data[begin:end] for begin, end in of.lists]) for name, of in ExampleReader(data).features.items()}
+    return {name: google_crc32c.value(one) for name, one in pieces.items()}
+
+
+def record_key(data: bytes) -> bytes:
+    """The key of a serialized example of ours; BadExampleError where it is none."""
+    values = ExampleReader(data).values("key")
+    if len(values) != 1 or not isinstance(values[0], bytes):
+        raise BadExampleError("it has no key")
+    return values[0]

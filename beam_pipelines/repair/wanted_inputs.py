@@ -1,0 +1,106 @@
+"""The inputs of some examples, found again among all that a source lists."""
+
+import uuid
+from typing import Iterable, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import References
+from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.parallel.light_processes import TaskWindow, share
+from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
+from beam_pipelines.sources.list_part import SMALL_PARTS, PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.sources.listed_part import ListedPart
+from beam_pipelines.sources.source import Source
+from tf_input.dataset_format import IMAGE, Manifest
+
+_OF_EVERY_SOURCE = (IMAGE, "key", "height", "width")
+
+
+class WantedInputs(NamedTuple):
+    """What the sources have for one shard.
+
+    Attributes:
+        references: In record order.
+        missing: Examples that nothing is listed for.
+        repeated: Keys that more than one input has.
+    """
+
+    references: References
+    missing: list[ExampleName]
+    repeated: list[bytes]
+
+
+class Wanted:
+    """The examples of some shards, which are looked for among all that is listed.
+
+    Args:
+        names: Of each shard, in record order.
+
+    Attributes:
+        refused: What became a dead letter when it was listed.
+    """
+
+    def __init__(self, names: Sequence[Sequence[ExampleName]]) -> None:
+        self._names = names
+        self._places = {name.key: (shard, record) for shard, of_shard in enumerate(names) for record, name in enumerate(of_shard)}
+        self._found: list[tuple[np.ndarray, References]] = [(np.zeros((0, 2), np.int64), References.concatenate([]))]
+        self.refused = RefusedInputs(one for of_shard in names for one in of_shard)
+
+    def take(self, listed: Iterable[References | DeadLetter | ListedPart]) -> None:
+        for one in listed:
+            if isinstance(one, DeadLetter):
+                self.refused.add(one)
+            elif isinstance(one, References):
+                places = [(position, self._places[key]) for position, key in enumerate(one.keys) if key in self._places]
+                if places:
+                    positions, found = zip(*places)
+                    self._found.append((np.array(found, np.int64), one.take(np.array(positions, np.int64))))
+
+    def sort(self) -> None:
+        """Once all is listed."""
+        places = np.concatenate([places for places, _ in self._found])
+        references = References.concatenate([references for _, references in self._found])
+        order = np.lexsort((places[:, 1], places[:, 0]))
+        self._found = [(places[order], references.take(order))]
+
+    def of(self, shard: int) -> WantedInputs:
+        (places, references), names = self._found[0], self._names[shard]
+        begin, end = np.searchsorted(places[:, 0], [shard, shard + 1]).tolist()
+        counts = np.bincount(places[begin:end, 1], minlength=len(names))
+        missing, repeated = (np.flatnonzero(which).tolist() for which in (counts == 0, counts > 1))
+        return WantedInputs(references.slice(begin, end), [names[record] for record in missing], [names[record].key for record in repeated])
+
+
+def list_wanted(config: PrepareConfig, manifest: Manifest, wanted: Wanted) -> Source:
+    """Lists the whole source, once for all shards."""
+    try:
+        source = open_to_list(config)
+        _check_features(source, manifest)
+        tasks, context = TaskWindow(config.num_processes), share(PartContext(config, uuid.uuid4().hex))
+        for part in source.parts():
+            if config.source.kind not in SMALL_PARTS:
+                wanted.take(list_in_batches(source, part, config))
+                continue
+            for batches, dead_letters, _ in tasks.run(list_whole_part, context, part):
+                wanted.take([*map(References.unpack, batches), *dead_letters])
+        for batches, dead_letters, _ in tasks.drain():
+            wanted.take([*map(References.unpack, batches), *dead_letters])
+    except UserError as error:
+        raise RunError(f"what the data set was made of cannot be listed again: {error}") from error
+    wanted.sort()
+    return source
+
+
+def _check_features(source: Source, manifest: Manifest) -> None:
+    expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in _OF_EVERY_SOURCE}
+    found = {(one.name, one.kind, one.shape) for one in source.features}
+    if found != expected:
+        now, then = (_describe_features(those) for those in (found - expected, expected - found))
+        raise UserError(f"{printable(source.root)} has other features than it had: now {now}; then {then}")
+
+
+def _describe_features(features: Iterable[tuple[str, str, tuple]]) -> str:
+    return ", ".join(f"{name} ({kind})" for name, kind, _ in sorted(features, key=str)) or "none"

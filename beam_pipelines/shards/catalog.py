@@ -1,0 +1,140 @@
+"""The catalog: beside each shard a Parquet file with one row an example, in record order. It is what people query.
+
+    import duckdb
+    duckdb.sql("select label, count(*), avg(num_bytes) from 'out/flowers/catalog/*.parquet' group by label")
+
+| column | |
+| --- | --- |
+| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image, or is compressed |
+| `num_bytes`, `crc32c`, `height`, `width` | of the image as stored; no size where nobody looked (`--check=none`) |
+| `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
+| `group`, `weight` | where they were given |
+| `shard`, `record` | the file that it is in, within the data set, and its place there |
+| each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
+
+The same rows give the same bytes.
+"""
+
+import io
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from beam_pipelines.elements.references import WHOLE_FILE, References, Texts
+from beam_pipelines.shards.shard_writer import WrittenPart
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import Feature
+
+# None is left to the defaults of a version of pyarrow that other bytes would come of.
+_WRITER: Mapping[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "dictionary_pagesize_limit": 1 << 20,
+    "row_group_size": 1 << 20,
+    "compression": "zstd",
+    "compression_level": 3,
+    "write_statistics": True,
+    "store_schema": False,
+}
+
+
+def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Feature]) -> bytes:
+    """The bytes of a shard's catalog.
+
+    Args:
+        parts: Of the shard, in order.
+        shard: Its name.
+        schema: Of the data set.
+    """
+    references = References.concatenate([_kept(part) for part in parts])
+    num = len(references)
+    sizes = np.concatenate([part.sizes for part in parts])
+    has_sizes = sizes[:, 0] > 0
+    offsets = references.rows["offset"]
+    has_no_offset = (offsets == WHOLE_FILE) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
+    columns: dict[str, Any] = {
+        "key": (keys := _strings(references.keys)),
+        "path": pc.coalesce(_strings(references.paths), keys) if references.paths.blob else keys,
+        "offset": pa.array(offsets, pa.int64(), mask=has_no_offset),
+        "num_bytes": pa.array(np.concatenate([part.index["length"] for part in parts]), pa.uint32()),
+        "crc32c": pa.array(np.concatenate([part.crcs for part in parts]), pa.uint32()),
+        "height": pa.array(sizes[:, 0], pa.int32(), mask=~has_sizes),
+        "width": pa.array(sizes[:, 1], pa.int32(), mask=~has_sizes),
+        "format": _names([one for part in parts for one in part.formats]),
+        "reencoded": _names([one for part in parts for one in part.reencoded]),
+        "group": _strings(references.groups),
+        "weight": _weights(parts, num),
+        "shard": pa.DictionaryArray.from_arrays(np.zeros(num, np.int32), [shard] if num else pa.array([], pa.string())),
+        "record": pa.array(np.arange(num), pa.int64()),
+    }
+    with_names = [feature for feature in schema if feature.kind == "class_label"]
+    for feature in sorted(with_names, key=lambda feature: feature.name in columns):  # who has its own name keeps it
+        name = feature.name
+        while name in columns:
+            name = f"label_{name}"
+        columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer, use_dictionary=list(_dictionaries(columns)), **_WRITER)
+    return buffer.getvalue()
+
+
+def _kept(part: WrittenPart) -> References:
+    return part.references if len(part.kept) == len(part.references) else part.references.take(part.kept)
+
+
+def read_catalog(path: str) -> pa.Table:
+    """A shard's catalog.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged.
+    """
+    return pq.read_table(pa.BufferReader(files_at(path).read(path)))
+
+
+def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:
+    """The columns, as Parquet names them, whose values come again and again."""
+    for name, column in columns.items():
+        if pa.types.is_dictionary(column.type):
+            yield name
+        elif pa.types.is_list(column.type):
+            yield f"{name}.list.element"
+
+
+def _strings(texts: Texts) -> pa.Array:
+    """Null where they are empty."""
+    ends = np.cumsum(texts.lengths, dtype=np.int64)
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
+    present = np.packbits(texts.lengths > 0, bitorder="little")
+    buffers = [pa.py_buffer(present), pa.py_buffer(offsets), pa.py_buffer(texts.blob)]
+    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
+
+
+def _names(values: Sequence[str]) -> pa.Array:
+    """Null where they are empty."""
+    return pa.array([value or None for value in values], pa.string()).dictionary_encode()
+
+
+def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
+    weights = [weight for part in parts for weight in part.weights or ()]
+    return pa.array(weights or [None] * num, pa.float32())
+
+
+def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:
+    """The class names of each example: one, or a list of them."""
+    if not feature.shape:
+        return _label_names(np.array(values, np.int64).reshape(-1), feature)
+    lengths = [len(those) for those in values]
+    flat = np.array([label for those in values for label in those], np.int64)
+    return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), _label_names(flat, feature).cast(pa.string()))
+
+
+def _label_names(labels: np.ndarray, feature: Feature) -> pa.DictionaryArray:
+    """With the names that occur alone: there may be a million others."""
+    found, places = np.unique(labels, return_inverse=True)
+    names = pa.array([feature.label_names[label] for label in found.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(places.astype(np.int32), names)

@@ -1,0 +1,122 @@
+"""The features of an example beside its image, its key, its size and its class, encoded once its image is known."""
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.references import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.images.annotations import BadAnnotationError, Objects, Regions, place_objects
+from beam_pipelines.images.array_values import check_upright, read_array, to_float32
+from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.images.resize import Geometry
+from beam_pipelines.storage.files import Files
+from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+# Only an array of one dimension then comes here, and follows nothing.
+_NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
+
+
+class ExtrasEncoder:
+    """Encodes the extra features of a schema.
+
+    Args:
+        schema: Of the data set.
+        root: The source's root.
+        bad_boxes: One of `config.BAD_BOXES`.
+    """
+
+    def __init__(self, schema: Sequence[Feature], root: str, bad_boxes: str) -> None:
+        self.features = extra_features(schema)
+        self._root = root
+        self._bad_boxes = bad_boxes
+        self._by_name = {feature.name: feature for feature in self.features}
+        self._positions = {
+            feature.name: {name: position for position, name in enumerate(feature.label_names)}
+            for feature in self.features
+            if feature.kind == "class_label"
+        }
+
+    @property
+    def label_features(self) -> tuple[str, ...]:
+        """Those with class names."""
+        return tuple(self._positions)
+
+    def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:
+        """Encodes one example's values.
+
+        Args:
+            values: As `sources` describes them.
+            geometry: Of the image, for what follows it; None where it was not looked into.
+            files: Where masks and arrays lie.
+            spool: Where those of them lie whose file is compressed.
+
+        Raises:
+            BadAnnotationError: One of them does not fit.
+            OSError: A file could not be read.
+        """
+        encoded: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
+        for name, value in values.items():
+            if name == OBJECTS:
+                self._place_objects(value, geometry, encoded, facts)
+            elif self._by_name[name].kind == "mask":
+                mask = self._make_mask(value, geometry, files, spool)
+                encoded[name] = encode_mask(mask)
+                smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
+                facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
+                facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
+            else:
+                encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
+        labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
+        return Extras(encode_extras(self.features, encoded), labels, **facts)
+
+    def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader) -> Any:
+        if feature.kind == "class_label":
+            positions = self._positions[feature.name]
+            return sorted(positions[name] for name in value) if feature.shape else positions[value]
+        if feature.kind == "text":
+            return value.encode()
+        if isinstance(value, FilePart):
+            return read_array(self._read(value, files), feature.shape, geometry or _NOT_LOOKED_INTO)
+        if feature.kind == "float":
+            check_upright(feature.shape, geometry or _NOT_LOOKED_INTO)
+        return to_float32(self._read_numbers(value, files, spool)) if isinstance(value, ArrayPart) else value
+
+    def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
+        placed = place_objects(value, geometry, self._bad_boxes)
+        label = f"{OBJECTS}/{LABEL}"
+        encoded[f"{OBJECTS}/bbox"] = placed.boxes
+        encoded[label] = [self._positions[label][value.labels[index]] for index in placed.kept]
+        for flag, numbers in value.flags.items():
+            encoded[f"{OBJECTS}/{flag}"] = [numbers[index] for index in placed.kept]
+        facts |= {"num_dropped_boxes": placed.num_dropped, "num_clipped_boxes": placed.num_clipped}
+
+    def _make_mask(
+        self, value: FilePart | ArrayPart | Regions, geometry: Geometry, files: Files, spool: SpoolReader
+    ) -> np.ndarray:
+        if isinstance(value, Regions):
+            mask = draw_regions(value, self._by_name[f"{OBJECTS}/{LABEL}"].label_names)
+        elif isinstance(value, ArrayPart):
+            mask = check_ids(self._read_numbers(value, files, spool))
+        else:
+            mask = read_mask(self._read(value, files))
+        return place_mask(mask, geometry)
+
+    def _read_numbers(self, part: ArrayPart, files: Files, spool: SpoolReader) -> np.ndarray:
+        if part.spool:
+            data = spool.read(part.spool, part.offset, part.num_bytes)
+        else:
+            data = self._read(FilePart(part.path, part.offset, part.num_bytes), files)
+        return np.frombuffer(data, part.dtype).reshape(part.shape)
+
+    def _read(self, part: FilePart, files: Files) -> bytes:
+        path = f"{self._root}/{part.path}"
+        if part.offset == WHOLE_FILE:
+            return files.read(path)
+        data = files.read_range(path, part.offset, part.num_bytes)
+        if len(data) != part.num_bytes:
+            raise BadAnnotationError("truncated", f"{part.path}: {len(data)} bytes at {part.offset}; expected {part.num_bytes}")
+        return data

@@ -1,0 +1,159 @@
+"""Makes of one input an image that is fit to be stored, with all that belongs to it, or a dead letter."""
+
+import collections
+import itertools
+import time
+from typing import Iterable, Iterator, NamedTuple
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.references import WHOLE_FILE, LabeledImage
+from beam_pipelines.elements.statistics import PixelSums
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.images.images import BadImageError, CheckedImage, check_image, check_pixels
+from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import Files, is_remote
+from beam_pipelines.storage.input_errors import describe_fact
+from beam_pipelines.storage.spool import SpoolReader, read_whole
+
+# A disk that is slow, a mount or a store, against a page in memory: how long most of some reads take beside the copying.
+_NUM_WAITS = 16
+_SLOW_SECONDS = 400e-6
+_SECONDS_OF_A_BYTE = 1e-9
+
+
+class ReadImage(NamedTuple):
+    """One image that is fit: what its record holds, and what is kept of it besides.
+
+    Attributes:
+        data: The bytes to store.
+        extras: The other features; None where there are none.
+        format: What the source's bytes are; empty where nobody looked.
+        reencoded: Why they are not the source's own; else empty.
+        pixels: Where it is of the sample.
+        height: Of the image as stored, in pixels; 0 where nobody looked.
+        width: Likewise.
+    """
+
+    data: bytes
+    extras: Extras | None
+    format: str
+    reencoded: str
+    pixels: PixelSums | None
+    height: int
+    width: int
+
+
+class InputReader:
+    """Makes of one input an image that is fit, or a dead letter. For any number of threads."""
+
+    def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
+        self._context = context
+        self._files = files
+        self._spool = spool
+        self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
+
+    def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
+        """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
+        items = zip(images, sampled)
+        if not is_remote(self._context.listing.root):
+            for number, pair in enumerate(items):
+                if number % _NUM_WAITS == 0 and self.is_slow():
+                    items = itertools.chain([pair], items)
+                    break
+                yield self.read(*pair)
+        yield from read_ahead(lambda pair: self.read(*pair), ((pair, pair[0].num_bytes) for pair in items), _size_of)
+
+    def is_slow(self) -> bool:
+        """Whether nearly all of the last reads waited for their medium, while others could have been under way.
+
+        On a machine whose cores are busy many reads take long too, but never nearly all of them.
+        """
+        return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
+
+    def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
+        context = self._context
+        try:
+            data = self._read_bytes(image)
+            if context.config.check == "none":
+                if not data:
+                    return _dead_letter(image, "read", "unreadable", _EMPTY)
+                return ReadImage(data, self._encode_extras(image, None), "", "", None, 0, 0)
+            checked = self._check(image, data, is_sampled)
+            extras = self._encode_extras(image, checked)
+        except OSError as error:
+            return self._refuse(image, error)
+        except _CutOffError as error:
+            return _dead_letter(image, "read", "unreadable", str(error))
+        except BadImageError as error:
+            return _dead_letter(image, "check", "bad_image", str(error))
+        except BadAnnotationError as error:
+            return _dead_letter(image, "check", error.reason, str(error))
+        # Summed here and now: the pixels of a batch of photographs would be gigabytes.
+        pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
+        stored = data if checked.encoded is None else checked.encoded
+        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width)
+
+    def _read_bytes(self, image: LabeledImage) -> bytes:
+        if image.spool:
+            return self._read_spool(image)
+        path = f"{self._context.listing.root}/{image.path}"
+        start = time.perf_counter()
+        if image.offset == WHOLE_FILE:
+            data = self._files.read(path)
+            self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
+            return data
+        data = self._files.read_range(path, image.offset, image.num_bytes)
+        self._waits.append(time.perf_counter() - start - len(data) * _SECONDS_OF_A_BYTE)
+        if len(data) != image.num_bytes:
+            raise _CutOffError(f"{len(data)} bytes at {image.offset}; expected {image.num_bytes}")
+        return data
+
+    def _read_spool(self, image: LabeledImage) -> bytes:
+        """What we wrote ourselves: that it is not there says nothing about the image."""
+        try:
+            return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
+        except RunError as error:
+            raise RunError(f"{printable(image.path)}: {error}") from error
+
+    def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
+        """RunError where the error says nothing about the image, or a file that belongs to it."""
+        path = error.filename if isinstance(error.filename, str) else f"{self._context.listing.root}/{image.path}"
+        return _dead_letter(image, "read", "unreadable", describe_fact(error, path))
+
+    def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
+        context = self._context
+        if image.raw is not None:
+            checked = check_pixels(data, image.raw, context.config.images, full_scale=is_sampled)
+        else:
+            checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images)
+        if context.pixel_bytes is not None:
+            num_bytes = len(data if checked.encoded is None else checked.encoded)
+            if num_bytes != context.pixel_bytes:
+                raise BadImageError(f"{num_bytes} bytes of pixels; expected {context.pixel_bytes}, as all images have")
+        return checked
+
+    def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None) -> Extras | None:
+        if not self._context.extras.features:
+            return None
+        return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool)
+
+
+def _size_of(result: ReadImage | DeadLetter) -> int:
+    return len(result.data) if isinstance(result, ReadImage) else 0
+
+
+class _CutOffError(ValueError):
+    """A file ends before the part of it that an image is."""
+
+
+_EMPTY = "the file is empty"
+
+
+def _dead_letter(image: LabeledImage, stage: str, reason: str, message: str) -> DeadLetter:
+    """Named by its file, or where that has many images by its key too."""
+    is_file = image.offset == WHOLE_FILE and not image.spool
+    name = image.path if is_file else image.key if image.key.startswith(image.path) else f"{image.path}/{image.key}"
+    return DeadLetter(name, stage, reason, message)

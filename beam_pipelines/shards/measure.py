@@ -1,0 +1,42 @@
+"""Inputs as they would be stored: how large each is, or why it would be refused."""
+
+import contextlib
+import itertools
+from typing import Iterator
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.references import References, unpack_pieces
+from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
+from beam_pipelines.shards.input_reader import InputReader
+from beam_pipelines.shards.shard_writer import list_again
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
+
+# What a task of a light process looks at.
+_TASK_INPUTS = 8
+
+
+def measure_inputs(references: References, listing: Listing, config: PrepareConfig) -> Iterator[int | DeadLetter]:
+    """The size of each image as it would be stored, or why it would not be."""
+    tasks = TaskWindow(config.num_processes)
+    context = share(WriteContext(config, listing))
+    step = _TASK_INPUTS if config.num_processes else len(references)
+    for start in range(0, len(references), step):
+        part = b"".join(references.slice(start, min(start + step, len(references))).pieces())
+        for found in tasks.run(look_at, context, part):
+            yield from found
+    for found in tasks.drain():
+        yield from found
+
+
+def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
+    """The same of some of them."""
+    context: WriteContext = shared(shared_context)
+    references = unpack_pieces(pieces)
+    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+        reader = InputReader(context, files_at(context.listing.root), spool)
+        read = reader.read_all(list_again(references, spool), itertools.repeat(False))
+        return [one if isinstance(one, DeadLetter) else len(one.data) for one in read]

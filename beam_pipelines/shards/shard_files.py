@@ -1,0 +1,85 @@
+"""All files of one shard: its records from one part or several, its index and its catalog; at last, that it is done."""
+
+import os
+from typing import Any, BinaryIO, Sequence
+
+import google_crc32c
+import numpy as np
+
+from beam_pipelines.elements.plan import PlannedShard, WrittenShard
+from beam_pipelines.elements.plan_files import damage, read_done, write_done
+from beam_pipelines.elements.quality import LabelSequence, one_label
+from beam_pipelines.elements.statistics import merge_statistics
+from beam_pipelines.errors import RunError
+from beam_pipelines.shards.catalog import encode_catalog
+from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, make_place, part_path
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import files_at, write_file
+from tf_input.dataset_format import ShardInfo, catalog_name, index_name, shard_name, wrap_index
+
+_COPY_BYTES = 1 << 20
+
+
+def finished(context: WriteContext, shard: PlannedShard) -> WrittenShard | None:
+    """What an earlier attempt has brought to its end, if it is still so."""
+    done = read_done(context.config, shard.address)
+    return None if done is None or damage(context.config.working_directory, done.info) else done
+
+
+def finish_shard(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> WrittenShard:
+    """Brings a shard to its end whose parts are written."""
+    config, address = context.config, shard.address
+    name = shard_name(config.name, *address, config.output_layout)
+    crc32c = parts[0].crc32c if len(parts) == 1 else _join(context, shard, parts)
+    starts = np.cumsum([0, *(part.num_bytes for part in parts)])
+    for part, start in zip(parts, starts.tolist()):
+        part.index["record"] += np.uint64(start)
+        part.index["image"] += np.uint64(start)
+    rows = np.concatenate([part.index for part in parts])
+    index = _write(context, index_name(config.name, *address), wrap_index(rows.tobytes()))
+    catalog = _write(context, catalog_name(config.name, *address), encode_catalog(parts, name, context.listing.schema))
+    info = ShardInfo(name, len(rows), int(starts[-1]), crc32c, *index, *catalog)
+    labels = {feature: [one for part in parts for one in part.labels[feature]] for feature in parts[0].labels}
+    written = WrittenShard(
+        address,
+        info,
+        {feature: LabelSequence.of(_plain(values)) for feature, values in labels.items()},
+        merge_statistics(part.statistics for part in parts),
+    )
+    write_done(config, written, [letter for part in parts for letter in part.dead_letters])
+    return written
+
+
+def _plain(values: Sequence[Any]) -> np.ndarray:
+    """One label for each example, also where it has several."""
+    return np.array([one_label(value) if isinstance(value, list) else value for value in values], np.int64)
+
+
+def _write(context: WriteContext, name: str, data: bytes) -> tuple[str, int, int]:
+    write_file(make_place(context.config.working_directory, name), data)
+    return name, len(data), google_crc32c.value(data)
+
+
+def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPart]) -> int:
+    """Puts the files of the parts one behind the other, which makes one TFRecord file of them. Returns its CRC-32C."""
+    path = part_path(context, shard.address, ShardPart())
+    crc = 0
+    try:
+        with files_at(path).create(path) as joined:
+            for part in parts:
+                with open(part.path, "rb", buffering=0) as file:
+                    crc = _copy(file, joined, crc)
+        for part in parts:
+            os.unlink(part.path)
+    except OSError as error:
+        raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
+    return crc
+
+
+def _copy(source: BinaryIO, target: BinaryIO, crc: int) -> int:
+    while data := source.read(_COPY_BYTES):
+        crc = google_crc32c.extend(crc, data)
+        view = memoryview(data)
+        while view:
+            view = view[target.write(view) :]
+    return crc

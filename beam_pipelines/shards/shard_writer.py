@@ -1,0 +1,246 @@
+"""Writes one shard, or a part of one: references in rank order in, a TFRecord file out.
+
+A shard is a pure function of its piece of the plan and the sources: each image is read once, checked, re-encoded where needed, and its
+record written, or it is a dead letter.
+"""
+
+import contextlib
+import dataclasses
+from collections import Counter
+from typing import Any, BinaryIO, Iterator, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listed_values import decode_values
+from beam_pipelines.elements.plan import PlannedShard, ShardAddress
+from beam_pipelines.elements.plan_files import read_planned_shard
+from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.errors import RunError
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.shards.input_reader import InputReader, ReadImage
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import files_at, make_folder
+from beam_pipelines.storage.local_files import TEMPORARY
+from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+from tf_input.dataset_format import INDEX_ROW, LABEL, NO_LABEL, WEIGHT, shard_name
+
+_INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
+assert _INDEX.itemsize == INDEX_ROW.size
+
+# Inputs after which the progress bar moves.
+_COUNTED_INPUTS = 256
+
+# Dead letters of one shard with which a run fails at once; with fewer it is told of all of them at its end.
+_MANY = 1000
+
+
+class ShardPart(NamedTuple):
+    """Which of a shard's inputs: part `number` of `num_parts` of about equal size."""
+
+    number: int = 0
+    num_parts: int = 1
+
+
+@dataclasses.dataclass
+class WrittenPart:
+    """A file of records that lies in place, or waits to be joined with others, and what is known of its records, in their order.
+
+    Attributes:
+        shard: Whose part it is.
+        part: Which one.
+        path: Of the file.
+        num_bytes: Its size.
+        crc32c: Of all of it.
+        index: [num_records] of the rows of an index.
+        crcs: uint32 [num_records]: CRC-32C of each image as stored.
+        sizes: int32 [num_records, 2]: height and width of each image.
+        formats: Of each image at its source.
+        reencoded: Why its bytes are others; empty where they are not.
+        references: Of all inputs of the part.
+        kept: Places among them of those that became examples, ascending.
+        labels: Feature with class names -> of each example its label, or a list of them.
+        weights: Of each example, or None.
+        statistics: Of all of them, and of the dead letters.
+        dead_letters: Of the inputs that are not among them.
+    """
+
+    shard: PlannedShard
+    part: ShardPart
+    path: str
+    num_bytes: int
+    crc32c: int
+    index: np.ndarray
+    crcs: np.ndarray
+    sizes: np.ndarray
+    formats: list[str]
+    reencoded: list[str]
+    references: References
+    kept: np.ndarray
+    labels: dict[str, list[Any]]
+    weights: list[float] | None
+    statistics: ImageStatistics
+    dead_letters: list[DeadLetter]
+
+
+def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> WrittenPart:
+    """Reads what the references of a shard, or of a part of it, point to, and writes their records.
+
+    Raises:
+        RunError: Something could not be read, for no fault of an input, or not be written.
+    """
+    context: WriteContext = shared(shared_context)
+    start, stop = (shard.num_inputs * number // part.num_parts for number in (part.number, part.number + 1))
+    references = read_planned_shard(context.config, shard, start, stop)
+    path = part_path(context, shard.address, part)
+    try:
+        with (
+            files_at(path).create(path) as file,
+            contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
+        ):
+            return _Part(context, shard, references, file, spool).write(part, path)
+    except OSError as error:
+        raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
+
+
+def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
+    config = context.config
+    name = shard_name(config.name, *address, config.output_layout)
+    path = make_place(config.working_directory, name)
+    if part.num_parts == 1:
+        return path
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{part.number}{TEMPORARY}"
+
+
+def make_place(directory: str, name: str) -> str:
+    """The path of a data set's file, whose folder is made, but not the data set's: that may be gone with its run."""
+    folder = name.rpartition("/")[0]
+    if folder:
+        make_folder(f"{directory}/{folder}")
+    return f"{directory}/{name}"
+
+
+class _Part:
+    """The writing of one part."""
+
+    def __init__(
+        self, context: WriteContext, shard: PlannedShard, references: References, file: BinaryIO, spool: SpoolReader
+    ) -> None:
+        self._context = context
+        self._shard = shard
+        self._references = references
+        self._spool = spool
+        self._reader = InputReader(context, files_at(context.listing.root), spool)
+        self._writer = RecordWriter(file)
+        self._dead_letters: list[DeadLetter] = []
+        self._kept: list[int] = []  # places of what came through
+        self._counted = (0, 0)
+
+    def write(self, which: ShardPart, path: str) -> WrittenPart:
+        context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
+        keys, labels = list(self._references.keys), self._labels()
+        kept, index, crcs, sizes, formats, reencoded = self._kept, [], [], [], [], []
+        extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
+        statistics = ImageStatistics()
+        split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
+        position = -1
+        for image in self._read_all():
+            position += 1
+            if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
+                self._count()
+            if type(image) is DeadLetter:
+                self._refuse(image)
+                continue
+            data, extras, image_format, why, pixels, height, width = image
+            num_bytes, label = len(data), labels[position]
+            values = {"height": height, "key": keys[position], "label": label, "width": width}
+            before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
+            offset = writer.write(before, data, after)
+            kept.append(position)
+            index.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
+            crcs.append(google_crc32c.value(data))
+            sizes.append((height, width))
+            formats.append(image_format)
+            reencoded.append(why)
+            if pixels is not None:
+                split.pixels.merge(pixels)
+            if extras is not None:
+                statistics.add_extras(split, extras)
+                for name, those in extra_labels.items():
+                    those.append(extras.labels[name])
+        writer.flush()
+        self._count()
+        rows = np.array(index, _INDEX)
+        part = WrittenPart(
+            self._shard, which, path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
+            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, self._weights(), statistics, self._dead_letters,
+        )  # fmt: skip
+        if context.has_labels:
+            part.labels[LABEL] = rows["label"].tolist()
+        else:
+            rows["label"] = NO_LABEL
+        _add_up(part, split, context)
+        return part
+
+    def _labels(self) -> list[int]:
+        labels = self._context.labels
+        return [labels[name] for name in self._references.labels] if self._context.has_labels else [0] * len(self._references)
+
+    def _read_all(self) -> Iterator[ReadImage | DeadLetter]:
+        below = np.uint64(self._context.sample_below)
+        return self._reader.read_all(list_again(self._references, self._spool), (self._references.rows["order"] < below).tolist())
+
+    def _refuse(self, dead_letter: DeadLetter) -> None:
+        self._dead_letters.append(dead_letter)
+        if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):  # no other shard can make up for it
+            count = ImageStatistics()
+            count.dead_letters.add(self._dead_letters)
+            raise RunError(
+                f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
+                f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows (with --resume another one may be given):{count.dead_letters.describe()}"
+            )
+
+    def _weights(self) -> list[float] | None:
+        if WEIGHT not in self._context.features:
+            return None
+        values = [decode_values(value, self._spool) or {} for value in self._references.values]
+        return [values[position].get(WEIGHT) for position in self._kept]
+
+    def _count(self) -> None:
+        """Moves the progress bar."""
+        counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters)
+        written, refused = (now - before for now, before in zip(counts, self._counted))
+        progress.count(self._context.config.progress_directory, written=written, dead_letters=refused)
+        self._counted = counts
+
+
+def list_again(references: References, spool: SpoolReader) -> Iterator[LabeledImage]:
+    """Each input as its source has listed it, but for its split and its group, which are settled."""
+    raws = (None, *references.raws)
+    columns = references.rows[["num_bytes", "offset", "raw", "spool"]].tolist()
+    texts = zip(references.keys, references.paths, references.labels, references.values)
+    for (key, path, label, values), (num_bytes, offset, raw, number) in zip(texts, columns):
+        name = key.decode()
+        yield LabeledImage(
+            name, path.decode() if path else name, label.decode(), None, num_bytes, "", offset, raws[raw], number, decode_values(values, spool)
+        )
+
+
+def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) -> None:
+    """Completes the statistics of a part."""
+    statistics, lengths = part.statistics, part.index["length"].tolist()
+    statistics.dead_letters.add(part.dead_letters)
+    statistics.image_bytes.add(lengths)
+    if context.config.check != "none":
+        statistics.formats.update(part.formats)
+        statistics.heights.add(part.sizes[:, 0].tolist())
+        statistics.widths.add(part.sizes[:, 1].tolist())
+    statistics.reencoded.update(why for why in part.reencoded if why)
+    split.num_examples, split.num_bytes = len(lengths), sum(lengths)
+    if context.has_labels:
+        split.labels.update(Counter(part.labels[LABEL]))

@@ -1,0 +1,63 @@
+"""What every shard of a run shares: its options, and what is known of its inputs."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES
+from beam_pipelines.shards.extras_encoder import ExtrasEncoder
+from beam_pipelines.tfrecord.example_encoder import ExampleEncoder, is_core
+from tf_input.dataset_format import IMAGE, LABEL, Feature
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteContext:
+    """It travels pickled, and what follows from it is made where it is needed."""
+
+    config: PrepareConfig
+    listing: Listing
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"config": self.config, "listing": self.listing}
+
+    @functools.cached_property
+    def features(self) -> dict[str, Feature]:
+        return {feature.name: feature for feature in self.listing.schema}
+
+    @functools.cached_property
+    def has_labels(self) -> bool:
+        """Whether an example has one class, which the index then speaks of."""
+        return LABEL in self.features and is_core(self.features[LABEL])
+
+    @functools.cached_property
+    def labels(self) -> dict[bytes, int]:
+        """Class name of `label` -> its position; an image without that feature has the name "" and the position 0."""
+        names = self.features[LABEL].label_names if self.has_labels else ("",)
+        return {name.encode(): position for position, name in enumerate(names)}
+
+    @functools.cached_property
+    def pixel_bytes(self) -> int | None:
+        """Of each image, where they are stored without a format."""
+        feature = self.features[IMAGE]
+        return int(np.prod(feature.shape)) if feature.kind == "pixels" else None
+
+    @functools.cached_property
+    def extras(self) -> ExtrasEncoder:
+        return ExtrasEncoder(self.listing.schema, self.listing.root, self.config.source.bad_boxes)
+
+    @functools.cached_property
+    def encoder(self) -> ExampleEncoder:
+        return ExampleEncoder(self.listing.schema)
+
+    @functools.cached_property
+    def sample_below(self) -> int:
+        """Images with a smaller order lend their pixels to the statistics: a sample, and always the same one."""
+        return min(2**64 - 1, NUM_PIXEL_SAMPLES * 2**64 // max(self.listing.num_inputs, 1))
+
+    @functools.cached_property
+    def max_dead_letters(self) -> int:
+        """Of the run: with more of them it fails."""
+        return int(self.config.max_bad_fraction * self.listing.num_inputs)

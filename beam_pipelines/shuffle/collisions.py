@@ -1,0 +1,141 @@
+"""Each key belongs to one input of the data set, in whatever split it is: what the listing alone can tell."""
+
+import dataclasses
+import unicodedata
+from collections import defaultdict
+from typing import Iterable, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import shuffle_key
+from beam_pipelines.errors import UserError, printable
+
+# Keys that are shown.
+NUM_SHOWN = 100
+
+_NUM_INPUTS_SHOWN = 2
+# Sources whose keys can be chosen.
+_WITH_KEY_COLUMN = ("table", "arrays", "tfrecord", "webdataset")
+
+
+class NamedInput(NamedTuple):
+    """An input whose key is another's too.
+
+    Attributes:
+        path: The file where it lies.
+        split: The one that its source puts it in, or nothing.
+    """
+
+    path: str
+    split: str
+
+
+@dataclasses.dataclass
+class Collisions:
+    """Keys that several inputs have: the first `NUM_SHOWN` of them, in order.
+
+    Attributes:
+        num: All of them.
+        counts: Key -> inputs that have it.
+        inputs: Key -> the first few of them, in order.
+    """
+
+    num: int = 0
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    inputs: dict[str, list[NamedInput]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def merge(cls, parts: Iterable["Collisions"]) -> "Collisions":
+        """Of different keys: all inputs with one key are found together."""
+        num = 0
+        counts: dict[str, int] = defaultdict(int)
+        inputs: dict[str, list[NamedInput]] = defaultdict(list)
+        for part in parts:
+            num += part.num
+            for key, count in part.counts.items():
+                counts[key] += count
+                inputs[key] = _first_inputs([*inputs[key], *part.inputs[key]])
+        first = sorted(counts)[:NUM_SHOWN]
+        return cls(num, {key: counts[key] for key in first}, {key: inputs[key] for key in first})
+
+
+def _first_inputs(inputs: Iterable[NamedInput]) -> list[NamedInput]:
+    """Of two splits, if there are inputs of two: that is what is worst of a key."""
+    ordered = sorted(inputs)
+    others = [one for one in ordered if one.split != ordered[0].split]
+    return sorted([ordered[0], *(others or ordered[1:])[: _NUM_INPUTS_SHOWN - 1]])
+
+
+def sort_by_shuffle_key(references: References, members: np.ndarray, seed: int) -> tuple[References, Collisions]:
+    """Some of the references, split after split, each in rank order; and what keys came more than once, in one split or in two."""
+    orders = references.rows["order"][members]
+    by_order = np.argsort(orders)
+    orders = orders[by_order]
+    is_tied = orders[1:] == orders[:-1]
+    positions, collisions = members[by_order], Collisions()
+    if is_tied.any():  # equal in 64 bits: the other 64 decide, or it is one key
+        keys, paths = list(references.keys), list(references.paths)
+        tied = np.flatnonzero(np.append(is_tied, False) | np.append(False, is_tied))
+        named = sorted((shuffle_key(seed, keys[position]), keys[position], paths[position], position) for position in positions[tied].tolist())
+        positions[tied] = [position for *_, position in named]
+        collisions = _find_collisions(references, named)
+    return references.take(positions[np.argsort(references.rows["split"][positions], kind="stable")]), collisions
+
+
+def _find_collisions(references: References, named: list[tuple[bytes, bytes, bytes, int]]) -> Collisions:
+    members: dict[bytes, list[NamedInput]] = defaultdict(list)
+    for _, key, path, position in named:
+        split = references.splits[references.rows["split"][position]]
+        members[key].append(NamedInput((path or key).decode(), split))
+    found = {key: inputs for key, inputs in members.items() if len(inputs) > 1}
+    first = {key.decode(): found[key] for key in sorted(found)[:NUM_SHOWN]}
+    counts = {key: len(inputs) for key, inputs in first.items()}
+    return Collisions(len(found), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
+
+
+def refuse_collisions(collisions: Collisions, config: PrepareConfig, listing: Listing) -> None:
+    """Says which inputs have one key.
+
+    Raises:
+        UserError: Some have.
+    """
+    if not collisions.num:
+        return
+    are_of = "1 key is" if collisions.num == 1 else f"{collisions.num:,} keys are each"
+    start = " " if collisions.num == 1 else "\n  - "
+    shows_splits = listing.fractions is None
+    lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
+    more = collisions.num - len(lines)
+    raise UserError(
+        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(listing.source, config.source.key_column)}:"
+        + "".join(lines)
+        + (f"\n  - and {more:,} more" if more > 0 else "")
+    )
+
+
+def _advice(kind: str, key_column: str | None) -> str:
+    if kind not in _WITH_KEY_COLUMN:
+        return "expected each input once, and so each file under one name"
+    if key_column:
+        return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"
+    if key_column is None:
+        return "expected each input once, or --key_column: a column of unique keys, or '' for each input's own place as its key"
+    return "expected each input once, or --key_column: a column of unique keys"
+
+
+def _describe(key: str, collisions: Collisions, shows_splits: bool) -> str:
+    inputs = [one if shows_splits else one._replace(split="") for one in collisions.inputs[key]]
+    more = collisions.counts[key] - len(inputs)
+    paths = {one.path for one in inputs}
+    is_one_name = len(paths) > 1 and len({unicodedata.normalize("NFC", path) for path in paths}) == 1
+    show = ascii if is_one_name else repr  # else they would look alike
+    if inputs[0] == inputs[1]:
+        places = f"{show(inputs[0].path)} is listed {collisions.counts[key]:,} times"
+    else:
+        places = " and ".join(show(one.path) + (f" in split {one.split!r}" if one.split else "") for one in inputs)
+        places += f", and {more:,} more" if more else ""
+    note = " (one name in Unicode's normal form)" if is_one_name else ""
+    return f"{key!r}: {places}{note}"

@@ -1,0 +1,180 @@
+"""GlobalShuffle: gives every reference its exact rank in its split, and so its shard and its place in it: the plan.
+
+Beam's Reshuffle and a GroupByKey on random keys shuffle nothing on the local runner. Here the order comes from the shuffle keys
+alone (`ranks`). What goes through the runner are pointers to sorted pieces in the spool, some for each block of keys; whoever has a
+block merges its pieces, and whoever has a shard joins what the blocks have for it into one file below `plan/`.
+"""
+
+import dataclasses
+from typing import Any, Iterable, Iterator, Mapping
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton
+from apache_beam.typehints.decorators import no_annotations
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listed import Listed
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, own_version
+from beam_pipelines.elements.plan_files import write_plan, write_planned_shard
+from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch, write_pieces
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
+from beam_pipelines.errors import RunError
+from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.shuffle.collisions import Collisions, refuse_collisions, sort_by_shuffle_key
+from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
+from beam_pipelines.shuffle.sample import Measure, check_sample, smallest_of_run, take_sample
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.spool import SpoolReader
+
+
+@dataclasses.dataclass
+class GlobalShuffle(beam.PTransform):
+    """`Run`s -> (name, `PlannedShard`)s, in place, once the plan is whole.
+
+    Attributes:
+        config: What the run is to do.
+        listed: What comes with the runs.
+        measure: How inputs are tried before anything is written: see `sample`.
+    """
+
+    config: PrepareConfig
+    listed: Listed
+    measure: Measure
+
+    @no_annotations
+    def expand(self, runs: beam.PCollection) -> beam.PCollection:
+        config, listing = self.config, AsSingleton(self.listed.listing)
+        smallest = runs | "SmallestOfRuns" >> beam.FlatMap(smallest_of_run, listing, config)
+        plan = AsSingleton(
+            runs.pipeline
+            | "AfterTheRuns" >> beam.Impulse()
+            | "PlanShuffle" >> beam.Map(make_plan, AsIter(smallest), AsIter(self.listed.counts), listing, config, self.measure)
+        )
+        cut = (
+            runs
+            | "RouteToBlocks" >> beam.FlatMap(route_to_blocks, plan)  # (block, Stretch)
+            | "GroupByBlock" >> beam.GroupByKey()
+            | "CutShards" >> beam.FlatMap(cut_shards, plan, config).with_outputs("collisions", main="pieces")
+        )
+        planned = (
+            cut.pieces  # ((split, shard index), (block, number of references, Stretch))
+            | "GroupByShard" >> beam.GroupByKey()
+            | "WritePlan" >> beam.Map(join_shard, plan, config)
+        )
+        found = AsIter(cut.collisions), AsIter(self.listed.dead_letters)
+        version = own_version()  # of who begins the run, whatever its workers know of theirs
+        finished = (
+            runs.pipeline
+            | "AfterPlanning" >> beam.Impulse()
+            | "FinishPlan" >> beam.Map(finish, AsIter(planned), *found, plan, listing, config, version)
+        )
+        return planned | "AfterThePlan" >> beam.Map(lambda planned, unused: (str(planned.address), planned), AsSingleton(finished))
+
+
+def make_plan(
+    unused: bytes,
+    smallest: Iterable[bytes],
+    counts: Iterable[Mapping[str, bytes]],
+    listing: Listing,
+    config: PrepareConfig,
+    measure: Measure,
+) -> ShufflePlan:
+    """Which shards there are: here the run fails, before it writes, if the inputs do not make a data set."""
+    by_split = merge_counts(counts)
+    num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)
+    return plan_shuffle(by_split, num_shards, listing.reference_bytes)
+
+
+def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
+    return run.cut(plan.order_bounds())
+
+
+def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config: PrepareConfig) -> Iterator[Any]:
+    """One block's references -> what each shard gets of them, in rank order.
+
+    Raises:
+        RunError: References were lost or repeated on the way.
+    """
+    block, stretches = element
+    spool = SpoolReader(config.spool_directory)
+    try:
+        references = References.concatenate(_read_all(list(stretches), spool, config))
+    finally:
+        spool.close()
+    first, stop = plan.block_bounds[block : block + 2].tolist()
+    in_block = buckets(references.rows["order"])
+    ordered, collisions = sort_by_shuffle_key(references, np.flatnonzero((in_block >= first) & (in_block < stop)), config.seed)
+    addresses, ranges, behind = [], [], 0
+    for place, name in enumerate(ordered.splits):
+        found = int(np.count_nonzero(ordered.rows["split"] == place))
+        split = plan.splits.get(name)
+        begin, end = split.before[[first, stop]].tolist() if split else (0, 0)
+        if found != end - begin:
+            raise RunError(
+                f"split {name}: {end - begin} references have ranks {begin} to {end}, and {found} arrived: the runner lost or repeated some"
+            )
+        for shard_index, low, high in split.cut(begin, end) if split else ():
+            addresses.append((name, shard_index))
+            ranges.append((behind + low - begin, behind + high - begin))
+        behind += found
+    if collisions.num:
+        yield beam.pvalue.TaggedOutput("collisions", collisions)
+    stretches = write_pieces(ordered, ranges, config.spool_directory)
+    for address, (start, stop), stretch in zip(addresses, ranges, stretches):
+        yield address, (block, stop - start, stretch)
+
+
+def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareConfig) -> list[References]:
+    if not is_remote(config.spool_directory):
+        return [read_references(stretch, spool) for stretch in stretches]
+    return list(read_ahead(lambda stretch: read_references(stretch, spool), ((stretch, stretch.num_bytes) for stretch in stretches)))
+
+
+def join_shard(
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, Stretch]]], plan: ShufflePlan, config: PrepareConfig
+) -> PlannedShard:
+    """What the blocks have for a shard -> its file in the plan.
+
+    Raises:
+        RunError: References were lost or repeated on the way.
+    """
+    (split, shard_index), pieces = element
+    pieces = sorted(pieces)
+    found, of_split = sum(num for _, num, _ in pieces), plan.splits[split]
+    expected = of_split.first_rank(shard_index + 1) - of_split.first_rank(shard_index)
+    address = ShardAddress(split, shard_index, of_split.num_shards)
+    if found != expected:
+        raise RunError(f"{address}: {found} references arrived; expected {expected}: the runner lost or repeated some")
+    spool = SpoolReader(config.spool_directory)
+    try:
+        data = b"".join(read_stretch(stretch, spool) for _, _, stretch in pieces)
+    finally:
+        spool.close()
+    return write_planned_shard(config, PlannedShard(address, expected), data)
+
+
+def finish(
+    unused: bytes,
+    planned: Iterable[PlannedShard],
+    collisions: Iterable[Collisions],
+    dead_letters: Iterable[Stretch],
+    plan: ShufflePlan,
+    listing: Listing,
+    config: PrepareConfig,
+    version: str,
+) -> None:
+    """Writes what makes the plan whole.
+
+    Raises:
+        UserError: Two inputs have one key.
+        RunError: Not every shard is planned.
+    """
+    refuse_collisions(Collisions.merge(collisions), config, listing)
+    splits = {split: SplitShards(one.num_inputs, one.num_shards) for split, one in plan.splits.items()}
+    num_planned, num_shards = sum(1 for _ in planned), sum(split.num_shards for split in splits.values())
+    if num_planned != num_shards:
+        raise RunError(f"{num_planned} shards were planned; expected {num_shards}: the runner lost or repeated some")
+    write_plan(Plan(config, listing, splits, tuple(dead_letters), version))

@@ -1,0 +1,57 @@
+"""Cells that have an array in them, as lists of numbers, or name the file of one."""
+
+from typing import Any
+
+import numpy as np
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
+from beam_pipelines.sources.cells.cells import BadCellError, read_path
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import describe_fact
+
+# As much as the header of a `.npy` file ever takes.
+_HEADER_BYTES = 1 << 16
+
+
+def holds_array(cell: Any) -> bool:
+    """Whether a cell has an array itself, not the name of a file: JSON and Parquet have lists of lists."""
+    return isinstance(cell, list) and not (len(cell) == 1 and isinstance(cell[0], str))
+
+
+def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of that shape.
+
+    Raises:
+        BadCellError: The cell has another array, or none.
+    """
+    try:
+        return read_nested(cell, shape)
+    except BadAnnotationError as error:
+        raise BadCellError(error.reason, f"has {error}") from None
+
+
+def probe_shape(name: str, cell: Any, root: Root) -> tuple[int, ...]:
+    """The shape of the array that a cell of the first row has, or names the file of.
+
+    Raises:
+        UserError: There is no such file, or it is no array.
+    """
+    try:
+        if holds_array(cell):
+            return nested_shape(cell)
+        path = f"{root.path}/{read_path(cell, root)}"
+        return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
+    except BadCellError as error:
+        problem = str(error)
+    except (OSError, BadAnnotationError) as error:
+        if isinstance(error, OSError):
+            describe_fact(error, path)  # RunError where it says nothing about the array
+        found = "has" if holds_array(cell) else f"names {printable(path)}:"
+        problem = f"{found} {getattr(error, 'strerror', None) or error}"
+    name = printable(name)
+    raise UserError(
+        f"column {name!r} of the first row {problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]"
+    )

@@ -1,0 +1,185 @@
+"""What is in one cell of a row, or one field of a record, read as its column's kind expects.
+
+A cell is a str, as CSV has them, or what JSON, Parquet and records have: numbers, lists, None, NumPy's scalars and
+arrays, and bytes, which are UTF-8. A list of one is as good as the one.
+"""
+
+import json
+import re
+import reprlib
+import unicodedata
+from typing import Any, Callable
+
+import numpy as np
+
+from beam_pipelines.errors import CONTROL, printable
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.storage.files import is_remote
+
+
+class BadCellError(ValueError):
+    """A cell that is not what its column's kind expects.
+
+    Attributes:
+        reason: A short code: `bad_label`, `bad_value`, `outside`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
+    """What `convert` makes of a cell; the message of its BadCellError says which column that is."""
+    try:
+        return convert(*arguments)
+    except BadCellError as error:
+        raise BadCellError(error.reason, f"column {printable(name)!r} {error}") from None
+
+
+_MAX_NAME_CHARACTERS = 4096
+_MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
+_FLAGS = {"": False, "0": False, "false": False, "1": True, "true": True}
+
+
+def read_float(cell: Any) -> float:
+    """A finite number that 32 bits can hold.
+
+    Raises:
+        BadCellError: The cell has none.
+    """
+    cell = plain(cell, "bad_value")
+    expected = "a finite number of 32 bits"
+    if isinstance(cell, bool) or not isinstance(cell, (int, float, str)):
+        raise bad_cell("bad_value", cell, expected)
+    try:
+        value = float(cell)
+    except (ValueError, OverflowError):
+        raise bad_cell("bad_value", cell, expected) from None
+    if not -_MAX_FLOAT <= value <= _MAX_FLOAT or (isinstance(cell, str) and "_" in cell):  # NaN is not between either
+        raise bad_cell("bad_value", cell, expected)
+    return value
+
+
+def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
+    cell = plain(cell, "bad_value", keeps_lists=True)
+    cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
+    if len(cells) != num_values:
+        raise bad_cell("bad_value", cell, f"{num_values} numbers")
+    return tuple(map(read_float, cells))
+
+
+def read_weight(cell: Any) -> float:
+    """The weight of an example.
+
+    Raises:
+        BadCellError: The cell is no finite number of at least 0.
+    """
+    weight = read_float(cell)
+    if weight < 0:
+        raise bad_cell("bad_value", cell, "a weight of at least 0")
+    return weight
+
+
+def read_integer(cell: Any) -> int:
+    cell = plain(cell, "bad_value")
+    value = cell
+    if isinstance(cell, str) and len(cell) <= 20 and re.fullmatch(r"\s*[+-]?[0-9]+\s*", cell):
+        value = int(cell)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise bad_cell("bad_value", cell, "an integer of 64 bits")
+    return value
+
+
+def read_flag(cell: Any) -> bool:
+    cell = plain(cell, "bad_label")
+    if isinstance(cell, (int, float)) and cell in (0, 1):
+        return bool(cell)
+    text = cell.strip().lower() if isinstance(cell, str) else "" if cell is None else None
+    if text not in _FLAGS:
+        raise bad_cell("bad_label", cell, "0, 1, false, true or nothing")
+    return _FLAGS[text]
+
+
+def read_text(cell: Any) -> str:
+    """A str as it is, nothing as an empty one, and what else JSON can write as JSON writes it.
+
+    Raises:
+        BadCellError: It is not UTF-8.
+    """
+    cell = plain(cell, "bad_value", keeps_lists=True)
+    if cell is None:
+        return ""
+    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, default=str)
+    if not is_utf8(text):
+        raise bad_cell("bad_value", cell, "text in UTF-8")
+    return text
+
+
+def read_name(reason: str, cell: Any) -> str:
+    """A key or the name of a group, in NFC; a number is named by its digits.
+
+    Raises:
+        BadCellError: With the given reason: it is empty, too long, or not on one line.
+    """
+    name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
+    if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
+        raise bad_cell(reason, cell, f"text on one line, of at most {_MAX_NAME_CHARACTERS} characters")
+    return name
+
+
+def read_path(cell: Any, root: Root) -> str:
+    """The path of a file below the root, relative to it.
+
+    Raises:
+        BadCellError: The cell has none, or the path leads out of the root.
+    """
+    if type(cell) is not str:
+        cell = plain(cell, "bad_value")
+    if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
+        raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
+    if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
+        raise BadCellError("outside", f"has {shown(cell)}; expected a path below {root.path}")
+    try:
+        return root.relative(cell)
+    except OutsideError as error:
+        raise BadCellError("outside", f"has a path that leads nowhere: {error}") from None
+
+
+def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
+    """A cell in Python's own types, bytes decoded, and the one of a list of one in its place unless lists are kept."""
+    if isinstance(cell, (np.ndarray, np.generic)):
+        cell = cell.tolist()
+    if isinstance(cell, tuple):
+        cell = list(cell)
+    if isinstance(cell, list) and len(cell) == 1 and not keeps_lists:
+        cell = cell[0]
+    if isinstance(cell, bytes):
+        try:
+            return cell.decode()
+        except UnicodeDecodeError:
+            raise bad_cell(reason, cell, "text in UTF-8") from None
+    return cell
+
+
+def is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that were not UTF-8 come as lone surrogates, which JSON can have too
+        return False
+    return True
+
+
+def bad_cell(reason: str, cell: Any, expected: str) -> BadCellError:
+    is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
+    return BadCellError(
+        reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"
+    )
+
+
+def shown(cell: Any) -> str:
+    """A cell as a message has it: on one line, and not all of it where that is long."""
+    text = reprlib.repr(cell) if not isinstance(cell, (str, bytes)) else repr(cell[:80])
+    return CONTROL.sub("?", text[:200])

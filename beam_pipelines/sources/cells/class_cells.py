@@ -1,0 +1,126 @@
+"""The class names in one cell: one, several, or a 0 or 1 for each class."""
+
+import functools
+import math
+import re
+import unicodedata
+from typing import Any, Collection, Sequence
+
+import numpy as np
+
+from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
+from beam_pipelines.errors import CONTROL, printable
+from beam_pipelines.sources.cells.cells import BadCellError, bad_cell, is_utf8, plain, read_flag, shown
+
+_MAX_CLASS_CHARACTERS = 256
+_CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+
+
+@functools.lru_cache(1 << 16)
+def class_name(text: str) -> str:
+    """A class name as the data set has it: in NFC, without blanks around it.
+
+    Raises:
+        BadCellError: It is empty, too long, not on one line or not UTF-8, or a number that is no label.
+    """
+    name = unicodedata.normalize("NFC", text.strip())
+    if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
+        raise bad_cell("bad_label", text, _CLASS)
+    if name[0] == "-" and _INTEGER.fullmatch(name):
+        raise bad_cell("bad_label", text, _CLASS)
+    return name
+
+
+def read_class(cell: Any) -> str:
+    """The class name in a cell; an integer is named by its decimal digits.
+
+    Raises:
+        BadCellError: It has none.
+    """
+    if type(cell) is str:  # first, because it is by far the commonest
+        return class_name(cell)
+    cell = plain(cell, "bad_label")
+    if isinstance(cell, int) and not isinstance(cell, bool) and 0 <= cell < 2**63:
+        return str(cell)
+    if isinstance(cell, str):
+        return class_name(cell)
+    raise bad_cell("bad_label", cell, _CLASS)
+
+
+def known(name: str, label_names: Collection[str]) -> str:
+    """The name, if it is one of those that a label may have."""
+    if not label_names or name in label_names:
+        return name
+    if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
+        if len(name) < 20 and int(name) < len(label_names):
+            return label_names[int(name)]
+    raise BadCellError("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
+
+
+def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
+    """The class name in a cell of a column, one of those that are given, if any are.
+
+    Raises:
+        BadCellError: It has none; the message says which kinds would read it.
+    """
+    try:
+        return known(read_class(cell), label_names)
+    except BadCellError as error:
+        kinds = _fitting_kinds(column, cell)
+        raise BadCellError(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+
+
+def _fitting_kinds(column: str, cell: Any) -> str:
+    """Which kinds would read what is no class: a float, several numbers, several texts; empty: none is known."""
+    column, values = printable(column), cell.tolist() if isinstance(cell, np.ndarray) else cell
+    if isinstance(values, float) and math.isfinite(values):
+        return f"{column}:float reads a number"
+    if not isinstance(values, (list, tuple)) or len(values) < 2:
+        return ""
+    if all(isinstance(one, str) for one in values):
+        return f"{column}:multi_label reads several classes"
+    if not all(isinstance(one, (int, float)) for one in values):
+        return ""
+    flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
+    several = f", {column}:multi_label several classes" if not flags and all(isinstance(one, int) for one in values) else ""
+    return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
+
+
+def read_classes(cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR) -> tuple[str, ...]:
+    """The class names in a list, or in a text with a separator between them, each once.
+
+    Raises:
+        BadCellError: One is none, or the list has a 0 or 1 for each class.
+    """
+    cells = _items(cell, separator)
+    if is_one_flag_each(cells, len(label_names)):
+        raise bad_cell("bad_label", cell, "class names, or numbers of classes; the kind of a 0 or 1 for each class is multi_hot")
+    return tuple(sorted({known(read_class(one), label_names) for one in cells}))
+
+
+def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
+    """The names of those classes for which a list, or a text of numbers, has a 1.
+
+    Raises:
+        BadCellError: It has not a 0 or 1 for each class.
+    """
+    value = plain(cell, "bad_label", keeps_lists=True)
+    flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value
+    if not isinstance(flags, list) or len(flags) != len(label_names):
+        raise bad_cell("bad_label", cell, f"{len(label_names)} values of 0 or 1, one for each class")
+    return tuple(sorted(name for name, flag in zip(label_names, flags) if read_flag(_flag(flag))))
+
+
+def _flag(value: Any) -> Any:
+    return re.sub(r"\.0?$", "", value) if isinstance(value, str) else value  # NumPy writes 1. for 1.0
+
+
+def _items(cell: Any, separator: str) -> list[Any]:
+    cell = plain(cell, "bad_label", keeps_lists=True)
+    if not isinstance(cell, str):
+        return cell if isinstance(cell, list) else [] if cell is None else [cell]
+    items = parse_list(cell)
+    if items is None and is_bracketed(cell):
+        raise bad_cell("bad_label", cell, f'a list such as ["cat", "dog"], or names with {separator!r} between them')
+    return split_names(cell, separator) if items is None else items

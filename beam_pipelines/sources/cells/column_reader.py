@@ -1,0 +1,139 @@
+"""Reads the values of an example from the cells of a row, each as the kind of its column expects."""
+
+import dataclasses
+import math
+from typing import Any, Callable, Collection, Mapping, Sequence
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
+from beam_pipelines.elements.references import FilePart
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.cells.array_cells import holds_array, probe_shape, read_array_cell
+from beam_pipelines.sources.cells.cells import (
+    BadCellError,
+    in_column,
+    read_flag,
+    read_float,
+    read_floats,
+    read_integer,
+    read_path,
+    read_text,
+)
+from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
+from beam_pipelines.sources.folders.roots import Root
+from tf_input.dataset_format import LABEL
+
+
+class ColumnReader:
+    """Reads the values of an example from the cells of a row.
+
+    What may be in a cell: see `cells`.
+
+    Args:
+        labels: What a model is to predict.
+        features: What else is kept.
+        root: Where the files lie that cells name.
+        names_of: From a label to the class names that it may have; empty: any. Where they are a tuple, and none of them is
+            a number, a label n means the n-th of them, from 0.
+        separator: What stands between the names in the text of a multi_label.
+
+    Attributes:
+        features: What the columns become; class names are not known yet.
+        targets: Names of those that are labels.
+        column_names: All columns that are needed, each once.
+
+    Raises:
+        UserError: Two features have one name, or a column of a multi_label is no class name.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[Column],
+        features: Sequence[Column],
+        root: Root,
+        names_of: Callable[[str], Collection[str]] = lambda name: (),
+        separator: str = DEFAULT_SEPARATOR,
+    ) -> None:
+        columns = (*labels, *features)
+        names = [column.name for column in columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"--feature={name}: another label or feature has that name already")
+        self.features = tuple(column.feature() for column in columns)
+        self.targets = tuple(column.name for column in labels)
+        self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))
+        readers = {
+            column.name: _make_reader(column, root, names_of(column.name) if column in labels else (), separator)
+            for column in columns
+        }
+        is_single_class = any(column.name == LABEL and column.kind == "class" for column in columns)
+        self._read_label = readers.pop(LABEL) if is_single_class else None
+        self._readers = tuple(readers.items())
+
+    def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them.
+
+        Raises:
+            BadCellError: A cell is not what its column's kind expects.
+        """
+        label = self._read_label(row) if self._read_label else ""
+        return label, {name: read(row) for name, read in self._readers} if self._readers else None
+
+
+def _make_reader(
+    column: Column, root: Root, label_names: Collection[str], separator: str
+) -> Callable[[Mapping[str, Any]], Any]:
+    if len(column.names) == 1:
+        return _reader_of_one(column.names[0], _converter(column, root, label_names, separator))
+    if column.kind == "float":
+        numbers = [_reader_of_one(name, read_float) for name in column.names]
+        return lambda row: tuple([read(row) for read in numbers])
+    for name in column.names:
+        _check_class_column(name, label_names)
+    flags = [(name, _reader_of_one(name, read_flag)) for name in sorted(column.names)]
+    return lambda row: tuple([name for name, read in flags if read(row)])
+
+
+def _check_class_column(name: str, label_names: Collection[str]) -> None:
+    try:
+        known(class_name(name), label_names)
+    except BadCellError as error:
+        raise UserError(f"--label={name}:multi_label: as a class name it {error}") from None
+
+
+def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda row: in_column(name, convert, row.get(name))
+
+
+def _converter(column: Column, root: Root, label_names: Collection[str], separator: str) -> Callable[[Any], Any]:
+    match column.kind:
+        case "class":
+            return lambda cell: read_one_class(column.names[0], cell, label_names)
+        case "multi_label":
+            return lambda cell: read_classes(cell, label_names, separator)
+        case "multi_hot":
+            names = column.positions(label_names)
+            return lambda cell: read_multi_hot(cell, names)
+        case "float":
+            return (lambda cell: read_floats(cell, math.prod(column.shape))) if column.shape else read_float
+        case "integer":
+            return read_integer
+        case "text":
+            return read_text
+        case "array":
+            return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
+    return lambda cell: FilePart(read_path(cell, root))
+
+
+def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
+    """The columns, with the shape of the first row's array where an array's shape is not stated.
+
+    Raises:
+        UserError: There is no such array.
+    """
+    return tuple(
+        dataclasses.replace(column, shape=probe_shape(column.names[0], first_row.get(column.names[0]), root))
+        if column.kind == "array" and not column.shape
+        else column
+        for column in columns
+    )

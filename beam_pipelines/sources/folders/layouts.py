@@ -1,0 +1,64 @@
+"""How folders of several files are laid out: folders by their usual names, and folders that are splits."""
+
+from typing import Sequence
+
+from beam_pipelines.config.prepare_config import NAME_PATTERN, SourceConfig
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+
+IMAGE_FOLDERS = ("jpegimages", "images", "image", "imgs", "img")
+
+
+def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
+    """The one of some folders that has one of the usual names, in lower or upper case; the more usual, the better."""
+    by_name = {name.lower(): name for name in reversed(names)}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:
+    """Folder -> the split that it is, or None for all of them.
+
+    Args:
+        root: Of the source, for messages.
+        folders: Their names.
+        split_folders: Whether they are splits; None: they are if they are all named like splits.
+
+    Raises:
+        UserError: Only some of them are, or a name is not fit for a split.
+    """
+    known = [name for name in folders if name.lower() in SPLIT_FOLDERS]
+    if split_folders is False or not (known or split_folders):
+        return dict.fromkeys(folders)
+    others = [name for name in folders if name not in known]
+    if others and split_folders is None:
+        raise UserError(
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not; "
+            "say which they are: --split_folders=yes or --split_folders=no"
+        )
+    for name in others:
+        if not NAME_PATTERN.fullmatch(name):
+            expected = "expected letters, digits and '_', a letter first"
+            raise UserError(f"--input={root}: split folder {printable(name)!r}: {expected}")
+    return {name: SPLIT_FOLDERS.get(name.lower(), name) for name in folders}
+
+
+# Fields of SourceConfig, and their options on the command line where those are called otherwise.
+_OPTIONS = {
+    **{"labels": "label", "features": "feature", "has_masks": "masks"},
+    **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
+}
+_WITH_LABEL_NAMES = ("label_names_of", "first_label_names")
+
+
+def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
+    """No option is passed over in silence.
+
+    Raises:
+        UserError: One is given that this kind of source does not use.
+    """
+    plain = SourceConfig(kind=source.kind)
+    used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))
+    for field in vars(plain):
+        if field not in ("kind", *used) and getattr(source, field) != getattr(plain, field):
+            option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
+            raise UserError(f"--{option}: --source={source.kind} has no use for it")

@@ -1,0 +1,86 @@
+"""Which file a source's path means, and that it lies below the source's root."""
+
+import os
+import posixpath
+
+from beam_pipelines.errors import printable
+from beam_pipelines.storage.files import is_remote
+
+_MAX_FOLDERS = 1 << 16
+
+
+class OutsideError(ValueError):
+    """A path that leads out of the source's root, or is none."""
+
+
+class Root:
+    """The folder, or the prefix of an object store, below which all files of a source lie.
+
+    Attributes:
+        path: With links resolved, or a URL; without a "/" at its end.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._is_remote = is_remote(path)
+        self._given = path.rstrip("/") if self._is_remote else os.path.abspath(path)
+        self.path = self._given if self._is_remote else os.path.realpath(path)
+        self._folders: dict[str, bool] = {}
+
+    def relative(self, path: str) -> str:
+        """A path as a table or an annotation states it, made relative to the root.
+
+        Nothing is read, and a file need not exist. Links are followed, and must not lead out of the root either.
+
+        Args:
+            path: Relative to the root, or absolute and below it; with "/" or, as Windows writes it, with "\\" between its parts.
+
+        Raises:
+            OutsideError: It is empty, holds a NUL character or no text, or leads out of the root.
+        """
+        name = path if "\\" not in path else path.replace("\\", "/")
+        if is_remote(name) and not name.startswith((f"{self._given}/", f"{self.path}/")):
+            raise self._outside(path)
+        for base in (self._given, self.path):
+            if name.startswith(f"{base}/"):
+                name = name[len(base) + 1 :]
+        if name.startswith("./") or "//" in name or "/." in name:
+            name = posixpath.normpath(name)
+        if (
+            not name
+            or name == "."
+            or name.startswith(("/", "../"))
+            or name == ".."
+            or is_remote(name)
+            or "\0" in name
+            or not _is_text(name)
+        ):
+            raise self._outside(path)
+        if not self._is_remote and not self._stays_inside(name):
+            raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path}")
+        return name
+
+    def _outside(self, path: str) -> OutsideError:
+        return OutsideError(f"{printable(path)!r} is no path below {self.path}")
+
+    def _stays_inside(self, name: str) -> bool:
+        folder, _, _ = name.rpartition("/")
+        if folder not in self._folders:  # many files, few folders
+            if len(self._folders) == _MAX_FOLDERS:
+                self._folders.clear()
+            self._folders[folder] = self._is_below(os.path.realpath(f"{self.path}/{folder}"))
+        if not self._folders[folder]:
+            return False
+        path = f"{self.path}/{name}"
+        return not os.path.islink(path) or self._is_below(os.path.realpath(path))
+
+    def _is_below(self, path: str) -> bool:
+        return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
+
+
+def _is_text(name: str) -> bool:
+    """Halves of surrogate pairs are none, but for those that stand for the bytes of a file name."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True

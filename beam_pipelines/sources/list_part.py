@@ -1,0 +1,122 @@
+"""Lists one part of a source: its inputs become references, a few thousand at a time."""
+
+import functools
+from typing import Iterator, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listed_values import ValueWriter, value_writer
+from beam_pipelines.elements.references import ROW, LabeledImage, References, Texts
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.errors import printable
+from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.sources.listed_part import ListedPart, list_part
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.splits import SplitByGroup
+from beam_pipelines.storage.input_errors import listing_error
+
+_Listed = list[LabeledImage] | DeadLetter
+
+# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
+SMALL_PARTS = ("tfrecord", "voc", "webdataset")
+
+
+def open_to_list(config: PrepareConfig) -> Source:
+    return open_source(config, spool_directory=config.spool_directory)
+
+
+class ReferenceMaker:
+    """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
+
+    def __init__(self, config: PrepareConfig) -> None:
+        fractions = config.splits or DEFAULT_SPLITS
+        self._seed = config.seed
+        self._by_group = SplitByGroup(fractions)
+        self._names = tuple(fractions)
+
+    def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
+        listed = list(zip(*images))
+        keys, paths, labels, splits, num_bytes, groups, offsets, raws, spools, others = listed
+        encoded = [key.encode() for key in keys]
+        rows = np.zeros(len(keys), ROW)
+        rows["order"] = shuffle_orders(self._seed, encoded)
+        for name, column in (("num_bytes", num_bytes), ("spool", spools), ("offset", offsets)):
+            rows[name] = column[0] if len(set(column)) == 1 else column  # mostly one for all
+        layouts = tuple(dict.fromkeys(raw for raw in raws if raw is not None))
+        if layouts:
+            places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
+            rows["raw"] = [places[raw] for raw in raws]
+        own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
+        has_groups = any(groups)
+        encoded_groups = Texts.of([group.encode() for group in groups]) if has_groups else no_texts(len(keys))
+        rows["split"], names = self._splits(splits, [g.encode() or k for g, k in zip(groups, encoded)] if has_groups else encoded)
+        references = References(
+            rows,
+            names,
+            layouts,
+            Texts.of(encoded),
+            Texts.of(own_paths) if own_paths else no_texts(len(keys)),
+            Texts.of(list(map({label: label.encode() for label in set(labels)}.__getitem__, labels))),
+            encoded_groups,
+            Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
+        )
+        found.reference_bytes += references.num_bytes
+        return references
+
+    def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
+        """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
+        if given[0] is None:
+            return self._by_group(groups), self._names
+        names = tuple(dict.fromkeys(name or "" for name in given))
+        places = {name: place for place, name in enumerate(names)}
+        return np.array([places[name or ""] for name in given]), names
+
+
+def no_texts(num: int) -> Texts:
+    return Texts(np.zeros(num, np.uint32), b"")
+
+
+def list_in_batches(source: Source, part: str, config: PrepareConfig) -> Iterator[References | DeadLetter | ListedPart]:
+    """The inputs of a part while they are found, and at last what was found of it."""
+    found = ListedPart()
+    maker = ReferenceMaker(config)
+    with value_writer(config.spool_directory) as values:
+        for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
+            yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
+    yield found
+
+
+def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed]:
+    """What no source took for a fact about an input fails the bundle, by name."""
+    try:
+        yield from listed
+    except OSError as error:
+        raise listing_error(error, path, f"{printable(path)} could not be listed: {error.strerror or error}") from error
+
+
+class PartContext(NamedTuple):
+    """What the parts of one bundle share.
+
+    Attributes:
+        config: Which source they belong to.
+        bundle: Another one for each bundle: what was looked at for one need not hold for the next.
+    """
+
+    config: PrepareConfig
+    bundle: str
+
+
+@functools.lru_cache(maxsize=1)
+def _open_once(context: bytes) -> Source:
+    """Looking at the same files again for each part would take the square of their number."""
+    return open_to_list(shared(context).config)
+
+
+def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
+    """The same at once, of a shared `PartContext`, with the references packed."""
+    *listed, found = list_in_batches(_open_once(context), part, shared(context).config)
+    batches = [one.pack() for one in listed if isinstance(one, References)]
+    return batches, [one for one in listed if isinstance(one, DeadLetter)], found

@@ -1,0 +1,241 @@
+"""What becomes known while inputs are listed, part by part, and the data set's schema that follows from it."""
+
+import dataclasses
+import itertools
+from typing import Callable, Collection, Iterator
+
+from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
+from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
+from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.source import Source
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+
+# Inputs that are learned of, and become references, at once.
+BATCH_IMAGES = 4096
+
+_Collector = tuple[str, Callable[[LabeledImage], Collection[str]] | None]
+
+
+@dataclasses.dataclass
+class ListedPart:
+    """What was found in one part of a source, or in several.
+
+    Attributes:
+        num_images: Inputs that were listed.
+        num_bytes: Of them, as far as it is known.
+        num_unsized: Of which images it is not known.
+        reference_bytes: Of their references, in memory.
+        num_ignored: Files that are no inputs.
+        dead_letters: Inputs that were refused.
+        without_split: Those of them for which the column of the split has nothing.
+        splits: Splits that the source puts images in; None for those that it leaves open.
+        labels: Feature -> class names that an image has.
+        several_labels: Features of which an image has more than one class.
+        known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
+        raws: Layouts of images without a format; None for those with one.
+    """
+
+    num_images: int = 0
+    num_bytes: int = 0
+    num_unsized: int = 0
+    reference_bytes: int = 0
+    num_ignored: int = 0
+    dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    splits: set[str | None] = dataclasses.field(default_factory=set)
+    labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    several_labels: set[str] = dataclasses.field(default_factory=set)
+    known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    raws: set[RawImage | None] = dataclasses.field(default_factory=set)
+
+    def merge(self, other: "ListedPart") -> None:
+        self.num_images += other.num_images
+        self.num_bytes += other.num_bytes
+        self.num_unsized += other.num_unsized
+        self.reference_bytes += other.reference_bytes
+        self.num_ignored += other.num_ignored
+        self.dead_letters.merge(other.dead_letters)
+        self.without_split.merge(other.without_split)
+        self.splits |= other.splits
+        self.raws |= other.raws
+        self.several_labels |= other.several_labels
+        for feature, names in other.labels.items():
+            self.labels.setdefault(feature, set()).update(names)
+        for feature, names in other.known_labels.items():
+            mine = self.known_labels.get(feature, names)
+            self.known_labels[feature] = mine if mine == names else {*mine, *names}
+
+    @property
+    def num_inputs(self) -> int:
+        return self.num_images + self.dead_letters.num
+
+
+def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
+    """The inputs of one part, about `BATCH_IMAGES` at a time, while `found` learns of them."""
+    source.num_ignored = 0
+    collect = label_collectors(source)
+    for feature, _ in collect:
+        found.labels.setdefault(feature, set())
+    inputs = source.list(part)
+    while listed := list(itertools.islice(inputs, BATCH_IMAGES)):
+        refused = [one for one in listed if isinstance(one, DeadLetter)]
+        found.dead_letters.add(refused)
+        found.without_split.add([one for one in refused if one.reason == NO_SPLIT])
+        yield from refused
+        images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
+        if images:
+            _learn(found, images, collect)
+            yield images
+    found.num_ignored += source.num_ignored
+    found.known_labels = dict(source.label_names())
+
+
+def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector]) -> None:
+    found.num_images += len(batch)
+    sizes = [image.num_bytes for image in batch]
+    found.num_bytes += sum(sizes)
+    found.num_unsized += sizes.count(0)
+    found.splits.update({image.split for image in batch})
+    found.raws.update({image.raw for image in batch})
+    for feature, names in collect:
+        if names is None:
+            found.labels[feature].update({image.label for image in batch})
+            continue
+        for image in batch:
+            labels = names(image)
+            found.labels[feature].update(labels)
+            if len(labels) > 1:
+                found.several_labels.add(feature)
+
+
+def label_collectors(source: Source) -> list[_Collector]:
+    """(feature, function from an image to its class names of it, or None for its `label`) for each feature that has any."""
+    collectors = []
+    for feature in source.features:
+        if feature.kind != "class_label":
+            continue
+        if feature.name == LABEL and not feature.shape:
+            collectors.append((LABEL, None))
+        elif feature.name == OBJECT_LABEL:
+            collectors.append((OBJECT_LABEL, lambda image: image.values[OBJECTS].labels))
+        elif feature.shape:
+            collectors.append((feature.name, lambda image, name=feature.name: image.values[name]))
+        else:
+            collectors.append((feature.name, lambda image, name=feature.name: (image.values[name],)))
+    return collectors
+
+
+def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Listing:
+    """Once all parts are listed.
+
+    Raises:
+        UserError: What was found makes no data set.
+    """
+    _check_split_column(config, found)
+    if not found.num_images:
+        refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
+        raise UserError(f"--input={config.input}: no readable image in it{refused}")
+    is_given = found.splits != {None}
+    if is_given and None in found.splits:
+        raise UserError(f"--input={config.input}: some inputs name their split and others do not; expected all, or none")
+    if is_given and config.splits is not None:
+        names = ", ".join(sorted(found.splits))
+        raise UserError(
+            f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits to keep these, or leave them "
+            f"aside: {_how_to_leave_splits(config)}"
+        )
+    if len(found.splits) > MAX_SPLITS:
+        some = ", ".join(sorted(found.splits)[:3])
+        advice = "a column of what belongs together is a --group_column; --split_column='' takes no column"
+        raise UserError(f"the inputs name {len(found.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
+    fractions = None if is_given else config.splits or DEFAULT_SPLITS
+    return Listing(
+        source=config.source.kind,
+        root=source.root,
+        schema=_make_schema(config, source, found),
+        targets=source.targets,
+        listed_labels={
+            feature: frozenset(names).union(found.known_labels.get(feature, ()) if _is_folder(config) else ())
+            for feature, names in found.labels.items()
+        },
+        splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
+        fractions=fractions,
+        num_inputs=found.num_inputs,
+        num_bytes=0 if found.num_unsized else found.num_bytes,
+        reference_bytes=found.reference_bytes,
+        num_ignored=found.num_ignored,
+        dead_letters=found.dead_letters,
+    )
+
+
+def _check_split_column(config: PrepareConfig, found: ListedPart) -> None:
+    """More rows without a split than the run may lose: it would end in as many dead letters."""
+    missing = found.without_split
+    if missing.num > config.max_bad_fraction * found.num_inputs:
+        example = missing.first[0]
+        raise UserError(
+            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no split, as {printable(example.path)}: "
+            f"{example.message}; fill it in for all rows, or leave it aside: --split_column=''"
+        )
+
+
+def _how_to_leave_splits(config: PrepareConfig) -> str:
+    if config.source.split_column:
+        return "drop --split_column, or --split_column=''"
+    has_columns = config.source.kind in ("arrays", "fixed_length", "table", "tfrecord", "webdataset")
+    return "--split_folders=no, or --split_column='' where a column says it" if has_columns else "--split_folders=no"
+
+
+def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tuple[Feature, ...]:
+    features = [_image_feature(config, found), Feature("key", "text")]
+    if config.check != "none":  # else nothing is known of an image's size
+        features += [Feature("height", "integer"), Feature("width", "integer")]
+    _check_follows(config, source, found)
+    for feature in source.features:
+        if feature.kind == "class_label":
+            names, known = found.labels[feature.name], found.known_labels.get(feature.name, ())
+            is_one_each = feature.name not in found.several_labels if feature.shape else None
+            table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
+            feature = dataclasses.replace(feature, label_names=table)
+        features.append(feature)
+    return tuple(sorted(features, key=lambda feature: feature.name))
+
+
+def _check_follows(config: PrepareConfig, source: Source, found: ListedPart) -> None:
+    """Without a look at an image nothing can follow it, and nothing can be made of it."""
+    if config.check != "none":
+        return
+    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind == "float" and len(f.shape) > 1)]
+    if following:
+        raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
+    if not config.images.is_kept or found.raws != {None}:
+        raise UserError(
+            "--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more"
+        )
+
+
+def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
+    if config.images.encoding == "file":
+        return Feature(IMAGE, "image")
+    sizes = {raw and (raw.height, raw.width) for raw in found.raws}
+    exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
+    if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
+        raise UserError("--image_encoding=raw: expected images of one size: give it, as in --image_size=exact=32x32")
+    height, width = exact[1:] if exact else next(iter(sizes))
+    channels = {raw.num_channels if raw else 3 for raw in found.raws}
+    if len(channels) > 1:
+        raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
+    return Feature(IMAGE, "pixels", (height, width, channels.pop()))
+
+
+def _is_folder(config: PrepareConfig) -> bool:
+    return config.source.kind == "image_folder"
+
+
+def _split_order(split: str) -> tuple[int, str]:
+    known = ("train", "validation", "test")
+    return (known.index(split) if split in known else len(known), split)

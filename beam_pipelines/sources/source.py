@@ -1,0 +1,54 @@
+"""What lists the inputs: a `Source` yields `LabeledImage` references and reads no image bytes.
+
+What a source gives for each kind of feature, in `LabeledImage.values`, by the feature's name:
+
+    class_label          the class name (for the feature `label`: in `LabeledImage.label` instead)
+    class_label, ragged  a tuple of class names
+    integer              an int
+    float                a float, or a tuple of as many as the shape has
+    text                 a str
+    float with 2 or more dimensions, or given as a file    a `FilePart`: a `.npy` file of that shape
+    mask                 a `FilePart` (a PNG, BMP or GIF with a palette or in grey), or `annotations.Regions`
+    objects/…            one `annotations.Objects`, under the name `objects`, for all features whose names begin so
+"""
+
+from typing import Collection, Iterator, Mapping, Protocol
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
+from tf_input.dataset_format import Feature
+
+
+class Source(Protocol):
+    """Lists the inputs of one kind of source.
+
+    Making one is cheap: it looks at no more than it needs to know its features and parts. It raises UserError where the input
+    can't be one of its kind. It lists one part after the other.
+
+    Attributes:
+        root: What paths are relative to: a folder, links resolved, or a URL without a "/" at its end.
+        features: What an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
+        targets: See `Manifest.targets`.
+        num_ignored: Files that are no inputs, counted while a part is listed.
+    """
+
+    root: str
+    features: tuple[Feature, ...]
+    targets: tuple[str, ...]
+    num_ignored: int
+
+    def parts(self) -> list[str]:
+        """What can be listed independently, by different workers: names of files, say. At least one."""
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        """The inputs of one part, in any order.
+
+        Raises:
+            UserError: The part is not what the source expects, as a whole; a single bad input is a dead letter.
+        """
+
+    def label_names(self) -> Mapping[str, Collection[str]]:
+        """Class names that are known without an example, by feature: in their order if they are a tuple, else a set.
+
+        Asked after the parts have been listed.
+        """

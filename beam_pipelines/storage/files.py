@@ -1,0 +1,117 @@
+"""Files, wherever they lie: in a file system, or as objects behind `gs://` and `s3://` (see `object_store`).
+
+Paths are strings with `/` between their parts. All failures are OSErrors.
+"""
+
+import contextlib
+import io
+import os
+import re
+from typing import BinaryIO, ContextManager, Protocol
+
+from beam_pipelines.errors import RunError
+from beam_pipelines.storage.local_files import LocalFiles
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class Files(Protocol):
+    """What the pipeline asks of either."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
+
+    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
+        """A part of it; fewer bytes where the file ends before."""
+
+    def size(self, path: str) -> int:
+        """In bytes."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of that name."""
+
+    def write(self, path: str, data: bytes) -> None:
+        """The file is there afterwards, whole; if this fails, it is not there, or what it was."""
+
+    def create(self, path: str) -> ContextManager[BinaryIO]:
+        """The same for a file that is written in pieces, whole when the block ends."""
+
+
+_LOCAL = LocalFiles()
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path begins with a scheme, such as `gs://`."""
+    return bool(_SCHEME.match(path))
+
+
+def any_remote(*paths: str | None) -> bool:
+    """The same of any of some paths that may be given."""
+    return any(is_remote(path) for path in paths if path)
+
+
+def files_at(path: str) -> Files:
+    """What reads and writes such a path.
+
+    Raises:
+        UserError: Its scheme is unknown, or what it takes is not installed.
+    """
+    if not is_remote(path):
+        return _LOCAL
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store  # Beam, with a cloud's client libraries
+
+    return open_object_store(path)
+
+
+# A request to an object store takes as long as some megabytes do.
+_STREAM_BYTES = 8 << 20
+
+
+class _Stream(io.RawIOBase):
+    """An object, read in ranges."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._files = files_at(path)
+        self._size = self._files.size(path)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:
+        num_bytes = min(len(buffer), max(self._size - self._position, 0))
+        data = self._files.read_range(self._path, self._position, num_bytes)
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def open_file(path: str) -> BinaryIO:
+    """Opens a file for reading from any place, with a buffer; OSError if that fails."""
+    return io.BufferedReader(_Stream(path), _STREAM_BYTES) if is_remote(path) else open(path, "rb", buffering=1 << 20)
+
+
+def make_folder(path: str) -> None:
+    """Makes a folder, but not what it should lie in. An object store has none."""
+    if not is_remote(path):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+
+
+def write_file(path: str, data: bytes) -> None:
+    """Writes a file whole, or raises RunError: the disk is full, say."""
+    try:
+        files_at(path).write(path, data)
+    except OSError as error:
+        raise RunError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error

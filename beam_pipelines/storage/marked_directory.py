@@ -1,0 +1,185 @@
+"""A directory on a disk that is one run's alone. Its mark says that it is ours: a directory without it is never emptied."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+from typing import Callable, Iterator
+
+from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.storage.local_files import TEMPORARY
+from tf_input.dataset_format import MANIFEST
+
+# A file, or in an object store an object, that says that what lies beside it is a run's and not whole yet.
+MARKER = "INCOMPLETE"
+MARKER_TEXT = b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. In what is whole this is not.\n"
+
+PLAN = "plan/plan.json"
+
+# What says of the rest that it is there: it goes first, so that who is killed meanwhile leaves nothing that claims too much.
+CLAIMS = (MANIFEST, PLAN)
+
+
+def is_ours(directory: str) -> bool:
+    """Whether a directory holds nothing but what a run of ours has put there, and may be emptied."""
+    names = os.listdir(directory)
+    mark = f"{directory}/{MARKER}"
+    if os.path.islink(directory) or not os.path.isfile(mark):
+        return not names and not os.path.islink(directory)
+    with open(mark, "rb") as file:
+        text = file.read(len(MARKER_TEXT) + 1)
+    return text == MARKER_TEXT or (names == [MARKER] and MARKER_TEXT.startswith(text))  # the latter: killed as it wrote the mark
+
+
+def check_is_ours(directory: str, whose: str) -> None:
+    """Fails where there is a directory that a run would have to empty, and that may not be a run's.
+
+    Raises:
+        UserError: It begins with `whose`: how the user names what the directory is for.
+    """
+    shown = printable(directory)
+    try:
+        if not os.path.isdir(directory) or is_ours(directory):
+            return
+    except OSError as error:
+        raise UserError(f"{whose}: {shown}: {error.strerror}") from None
+    if os.path.isfile(f"{directory}/{MANIFEST}"):
+        raise UserError(
+            f"{whose}: {shown} is a whole data set, whose run was killed before it could rename it; rename it to keep it, or remove it"
+        )
+    raise UserError(f"{whose}: {shown}, where the run would work, holds what no run has put there; move it away, or remove it")
+
+
+def make_marked(directory: str) -> None:
+    """Makes a directory of ours, but not what it should lie in; one that is there stays as it is."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory)
+        _mark(directory)
+
+
+@contextlib.contextmanager
+def own_directory(
+    directory: str,
+    whose: str,
+    busy: str,
+    rescue: Callable[[], None] = lambda: None,
+    goes_on: bool = False,
+    stays: Callable[[BaseException], bool] = lambda error: False,
+) -> Iterator[int]:
+    """Makes a directory, or takes the one that a killed run left: this run's alone, empty but for the mark. Removes it after the block.
+
+    The lock is on the directory itself: it goes with the process, however that ends, so a directory that a killed run left is known to
+    be nobody's. What has been renamed by the end of the block stays, and so it does after StillRunningError.
+
+    Args:
+        directory: Its path.
+        whose: How the user names what the directory is for.
+        busy: What to say of another run that has it.
+        rescue: Called before it is emptied, when it is this run's alone: takes out what a killed run left that must not be lost, or
+            raises UserError, and all stays as it is.
+        goes_on: It is not emptied: the run goes on from what is there.
+        stays: Whether it stays after an error.
+
+    Yields:
+        The directory's descriptor.
+
+    Raises:
+        UserError: Another run has it, it is not ours, or it can't be made.
+        RunError: It can't be written to: the disk is full, say.
+    """
+    try:
+        os.makedirs(directory, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{whose}: {printable(directory)}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_same(descriptor, directory):
+                raise BlockingIOError  # another run has just ended, and renamed or removed it
+        except BlockingIOError:
+            raise UserError(f"{whose}: {busy}") from None
+        if not goes_on:
+            check_is_ours(directory, whose)
+        rescue()
+        is_left = False
+        try:
+            _mark(directory)
+            if not goes_on:
+                _empty(directory)
+            yield descriptor
+        except BaseException as error:
+            is_left = isinstance(error, StillRunningError) or stays(error)
+            raise
+        finally:
+            if not is_left and is_same(descriptor, directory):  # else it is in its place, and another run may have made a new one
+                _remove(directory)
+    finally:
+        os.close(descriptor)
+
+
+def is_in_use(directory: str) -> bool:
+    """Whether a run is at work in it."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def remove_temporary_files(directory: str) -> None:
+    """Those of attempts that were killed; who has the directory has no attempt under way."""
+    for left in pathlib.Path(directory).rglob(f".*{TEMPORARY}"):
+        left.unlink(missing_ok=True)
+
+
+def is_same(descriptor: int, path: str) -> bool:
+    """Whether a path is that of a directory that is open."""
+    return os.path.exists(path) and os.path.samestat(os.fstat(descriptor), os.stat(path))
+
+
+def _mark(directory: str) -> None:
+    path = f"{directory}/{MARKER}"
+    if os.path.exists(path) and os.path.getsize(path) == len(MARKER_TEXT):
+        return  # never for a moment without it
+    try:
+        with open(path, "wb") as file:
+            file.write(MARKER_TEXT)
+    except OSError as error:
+        raise RunError(f"{printable(directory)} could not be written: {error.strerror}") from None
+
+
+def _empty(directory: str, ignore_errors: bool = False) -> None:
+    """The mark stays: who is killed meanwhile leaves what is still ours."""
+    for name in CLAIMS:
+        with contextlib.suppress(OSError if ignore_errors else (FileNotFoundError, NotADirectoryError)):
+            os.unlink(f"{directory}/{name}")
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=ignore_errors)
+        elif entry.name != MARKER:
+            with contextlib.suppress(OSError if ignore_errors else ()):
+                os.unlink(entry.path)
+
+
+# Threads of a worker within this process (Prism's, of several threads) may still be at what they began when a run is interrupted.
+_MAX_REMOVALS = 20
+
+
+def _remove(directory: str) -> None:
+    """The mark goes last, and stays where something can't be removed, or comes again and again."""
+    for _ in range(_MAX_REMOVALS):
+        with contextlib.suppress(OSError):
+            _empty(directory, ignore_errors=True)
+            if os.listdir(directory) in ([], [MARKER]):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{directory}/{MARKER}")
+                os.rmdir(directory)
+                return

@@ -1,0 +1,239 @@
+"""gs:// as `ObjectStore` has it: the single requests, and what their failures mean."""
+
+import base64
+import contextlib
+import errno
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import google.auth
+import google_crc32c
+import requests
+import urllib3
+from apache_beam.io.gcp.gcsio import create_storage_client
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from google.api_core.exceptions import GoogleAPICallError, NotFound, RequestRangeNotSatisfiable
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, InvalidOperation, TransportError
+from google.cloud import storage
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.object_stores import object_store
+from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
+from beam_pipelines.storage.object_stores.retries import (
+    CHECK_SECONDS,
+    CONNECT_SECONDS,
+    RESPONSE_SECONDS,
+    Transient,
+    split_path,
+    status_error,
+)
+from beam_pipelines.storage.object_stores.upload import Upload
+
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_TYPE = "application/octet-stream"
+_REQUEST = {"timeout": (CONNECT_SECONDS, RESPONSE_SECONDS), "retry": None}  # `call` makes the attempts
+_BROKEN_OFF = (
+    ConnectionError,
+    DataCorruption,
+    TransportError,
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    urllib3.exceptions.HTTPError,
+)
+
+
+class GcsStore(ObjectStore):
+    """See `ObjectStore`."""
+
+    library_errors = (
+        GoogleAPICallError,
+        GoogleAuthError,
+        InvalidResponse,
+        requests.RequestException,
+        *_BROKEN_OFF,
+    )
+
+    def __init__(self, options: PipelineOptions):
+        # Else each request for a bucket that is not known yet starts a thread that asks about it, for telemetry.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+        self._endpoint = emulator or "storage.googleapis.com"
+        self._anonymous = bool(emulator) or not _has_credentials(options)
+        self._client = create_storage_client(options, use_credentials=not self._anonymous)
+        self.uploads = requests.Session()  # an upload's address is all that it takes
+        for session in (self._client._http, self.uploads):
+            for scheme in ("https://", "http://"):
+                session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
+
+    def blob(self, bucket: str, key: str) -> storage.Blob:
+        return self._client.bucket(bucket).blob(key)
+
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes:
+        data = _Bounded()
+        span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
+        try:
+            self.blob(bucket, key).download_to_file(data, raw_download=True, **span, **_REQUEST)
+        except RequestRangeNotSatisfiable:  # it begins behind the end
+            return b""
+        return data.getvalue()
+
+    def _head(self, bucket: str, key: str) -> int:
+        blob = self.blob(bucket, key)
+        blob.reload(**_REQUEST)
+        return blob.size
+
+    def _put(self, bucket: str, key: str, data: bytes) -> None:
+        self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **_REQUEST)
+
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
+        fields = "items(name,size),prefixes,nextPageToken"
+        names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
+        if first:
+            names["start_offset"] = prefix + first
+        blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **_REQUEST)
+        objects = [(blob.name, blob.size) for blob in next(blobs.pages, ())]
+        return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)
+
+    def _probe(self, bucket: str, prefix: str) -> None:
+        try:
+            found = self._client.list_blobs(bucket, prefix=prefix, max_results=1, timeout=CHECK_SECONDS, retry=None)
+        except ValueError as error:  # a name that no bucket can have
+            raise OSError(errno.EINVAL, str(error)) from None
+        next(found.pages, None)
+
+    def _remove(self, bucket: str, keys: Names) -> None:
+        def remove(bucket: str, key: str) -> None:
+            with contextlib.suppress(NotFound):
+                self.blob(bucket, key).delete(**_REQUEST)
+
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            for _ in pool.map(lambda key: self.call(f"gs://{bucket}/{key}", remove), keys):
+                pass
+
+    def _copy(self, source: str, target: str, num_bytes: int) -> None:
+        blob = self.blob(*split_path(source))
+
+        def rewrite(bucket: str, key: str, token: str | None) -> str | None:
+            return self.blob(bucket, key).rewrite(blob, token=token, **_REQUEST)[0]
+
+        token = self.call(target, rewrite, None)
+        while token:
+            token = self.call(target, rewrite, token)
+
+    def _make_upload(self, path: str) -> Upload:
+        return _GcsUpload(self, path)
+
+    def _os_error(self, path: str, error: Exception) -> OSError:
+        status = getattr(error, "code", None) or getattr(getattr(error, "response", None), "status_code", None)
+        if self._anonymous and (status in (401, 403) or isinstance(error, InvalidOperation)):  # of no credentials
+            bucket, _ = split_path(path)
+            found = f"no Google credentials were found, and bucket '{bucket}' is not open to everyone"
+            return OSError(errno.EACCES, found, path)
+        if isinstance(error, (requests.ConnectionError, TransportError)):
+            return Transient(errno.EHOSTUNREACH, f"{self._endpoint} cannot be reached", path)
+        if isinstance(error, _BROKEN_OFF):
+            return Transient(errno.EIO, str(error), path)
+        if status:
+            return status_error(path, int(status), _reason(error), no_bucket="bucket does not exist" in str(error))
+        return OSError(errno.EACCES if isinstance(error, GoogleAuthError) else errno.EIO, str(error), path)
+
+
+def _has_credentials(options: PipelineOptions) -> bool:
+    """One look: Beam's own looks again for 20 seconds where there are none, and then goes on without, as this does."""
+    chosen = options.view_as(GoogleCloudOptions)
+    if chosen.no_auth:
+        return False
+    try:
+        google.auth.default(scopes=chosen.gcp_oauth_scopes)
+    except DefaultCredentialsError as error:
+        if os.environ.get(_CREDENTIALS):
+            raise UserError(f"{_CREDENTIALS}={os.environ[_CREDENTIALS]}: {error}") from None
+        return False
+    return True
+
+
+def _reason(error: Exception) -> str:
+    errors = getattr(error, "errors", None) or [{}]
+    return errors[0].get("message") or getattr(error, "message", None) or str(error)
+
+
+class _Bounded(io.BytesIO):
+    """Takes no more than a file may have."""
+
+    def write(self, data: bytes) -> int:
+        if self.tell() + len(data) > MAX_FILE_BYTES:
+            raise OSError(errno.EFBIG, f"more than {MAX_FILE_BYTES} bytes; expected fewer")
+        return super().write(data)
+
+
+class _GcsUpload(Upload):
+    """A resumable upload: an object once its last chunk has come. See `Upload`."""
+
+    def __init__(self, store: GcsStore, path: str):
+        super().__init__(lambda data: store.write(path, data))
+        self._store, self._path = store, path
+        self._address = ""
+        self._checksum = google_crc32c.Checksum()
+        self._arrived = 0  # bytes that the store is known to have
+        self._is_known = True  # whether that is all it has
+
+    def send(self, chunk: bytes, is_last: bool) -> None:
+        if not self._address:
+            self._address = self._store.call(self._path, self._begin)
+        self._checksum.update(chunk)
+        end = self.num_bytes + len(chunk)
+        try:
+            while self._arrived < end:
+                self._store.call(self._path, self._send_rest, chunk, end, is_last)
+        except FileNotFoundError:  # a finished upload may be forgotten, and the answer that it is finished lost
+            if not is_last:
+                raise
+        if is_last:
+            self._store.call(self._path, self._check)
+
+    def abandon(self) -> None:
+        if self._address:
+            self._store.uploads.delete(self._address, timeout=_REQUEST["timeout"])
+
+    def _begin(self, bucket: str, key: str) -> str:
+        blob = self._store.blob(bucket, key)
+        return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **_REQUEST)
+
+    def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
+        """Sends what has not arrived of a chunk; after an attempt with an unknown end, asks first."""
+        if not self._is_known:
+            self._note(self._put(b"", "bytes */*"), end)
+            self._is_known = True
+            return
+        before, self._is_known = self._arrived, False
+        span = f"bytes {before}-{end - 1}/{end if is_last else '*'}"
+        self._note(self._put(chunk[before - self.num_bytes :], span), end)
+        self._is_known = True
+        if self._arrived == before:
+            raise ConnectionError("nothing of a chunk arrived")
+
+    def _put(self, data: bytes, span: str) -> requests.Response:
+        return self._store.uploads.put(
+            self._address, data, headers={"Content-Range": span}, timeout=_REQUEST["timeout"], allow_redirects=False
+        )
+
+    def _note(self, response: requests.Response, end: int) -> None:
+        if response.status_code == 308:
+            arrived = response.headers.get("Range")
+            self._arrived = int(arrived.rpartition("-")[2]) + 1 if arrived else 0
+        elif response.ok:
+            self._arrived = end
+        else:
+            raise InvalidResponse(response, response.reason)
+
+    def _check(self, bucket: str, key: str) -> None:
+        blob = self._store.blob(bucket, key)
+        blob.reload(**_REQUEST)
+        expected = base64.b64encode(self._checksum.digest()).decode()
+        if blob.crc32c != expected:
+            blob.delete(**_REQUEST)
+            raise OSError(errno.EIO, f"arrived with CRC32C {blob.crc32c}; expected {expected}", self._path)

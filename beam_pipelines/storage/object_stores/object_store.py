@@ -1,0 +1,196 @@
+"""Object stores, gs:// and s3://, with the options and the credentials of Beam's filesystems.
+
+Beam opens a new connection for each file, and waits for each in turn. Here a process has one client for a store, and any number of
+its threads share that client's connections.
+"""
+
+import abc
+import contextlib
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator, NamedTuple
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, persist, split_path
+from beam_pipelines.storage.object_stores.upload import Upload
+
+NUM_THREADS = 32
+PAGE_OBJECTS = 1000  # as many as a store gives at once
+Names = list[str]  # inside the class `list` is its method
+Sizes = list[tuple[str, int]]
+
+
+class Page(NamedTuple):
+    """One page of a listing, in key order.
+
+    Attributes:
+        objects: Whole keys with their sizes in bytes.
+        folders: Whole prefixes up to the delimiter, which is their last character.
+        next_token: What to ask the next page with; None: this is the last.
+    """
+
+    objects: list[tuple[str, int]]
+    folders: list[str]
+    next_token: str | None
+
+
+class ObjectStore(abc.ABC):
+    """One store, for all threads of a process. Whatever fails is an OSError.
+
+    A subclass makes single requests, named with an underscore, and lets its library's errors through; attempts, paths and whatever
+    takes several requests are here.
+    """
+
+    library_errors: tuple[type[Exception], ...]
+
+    def read(self, path: str) -> bytes:
+        """A whole object of at most `storage.MAX_FILE_BYTES`, in one request."""
+        return self.call(path, self._get, 0, None)
+
+    def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
+        """Fewer bytes where the object ends before, as a file gives them."""
+        return self.call(path, self._get, offset, num_bytes) if num_bytes else b""
+
+    def size(self, path: str) -> int:
+        return self.call(path, self._head)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an object of exactly that name."""
+        try:
+            self.size(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes an object whole, or not at all."""
+        self.call(path, self._put, data)
+
+    @contextlib.contextmanager
+    def create(self, path: str) -> Iterator[Upload]:
+        """A large object, sent while it is written. It is there once the block ends well; after an exception nothing is."""
+        upload = self._make_upload(path)
+        try:
+            yield upload
+            upload.finish()
+        except BaseException:
+            with contextlib.suppress(OSError):  # the store expires an upload that it cannot be asked to forget
+                upload.abandon()
+            raise
+
+    def top_level(self, folder: str) -> tuple[Names, Names]:
+        """Names of the folders and of the objects directly in a folder, each sorted.
+
+        A name with two "/" behind one another lies in no folder that has a name: `list` has it.
+        """
+        start = len(split_path(_as_folder(folder))[1])
+        folders: Names = []
+        objects: Names = []
+        for page in self._pages(folder, "/"):
+            folders += [name for prefix in page.folders if (name := prefix[start:-1])]
+            objects += [key[start:] for key, _ in page.objects if not _is_marker(key)]
+        return sorted(folders), sorted(objects)
+
+    def list(self, folder: str) -> Iterator[tuple[str, int]]:
+        """(path relative to the folder, bytes) of every object below it, in key order, a page at a time."""
+        for page in self.pages_from(folder):
+            yield from page
+
+    def pages_from(self, folder: str, first: str = "") -> Iterator[Sizes]:
+        """What `list` gives, a page at a time, from about the path `first` on: a page may begin before it, none leaves it out."""
+        start = len(split_path(_as_folder(folder))[1])
+        for page in self._pages(folder, first=first):
+            yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
+
+    def remove(self, path: str) -> None:
+        """Removes an object; one that is not there stays so."""
+        bucket, key = split_path(path)
+        self._remove(bucket, [key])
+
+    def remove_all(self, folder: str, but: str = "") -> None:
+        """Removes every object below a folder, but for the one that is named `but`."""
+        bucket, kept = split_path(_as_folder(folder) + but)
+        for page in self._pages(folder):
+            if keys := [key for key, _ in page.objects if not but or key != kept]:
+                self._remove(bucket, keys)
+
+    def copy_all(self, source: str, target: str, last: str) -> None:
+        """Copies every object below `source` to below `target` inside the store, the object named `last` after all others."""
+        source, target = _as_folder(source), _as_folder(target)
+        last_size = self.size(source + last)  # before anything is copied
+
+        def copy(item: tuple[str, int]) -> None:
+            self._copy(source + item[0], target + item[0], item[1])
+
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            items = (item for item in self.list(source) if item[0] != last)
+            while batch := [*itertools.islice(items, 1000)]:
+                for _ in pool.map(copy, batch):  # the first error cancels those that have not begun
+                    pass
+        copy((last, last_size))
+
+    def check_access(self, path: str) -> None:
+        """Asks the store whether objects below a path can be listed: one that is silent twice, and one that is busy for a moment.
+
+        Raises:
+            UserError: They cannot: no such bucket, no credentials, no permission, nobody there.
+        """
+        split_path(path)
+        try:
+            self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS, min_attempts=CHECK_ATTEMPTS)
+        except OSError as error:
+            raise UserError(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}") from None
+
+    def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
+        """Makes a request for the bucket and the key of a path; how often, see `persist`."""
+        bucket, key = split_path(path)
+        return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), **how_often)
+
+    def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
+        token = None
+        while True:
+            page = self.call(_as_folder(folder), self._page, delimiter, token, first)
+            yield page
+            token = page.next_token
+            if not token:
+                return
+
+    @abc.abstractmethod
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes: ...
+
+    @abc.abstractmethod
+    def _head(self, bucket: str, key: str) -> int: ...
+
+    @abc.abstractmethod
+    def _put(self, bucket: str, key: str, data: bytes) -> None: ...
+
+    @abc.abstractmethod
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
+        """Keys below a prefix; those before prefix + first need not be among them."""
+
+    @abc.abstractmethod
+    def _probe(self, bucket: str, prefix: str) -> None:
+        """Lists one object at most, and does not wait long."""
+
+    @abc.abstractmethod
+    def _remove(self, bucket: str, keys: Names) -> None:
+        """Removes a page of objects, those that are gone already too, in as many calls as it takes."""
+
+    @abc.abstractmethod
+    def _copy(self, source: str, target: str, num_bytes: int) -> None:
+        """Copies one object of any size, in as many calls as it takes."""
+
+    @abc.abstractmethod
+    def _make_upload(self, path: str) -> Upload: ...
+
+    @abc.abstractmethod
+    def _os_error(self, path: str, error: Exception) -> OSError: ...
+
+
+def _as_folder(path: str) -> str:
+    return path.rstrip("/") + "/"
+
+
+def _is_marker(key: str) -> bool:
+    """An object that other tools put where a folder would be."""
+    return key.endswith("/")

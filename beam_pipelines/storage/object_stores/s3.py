@@ -1,0 +1,223 @@
+"""s3:// as `ObjectStore` has it: the single requests, and what their failures mean."""
+
+import contextlib
+import errno
+from typing import Any
+
+import boto3
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+from botocore import exceptions
+from botocore.config import Config
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.object_stores import object_store
+from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
+from beam_pipelines.storage.object_stores.retries import (
+    CHECK_SECONDS,
+    CONNECT_SECONDS,
+    RESPONSE_SECONDS,
+    Transient,
+    split_path,
+    status_error,
+)
+from beam_pipelines.storage.object_stores.upload import Upload
+
+COPY_BYTES = 128 << 20  # in one request; the store is silent until they are copied
+_MAX_PARTS = 10_000
+_ABANDON_SECONDS = 10.0
+
+_STATUS = {  # of what comes with another one, or in the body of an answer that has none of its own
+    "AccessDenied": 403,
+    "InternalError": 500,
+    "RequestTimeout": 408,
+    "SlowDown": 503,
+    "ServiceUnavailable": 503,
+    "Throttling": 429,
+    "ThrottlingException": 429,
+    "RequestLimitExceeded": 429,
+    "BandwidthLimitExceeded": 429,
+}
+_NOBODY_THERE = (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError)
+_BROKEN_OFF = (
+    exceptions.HTTPClientError,
+    exceptions.ConnectionError,
+    exceptions.IncompleteReadError,
+    exceptions.FlexibleChecksumError,
+    exceptions.MetadataRetrievalError,
+)
+_NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
+
+
+class S3Store(ObjectStore):
+    """See `ObjectStore`."""
+
+    library_errors = (exceptions.BotoCoreError, exceptions.ClientError)
+
+    def __init__(self, options: PipelineOptions):
+        s3 = options.view_as(S3Options)
+        self._options = {
+            "aws_access_key_id": s3.s3_access_key_id,
+            "aws_secret_access_key": s3.s3_secret_access_key,
+            "aws_session_token": s3.s3_session_token,
+            "endpoint_url": s3.s3_endpoint_url,
+            "region_name": s3.s3_region_name,
+            "api_version": s3.s3_api_version,
+            "verify": s3.s3_verify,
+            "use_ssl": not s3.s3_disable_ssl,
+        }
+        self._client = self._make_client(CONNECT_SECONDS, RESPONSE_SECONDS)
+
+    def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
+        config = Config(
+            connect_timeout=connect_seconds,
+            read_timeout=response_seconds,
+            max_pool_connections=2 * NUM_THREADS,
+            retries={"total_max_attempts": 1, "mode": "standard"},  # `call` makes the attempts
+        )
+        try:
+            return boto3.session.Session().client("s3", config=config, **self._options)
+        except (exceptions.BotoCoreError, ValueError) as error:
+            raise UserError(f"s3://: {error}") from None
+
+    def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes:
+        request = {"Bucket": bucket, "Key": key}
+        if num_bytes is not None:
+            request["Range"] = f"bytes={offset}-{offset + num_bytes - 1}"
+        try:
+            response = self._client.get_object(**request)
+        except exceptions.ClientError as error:
+            if _status(error) == 416:  # it begins behind the end
+                return b""
+            raise
+        if response["ContentLength"] > MAX_FILE_BYTES:
+            response["Body"].close()
+            raise OSError(errno.EFBIG, f"{response['ContentLength']} bytes; expected at most {MAX_FILE_BYTES}")
+        return response["Body"].read()
+
+    def _head(self, bucket: str, key: str) -> int:
+        return self._client.head_object(Bucket=bucket, Key=key)["ContentLength"]
+
+    def _put(self, bucket: str, key: str, data: bytes) -> None:
+        self._client.put_object(Bucket=bucket, Key=key, Body=data)
+
+    def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
+        request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
+        if token:
+            request["ContinuationToken"] = token
+        elif first:
+            request["StartAfter"] = _just_before(prefix + first)  # what stands there itself is left out
+        response = self._client.list_objects_v2(**request)
+        return Page(
+            [(entry["Key"], entry["Size"]) for entry in response.get("Contents", ())],
+            [entry["Prefix"] for entry in response.get("CommonPrefixes", ())],
+            response.get("NextContinuationToken"),
+        )
+
+    def _probe(self, bucket: str, prefix: str) -> None:
+        self._make_client(CHECK_SECONDS, CHECK_SECONDS).list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+
+    def _remove(self, bucket: str, keys: Names) -> None:
+        def remove(bucket: str, key: str) -> None:
+            objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            for error in self._client.delete_objects(Bucket=bucket, Delete=objects).get("Errors", ()):
+                raise exceptions.ClientError({"Error": error}, "DeleteObjects")
+
+        self.call(f"s3://{bucket}", remove)
+
+    def _copy(self, source: str, target: str, num_bytes: int) -> None:
+        source_bucket, source_key = split_path(source)
+        request = {"CopySource": {"Bucket": source_bucket, "Key": source_key}}
+        if num_bytes <= COPY_BYTES:
+            self.call(target, lambda bucket, key: self._client.copy_object(Bucket=bucket, Key=key, **request))
+            return
+        upload = _Multipart(self, target)
+        step = max(COPY_BYTES, -(-num_bytes // _MAX_PARTS))
+        try:
+            for start in range(0, num_bytes, step):
+                last_byte = min(start + step, num_bytes) - 1
+                upload.add("upload_part_copy", CopySourceRange=f"bytes={start}-{last_byte}", **request)
+            upload.complete(num_bytes)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                upload.abandon()
+            raise
+
+    def _make_upload(self, path: str) -> Upload:
+        return _S3Upload(self, path)
+
+    def _os_error(self, path: str, error: Exception) -> OSError:
+        if isinstance(error, exceptions.ClientError):
+            code = error.response.get("Error", {}).get("Code", "")
+            return status_error(path, _status(error), code, no_bucket=code == "NoSuchBucket")
+        if isinstance(error, _NO_CREDENTIALS):
+            given = "in the environment, in ~/.aws, by the machine's role or as --s3_access_key_id"
+            return OSError(errno.EACCES, f"no AWS credentials were found {given}", path)
+        if isinstance(error, _NOBODY_THERE):
+            endpoint = self._client.meta.endpoint_url
+            return Transient(errno.EHOSTUNREACH, f"{endpoint} cannot be reached", path)
+        if isinstance(error, _BROKEN_OFF):
+            return Transient(errno.EIO, str(error), path)
+        return OSError(errno.EIO, str(error), path)
+
+
+def _status(error: exceptions.ClientError) -> int:
+    code = error.response.get("Error", {}).get("Code", "")
+    return _STATUS.get(code) or error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
+
+
+def _just_before(key: str) -> str:
+    """What sorts before a key, with next to no other key between them."""
+    before = ord(key[-1]) - 1
+    before = 0xD7FF if 0xD800 <= before < 0xE000 else before  # no halves of surrogate pairs
+    return key[:-1] + (f"{chr(before)}\U0010fffd" if before > 0 else "")
+
+
+class _Multipart:
+    """A multipart upload: its parts become an object when it is completed."""
+
+    def __init__(self, store: S3Store, path: str):
+        self._store, self._path = store, path
+        self._parts: list[dict[str, Any]] = []
+        self._id = self._call("create_multipart_upload")["UploadId"]
+
+    def add(self, method: str, **request: Any) -> None:
+        number = len(self._parts) + 1
+        response = self._call(method, UploadId=self._id, PartNumber=number, **request)
+        part = response.get("CopyPartResult", response)
+        names = ("ETag", "ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256")
+        self._parts.append({"PartNumber": number, **{name: part[name] for name in names if name in part}})
+
+    def complete(self, num_bytes: int) -> None:
+        try:
+            self._call("complete_multipart_upload", UploadId=self._id, MultipartUpload={"Parts": self._parts})
+        except FileNotFoundError:  # an attempt whose answer was lost has completed it
+            if not (self._store.exists(self._path) and self._store.size(self._path) == num_bytes):
+                raise
+
+    def abandon(self) -> None:
+        self._call("abort_multipart_upload", patience=_ABANDON_SECONDS, UploadId=self._id)
+
+    def _call(self, method: str, patience: float | None = None, **request: Any) -> dict[str, Any]:
+        send = getattr(self._store._client, method)
+        return self._store.call(self._path, lambda bucket, key: send(Bucket=bucket, Key=key, **request), patience=patience)
+
+
+class _S3Upload(Upload):
+    """See `Upload`."""
+
+    def __init__(self, store: S3Store, path: str):
+        super().__init__(lambda data: store.write(path, data))
+        self._store, self._path = store, path
+        self._multipart: _Multipart | None = None
+
+    def send(self, chunk: bytes, is_last: bool) -> None:
+        if self._multipart is None:
+            self._multipart = _Multipart(self._store, self._path)
+        self._multipart.add("upload_part", Body=chunk)
+        if is_last:
+            self._multipart.complete(self.num_bytes + len(chunk))
+
+    def abandon(self) -> None:
+        if self._multipart is not None:
+            self._multipart.abandon()

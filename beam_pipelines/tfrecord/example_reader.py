@@ -1,0 +1,201 @@
+"""Reads serialized `tf.train.Example`s without TensorFlow, and says where in them each value lies.
+
+The messages (tensorflow/core/example/example.proto, feature.proto) in the wire format of protocol buffers:
+
+    Example    1: Features
+    Features   1: map entries, each 1: name, 2: Feature
+    Feature    1: BytesList, 2: FloatList or 3: Int64List, of which the last one counts
+    a list     1: values; numbers may be packed into one field, in several pieces
+
+Fields that are not these are passed over. Depth is fixed, so that no input makes this recurse; values are decoded only
+when they are asked for, so that no input makes much of little.
+"""
+
+import struct
+from typing import Iterator, NamedTuple
+
+# Far more than any data set has, and few enough to hold.
+MAX_FEATURES = 100_000
+MAX_VALUES = 1_000_000
+_MAX_LISTS = 100
+
+_KINDS = ("", "bytes", "float", "int64")
+_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+
+class BadExampleError(ValueError):
+    """Bytes that are no serialized `tf.train.Example`; one line."""
+
+
+class FeatureLists(NamedTuple):
+    """One feature.
+
+    Attributes:
+        kind: `bytes`, `float`, `int64`, or empty: it has no list.
+        lists: Beginning and end of each piece of its list.
+    """
+
+    kind: str
+    lists: tuple[tuple[int, int], ...]
+
+
+_NO_LIST = FeatureLists("", ())
+
+
+class ExampleReader:
+    """One serialized example.
+
+    Args:
+        data: Its bytes.
+
+    Attributes:
+        features: By name.
+        num_bytes: Of the example.
+
+    Raises:
+        BadExampleError: It is none, or a `tf.train.SequenceExample`, which begins like one.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.num_bytes = len(data)
+        self.features: dict[str, FeatureLists] = {}
+        for number, wire_type, start, end in _fields(data, 0, len(data)):
+            if number == 2:
+                raise BadExampleError("it is a tf.train.SequenceExample (it has feature lists); expected a tf.train.Example")
+            if number == 1:
+                self._read_features(*_message(wire_type, start, end))
+
+    def spans(self, name: str) -> list[tuple[int, int]]:
+        """(offset, number of bytes) of each value of a feature that is of bytes; none if it is not there."""
+        kind, lists = self.features.get(name, _NO_LIST)
+        if kind not in ("", "bytes"):
+            raise BadExampleError(f"feature {name!r} is a list of {kind}; expected bytes")
+        spans = []
+        for number, wire_type, start, end in self._list_fields(lists):
+            if number == 1:
+                start, end = _message(wire_type, start, end)
+                spans.append((start, end - start))
+                _check_count(name, len(spans))
+        return spans
+
+    def values(self, name: str) -> list[bytes] | list[float] | list[int]:
+        """The values of a feature; none if it is not there."""
+        kind, lists = self.features.get(name, _NO_LIST)
+        if kind == "bytes":
+            return [self._data[offset : offset + num_bytes] for offset, num_bytes in self.spans(name)]
+        read = _read_floats if kind == "float" else _read_integers
+        values: list = []
+        for number, wire_type, start, end in self._list_fields(lists):
+            if number == 1:
+                _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
+                values += read(self._data, wire_type, start, end)
+        return values
+
+    def _read_features(self, start: int, end: int) -> None:
+        for number, wire_type, start, end in _fields(self._data, start, end):
+            if number == 1:
+                name, feature = self._read_entry(*_message(wire_type, start, end))
+                self.features[name] = feature  # of two with one name the last counts
+                if len(self.features) > MAX_FEATURES:
+                    raise BadExampleError(f"more than {MAX_FEATURES} features")
+
+    def _read_entry(self, start: int, end: int) -> tuple[str, FeatureLists]:
+        name, feature = "", _NO_LIST
+        for number, wire_type, start, end in _fields(self._data, start, end):
+            if number == 1:
+                start, end = _message(wire_type, start, end)
+                try:
+                    name = self._data[start:end].decode()
+                except UnicodeDecodeError:
+                    raise BadExampleError("the name of a feature is not UTF-8") from None
+            elif number == 2:
+                feature = self._read_feature(feature, *_message(wire_type, start, end))
+        return name, feature
+
+    def _read_feature(self, feature: FeatureLists, start: int, end: int) -> FeatureLists:
+        kind, lists = feature
+        for number, wire_type, start, end in _fields(self._data, start, end):
+            if 1 <= number <= 3:
+                piece = _message(wire_type, start, end)
+                lists = (*lists, piece) if kind == _KINDS[number] else (piece,)
+                kind = _KINDS[number]
+                if len(lists) > _MAX_LISTS:
+                    raise BadExampleError(f"a feature of more than {_MAX_LISTS} lists")
+        return FeatureLists(kind, lists)
+
+    def _list_fields(self, lists: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int, int]]:
+        for start, end in lists:
+            yield from _fields(self._data, start, end)
+
+
+def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Number, wire type, beginning and end of each field of a message."""
+    while position < end:
+        tag = data[position]
+        if tag < 128:
+            position += 1
+        else:
+            tag, position = _varint(data, position, end)
+        wire_type = tag & 7
+        if wire_type == _DELIMITED:
+            if position < end and data[position] < 128:  # as nearly all are
+                start = position + 1
+                position = start + data[position]
+            else:
+                length, start = _varint(data, position, end)
+                position = start + length
+        elif wire_type == _VARINT:
+            start = position
+            _, position = _varint(data, position, end)
+        elif wire_type in (_FIXED32, _FIXED64):
+            start = position
+            position += 4 if wire_type == _FIXED32 else 8
+        else:
+            raise BadExampleError(f"wire type {wire_type} at byte {position}: no tf.train.Example")
+        if position > end or not 8 <= tag < 1 << 32:
+            raise BadExampleError(
+                f"field {tag >> 3} ends at byte {position}, what it is in at {end}: no tf.train.Example"
+            )
+        yield tag >> 3, wire_type, start, position
+
+
+def _varint(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """A variable-length integer of 64 bits, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= end:
+            break
+        byte = data[position]
+        position += 1
+        if byte < 128:
+            return (value | byte << shift) & (1 << 64) - 1, position
+        value |= (byte & 127) << shift
+    raise BadExampleError(f"an integer without an end at byte {position}: no tf.train.Example")
+
+
+def _message(wire_type: int, start: int, end: int) -> tuple[int, int]:
+    if wire_type != _DELIMITED:
+        raise BadExampleError(f"wire type {wire_type} at byte {start}; expected {_DELIMITED}: no tf.train.Example")
+    return start, end
+
+
+def _read_floats(data: bytes, wire_type: int, start: int, end: int) -> tuple[float, ...]:
+    if wire_type not in (_DELIMITED, _FIXED32) or (end - start) % 4:
+        raise BadExampleError(f"{end - start} bytes at byte {start}; expected floats of 4 bytes")
+    return struct.unpack_from(f"<{(end - start) // 4}f", data, start)
+
+
+def _read_integers(data: bytes, wire_type: int, start: int, end: int) -> list[int]:
+    if wire_type not in (_DELIMITED, _VARINT):
+        raise BadExampleError(f"wire type {wire_type} at byte {start}; expected integers")
+    values = []
+    while start < end:
+        value, start = _varint(data, start, end)
+        values.append(value - (1 << 64) if value >> 63 else value)
+    return values
+
+
+def _check_count(name: str, count: int) -> None:
+    if count > MAX_VALUES:
+        raise BadExampleError(f"feature {name!r} has more than {MAX_VALUES} values")

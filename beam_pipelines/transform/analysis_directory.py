@@ -1,0 +1,175 @@
+"""The data set that is analysed or transformed, and where an analysis is written: within it, hidden until it is whole."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from typing import Any, Iterator
+
+from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.publish.written_data_set import read_data_set
+from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
+from beam_pipelines.transform.graph_failures import find_not_writable
+from tf_input.dataset_format import STATISTICS, Manifest, training_split
+from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
+
+_WORKING = f".{TRANSFORM_FN}.incomplete"
+_NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
+
+
+def open_data_set(directory: str, command: str) -> Manifest:
+    """The manifest of a data set on a mounted file system.
+
+    Raises:
+        UserError: It is a URL, or no data set, or where TensorFlow can't open it.
+    """
+    manifest = read_data_set(directory, command)
+    path = os.path.realpath(directory)
+    if any(character in path for character in _NOT_IN_PATHS) or not _is_utf8(path):
+        reason = f"TensorFlow opens no SavedModel where a path has one of {' '.join(_NOT_IN_PATHS)}, or is not UTF-8"
+        raise UserError(f"{printable(path)}: {reason}; expected another path")
+    return manifest
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def image_sides(directory: str) -> list[dict[str, Any] | None]:
+    """What `statistics.json` says of the heights and of the widths of the images: None where it is not known.
+
+    Raises:
+        UserError: It can't be read.
+    """
+    path = f"{directory}/{STATISTICS}"
+    try:
+        with open(path, encoding="utf-8") as file:
+            images = json.load(file)["images"]
+        return [images[side] for side in ("height", "width")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote") from None
+
+
+def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
+    """Fails where there is nothing to analyse, or an analysis that must not be replaced.
+
+    Returns:
+        The configuration, which now has splits, and the data set's manifest.
+
+    Raises:
+        UserError: That is so.
+    """
+    manifest = open_data_set(config.directory, "analyze")
+    if config.splits is None:
+        try:
+            config = dataclasses.replace(config, splits=(training_split(manifest.splits),))
+        except ValueError as error:
+            raise UserError(f"--splits: {error}") from None
+    for split in config.splits:
+        if split not in manifest.splits:
+            has = ", ".join(manifest.splits)
+            raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; it has {has}")
+    if not sum(map(manifest.num_examples, config.splits)):
+        raise UserError(f"--splits={','.join(config.splits)}: there is no example in them")
+    _check_may_replace(config.directory, config.overwrite)
+    module = config.preprocessing_module
+    if module is not None and not os.path.isfile(module):
+        found = "is a folder" if os.path.isdir(module) else "does not exist"
+        raise UserError(f"--preprocessing_module={printable(module)} {found}; expected a Python file")
+    check_is_ours(_working_directory(config.directory), printable(config.directory))
+    return config, manifest
+
+
+@contextlib.contextmanager
+def analysis_directory(directory: str, overwrite: bool) -> Iterator[str]:
+    """Makes an empty directory within the data set, this run's alone, and removes it after the block: see `own_directory`.
+
+    An earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back first.
+
+    Args:
+        directory: The data set.
+        overwrite: Whether an earlier analysis may be replaced, one that was brought back too.
+
+    Raises:
+        UserError: Another run has it, or it is not ours, or it can't be made, or there is an analysis that must not be replaced.
+        RunError: It was full, or the earlier analysis could not be brought back.
+    """
+    working = _working_directory(directory)
+    with own_directory(working, printable(directory), "another run is analysing it", lambda: _bring_back(working, directory)):
+        try:
+            _check_may_replace(directory, overwrite)
+            yield working
+        except (UserError, RunError):
+            raise
+        except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
+            if reason := find_not_writable(str(error)):
+                raise RunError(f"{printable(working)} could not be written: {reason}") from None
+            raise
+
+
+def _check_may_replace(directory: str, overwrite: bool) -> None:
+    if os.path.lexists(f"{directory}/{TRANSFORM_FN}") and not overwrite:
+        raise UserError(f"{printable(directory)}/{TRANSFORM_FN} exists; expected --overwrite to replace it")
+
+
+def _working_directory(directory: str) -> str:
+    return f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
+
+
+def _moves(working: str, directory: str) -> list[tuple[str, str]]:
+    """(path, new path) of each step of a publication, in order: an earlier analysis goes first, and `transform_fn` comes last."""
+    names = (TRANSFORM_FN, TRANSFORMED_METADATA)
+    aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
+    return aside + [(f"{working}/whole/{name}", f"{directory}/{name}") for name in reversed(names)]
+
+
+def _move_back(moves: list[tuple[str, str]]) -> None:
+    """Undoes those that were made, the last one first; who is killed meanwhile can be followed by another who does."""
+    for path, new_path in reversed(moves):
+        if os.path.lexists(new_path) and not os.path.lexists(path):
+            os.rename(new_path, path)
+
+
+def _bring_back(working: str, directory: str) -> None:
+    """Undoes a publication whose run was killed between its first move and its last."""
+    is_aside = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
+    if not is_aside or os.path.lexists(f"{directory}/{TRANSFORM_FN}"):
+        return
+    try:
+        _move_back(_moves(working, directory))
+    except OSError as error:
+        raise RunError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
+    told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
+    print(f"recordmill: {printable(directory)}: {told}", file=sys.stderr)
+
+
+def publish_analysis(working: str, directory: str) -> None:
+    """Moves a whole analysis, `working/whole`, to its place.
+
+    Who is killed meanwhile leaves the old one, the new one, or the old one aside in `working`, from where the next run brings it
+    back; and who is interrupted, or fails, leaves the old one.
+
+    Args:
+        working: The working directory, where the old one goes, to be removed.
+        directory: The data set.
+    """
+    moves = _moves(working, directory)
+    source, target = moves[-1]
+    new, shown = os.stat(source), printable(target)
+    in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
+    interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
+    try:
+        for path, new_path in moves:
+            if os.path.lexists(path) or path.startswith(f"{working}/"):  # what is new is there, or that is an error
+                os.rename(path, new_path)
+    except BaseException:  # Ctrl-C too
+        _move_back(moves)
+        raise

@@ -1,0 +1,219 @@
+"""`recordmill analyze`: TensorFlow Transform's analyzers over a data set, in one Beam job.
+
+    shards -> record_batches -> AnalyzeDataset(preprocessing | user_preprocessing) -> OUT/transform_fn, OUT/transformed_metadata
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from typing import Any, Iterator
+
+import apache_beam as beam
+import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.runners import engines, flink
+from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
+from beam_pipelines.runners.waiting import how_to_stop, wait_for
+from beam_pipelines.transform.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
+from beam_pipelines.transform.analysis_summary import describe_analysis
+from beam_pipelines.transform.analysis_trial import try_graph
+from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
+from beam_pipelines.transform.preprocessing import DefaultPreprocessing
+from beam_pipelines.transform.record_batches import ReadRecordBatches, tensor_adapter_config
+from beam_pipelines.transform.tft_modules import tft_beam
+from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace
+from beam_pipelines.transform.user_preprocessing import UserPreprocessing
+from tf_input import opening
+from tf_input.dataset_format import Manifest, read_manifest
+from tf_input.read_config import ReadConfig
+from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
+from tf_input.transform.transform_graph import TransformGraph
+
+_DEFAULT_SIZE = (224, 224)
+_NUM_CHANNELS = 3
+
+
+def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
+    """Analyses a data set. Afterwards the analysis is in place, whole, or what was there before is.
+
+    Args:
+        config: What to do.
+        options: How Beam is to do it.
+
+    Returns:
+        What to tell of it.
+
+    Raises:
+        UserError: The data set, the options or the user's module are not fit to run.
+        RunError: The run failed for a reason that the user can see.
+    """
+    quiet_engines()
+    config, manifest = check_analysis(config)
+    engines.check_runs_tensorflow("analyze", options)
+    engines.check_engine([("OUT", config.directory)], options, shared_filesystem=config.shared_filesystem, wait=True)
+    if engines.runner_name(options) == "FlinkRunner":
+        flink.name_job(manifest.name, options)
+        flink.keep_workers(options)
+    analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
+    with analysis_directory(config.directory, config.overwrite) as working:
+        # Shared by all workers, as the data set is.
+        with tft_beam.Context(temp_dir=f"{working}/temporary"):
+            traced = analysis.trace(f"{working}/temporary")
+            with analysis.explained(traced), explained_errors(options), quiet_graph_failures():
+                analysis.run(working, options)
+        graph = TransformGraph(f"{working}/whole/{TRANSFORM_FN}")
+        analysis.check(graph, traced)
+        analysis.publish(analysis.describe(graph, traced), working)
+    return describe_analysis(config.directory)
+
+
+def _tell_of_crop(config: AnalyzeConfig, image_size: tuple[int, int]) -> None:
+    """The reader says what of boxes, masks and maps is left out, where there are any."""
+    data = opening.open(config.directory)
+    for split in config.splits:
+        data.plan(split, ReadConfig(1, image_size=image_size, fit=config.fit, shuffle=False, memory_budget=0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """What is to be done, settled.
+
+    Attributes:
+        config: As the user gave it, with an absolute path.
+        manifest: Of the data set.
+        preprocessing: Parsed features by name -> transformed ones.
+        example_bytes: What an example takes, decoded.
+    """
+
+    config: AnalyzeConfig
+    manifest: Manifest
+    preprocessing: DefaultPreprocessing | UserPreprocessing
+    example_bytes: int
+
+    @classmethod
+    def make(cls, config: AnalyzeConfig, manifest: Manifest) -> "Analysis":
+        """Raises:
+        UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
+        """
+        sides = image_sides(config.directory)
+        image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
+        num_examples = sum(map(manifest.num_examples, config.splits))
+        if config.preprocessing_module is None:
+            preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples)
+            if config.fit == "crop":
+                _tell_of_crop(config, image_size)
+        else:
+            preprocessing = UserPreprocessing.read(config.preprocessing_module)
+        # Shards are shuffled: a batch's images are large or small on average.
+        height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
+        num_pixels = max(height * width, image_size[0] * image_size[1])
+        return cls(config, manifest, preprocessing, int(num_pixels) * _NUM_CHANNELS)
+
+    @functools.cached_property
+    def num_examples(self) -> int:
+        return sum(map(self.manifest.num_examples, self.config.splits))
+
+    def trace(self, temporary_directory: str) -> Traced:
+        """Calls the preprocessing once, before any work; UserError where it fails or gives what can't be a feature."""
+        schema, targets = self.manifest.schema, self.manifest.targets
+        file = None if isinstance(self.preprocessing, DefaultPreprocessing) else self.preprocessing.file
+        try:
+            with self._explained_tracing():
+                return trace(self.preprocessing, tensor_adapter_config(schema), schema, targets, temporary_directory, file)
+        except BadOutputsError as error:
+            raise self._error(str(error), error.line) from None
+
+    def run(self, working: str, options: PipelineOptions) -> None:
+        """The job: writes `working/whole`."""
+        progress_directory = f"{working}/progress"
+        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
+        with self._explained_tracing():
+            transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(
+                self.preprocessing
+            )
+        transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/whole")
+        stop = how_to_stop(options)
+        with ProgressDisplay(progress_directory, self._stages):
+            wait_for(pipeline.run(), stop)
+
+    def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
+        shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]
+        return ReadRecordBatches(self.config.directory, shards, self.manifest.schema, self.example_bytes, progress_directory)
+
+    def _stages(self, counts: Counts) -> list[Stage]:
+        """Every phase of the analysis reads all examples."""
+        num_passes, num_done = divmod(max(counts.analyzed - 1, 0), self.num_examples)
+        return [Stage("analysed", min(num_done + 1, counts.analyzed), self.num_examples, f"pass {num_passes + 1}")]
+
+    @contextlib.contextmanager
+    def explained(self, traced: Traced) -> Iterator[None]:
+        """Makes what fails in the graph on the data one line.
+
+        Raises:
+            UserError: In what a user's module made.
+            RunError: In what the default made.
+        """
+        try:
+            yield
+        except (UserError, RunError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # whatever wrapper the runner put around it
+            failure = find_graph_failure(error)
+            if failure is None:
+                raise
+            raise self._failure(failure, traced) from None
+
+    def check(self, graph: TransformGraph, traced: Traced) -> None:
+        """Runs what was written; raises as `explained` does, and for outputs that can't be those of as many examples."""
+        try:
+            try_graph(graph, self._reader(), [feature.name for feature in traced.schema])
+        except tf.errors.OpError as error:
+            raise self._failure(read_graph_failure(error.message), traced) from None
+        except BadOutputsError as error:
+            raise self._error(str(error)) from None
+
+    def _explained_tracing(self) -> contextlib.AbstractContextManager[None]:
+        if isinstance(self.preprocessing, DefaultPreprocessing):
+            return contextlib.nullcontext()
+        return self.preprocessing.explained(BadOutputsError)
+
+    def _error(self, reason: str, line: int | None = None) -> UserError:
+        is_default = isinstance(self.preprocessing, DefaultPreprocessing)
+        return UserError(reason) if is_default else self.preprocessing.error(reason, line)
+
+    def _failure(self, failure: GraphFailure, traced: Traced) -> UserError | RunError:
+        line = find_line(failure.operation, traced.lines)
+        reason = failure.reason if line else f"{failure.reason} (operation {failure.operation or 'unknown'})"
+        return RunError(reason) if isinstance(self.preprocessing, DefaultPreprocessing) else self._error(reason, line)
+
+    def describe(self, graph: TransformGraph, traced: Traced) -> TransformInfo:
+        """What is known of the analysis."""
+        schema, channels = traced.schema, None
+        if isinstance(self.preprocessing, DefaultPreprocessing):
+            channels = {name: graph.value(f"channel_{name}").tolist() for name in ("mean", "variance")}
+            schema = tuple(self.preprocessing.describe(feature) for feature in schema)
+        digest = manifest_digest(self.manifest)
+        return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
+
+    def publish(self, info: TransformInfo, working: str) -> None:
+        """Puts a whole analysis in its place; RunError where it is of another data set by now."""
+        with open(f"{working}/whole/{TRANSFORM}", "w", encoding="utf-8") as file:
+            file.write(info.to_json())
+        if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
+            raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
+        interrupts.check()
+        publish_analysis(working, self.config.directory)
+
+
+def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:
+    """(height, width) of all images; None where they differ, or it is not known."""
+    if any(side is None or side["min"] != side["max"] for side in sides):
+        return None
+    return sides[0]["max"], sides[1]["max"]

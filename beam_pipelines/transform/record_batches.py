@@ -1,0 +1,201 @@
+"""ReadRecordBatches: shards -> batches of parsed examples, as Arrow's record batches, in the order of the shards.
+
+TensorFlow Transform goes over its input once for each phase of the analysis, and an engine keeps what several steps read. So what
+is kept of a batch is a pointer to its records, and they are read again: image bytes never lie in the engine's memory.
+"""
+
+import dataclasses
+import io
+import pickle
+import threading
+from typing import Iterator, NamedTuple, Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
+
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel.progress import count
+from beam_pipelines.publish.metadata import schema_pbtxt
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from tf_input.dataset_format import FEATURE_KINDS, Feature, Manifest, ShardInfo
+from tf_input.storage.index import ShardIndex
+
+_POINTER = "recordmill_pointer"
+# Decoded, and as stored: enough for the graph to be busy with, and little beside TensorFlow itself.
+_BATCH_BYTES = 16 << 20
+_MAX_EXAMPLES = 1024
+
+
+class BatchPointer(NamedTuple):
+    """Where the records of a batch lie.
+
+    Attributes:
+        path: Of their shard.
+        offset: Of the first one.
+        num_bytes: Of all of them.
+        record_index: The first one's place in the shard.
+        schema: Of TensorFlow Metadata, serialized: how they are parsed.
+        progress_directory: Where they are counted; empty: nowhere.
+    """
+
+    path: str
+    offset: int
+    num_bytes: int
+    record_index: int
+    schema: bytes
+    progress_directory: str
+
+
+class PointedRecordBatch(pa.RecordBatch):
+    """The element type of what `ReadRecordBatches` gives, by which Beam finds its coder. No instance is made of it."""
+
+
+class RecordBatchCoder(beam.coders.Coder):
+    """A record batch as its pointer."""
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        return batch.schema.metadata[_POINTER.encode()]
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        return read_batch(BatchPointer(*pickle.loads(encoded)))
+
+    def is_deterministic(self) -> bool:
+        return True
+
+
+beam.coders.registry.register_coder(PointedRecordBatch, RecordBatchCoder)
+
+
+@dataclasses.dataclass
+class ReadRecordBatches(beam.PTransform):
+    """Reads shards.
+
+    Attributes:
+        directory: The data set.
+        shards: Which.
+        schema: The features that are parsed.
+        example_bytes: What an example takes in memory, decoded.
+        progress_directory: Where examples are counted; empty: nowhere.
+    """
+
+    directory: str
+    shards: Sequence[ShardInfo]
+    schema: Sequence[Feature]
+    example_bytes: int
+    progress_directory: str = ""
+
+    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+        return (
+            pipeline
+            | "ListShards" >> beam.Create(list(self.shards))  # ShardInfo
+            | "PointToBatches" >> beam.FlatMap(self.pointers)  # BatchPointer
+            | "ReadBatches" >> beam.Map(read_batch).with_output_types(PointedRecordBatch)
+        )
+
+    def pointers(self, shard: ShardInfo) -> Iterator[BatchPointer]:
+        """The batches of a shard, in its order."""
+        schema = metadata_schema(self.schema).SerializeToString()
+        max_examples = max(1, min(_MAX_EXAMPLES, _BATCH_BYTES // self.example_bytes))
+        for record_index, offset, end in batch_extents(self.directory, shard, max_examples):
+            path = f"{self.directory}/{shard.name}"
+            yield BatchPointer(path, offset, end - offset, record_index, schema, self.progress_directory)
+
+
+def batch_extents(
+    directory: str, shard: ShardInfo, max_examples: int, max_bytes: int = _BATCH_BYTES
+) -> Iterator[tuple[int, int, int]]:
+    """Divides a shard into batches: (the first record's place, its offset, the last one's end) each.
+
+    Raises:
+        RunError: The index is missing or damaged.
+    """
+    path = f"{directory}/{shard.index}"
+    try:
+        index = ShardIndex(path, shard, files_at(path).read(path))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{printable(str(error))}; expected the index that `recordmill prepare` wrote") from None
+    starts, ends = (values.tolist() for values in index.extents(0, shard.num_examples))
+    num_batches = -(-shard.num_examples // max_examples)
+    first = 0
+    for record in range(1, shard.num_examples + 1):
+        is_full = (
+            record == shard.num_examples
+            or record - first == -(-shard.num_examples // num_batches)
+            or ends[record] - starts[first] > max_bytes
+        )
+        if is_full:
+            yield first, starts[first], ends[record - 1]
+            first = record
+
+
+def read_batch(pointer: BatchPointer) -> pa.RecordBatch:
+    """Reads, checks and parses the records of a batch.
+
+    Raises:
+        RunError: A record is damaged.
+    """
+    interrupts.check()
+    records = list(_read_records(pointer))
+    batch = _parser(pointer.schema).DecodeBatch(records)
+    count(pointer.progress_directory, analyzed=len(records))
+    return batch.replace_schema_metadata({_POINTER: pickle.dumps(tuple(pointer))})
+
+
+def _read_records(pointer: BatchPointer) -> Iterator[bytes]:
+    try:
+        data = files_at(pointer.path).read_range(pointer.path, pointer.offset, pointer.num_bytes)
+        for position, record in enumerate(read_records(io.BytesIO(data))):
+            if not isinstance(record, Record):
+                place = f"record {pointer.record_index + position}, at byte {pointer.offset + record.offset}"
+                raise RunError(f"{printable(pointer.path)}: {place}: {record.message}")
+            yield record.data
+    except OSError as error:
+        raise RunError(f"{printable(pointer.path)}: {error.strerror or error}") from None
+    except NoRecordsError as error:
+        raise RunError(f"{printable(pointer.path)}: record {pointer.record_index}, at byte {pointer.offset}: {error}") from None
+
+
+_of_thread = threading.local()
+
+
+def _parser(schema: bytes) -> ExamplesToRecordBatchDecoder:
+    """Of each thread its own: it keeps what it is about to parse."""
+    if getattr(_of_thread, "schema", None) != schema:
+        _of_thread.schema, _of_thread.parser = schema, ExamplesToRecordBatchDecoder(schema)
+    return _of_thread.parser
+
+
+def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
+    """A schema of TensorFlow Metadata, by which examples become the tensors that `tf_input.decoding.schema.parse_examples` gives."""
+    manifest = Manifest("", 0, tuple(schema), {}, 0, 0)
+    proto = text_format.Parse(schema_pbtxt(manifest), schema_pb2.Schema())
+    representations = proto.tensor_representation_group[""].tensor_representation
+    for feature in schema:
+        representation = representations[feature.name]
+        if not feature.is_ragged:
+            representation.dense_tensor.column_name = feature.name
+            stored = FEATURE_KINDS[feature.kind]
+            shape = representation.dense_tensor.shape
+            shape.SetInParent()
+            for side in () if stored == "bytes" and feature.kind != "text" else feature.shape:
+                shape.dim.add(size=side)
+            continue
+        ragged = representation.ragged_tensor
+        ragged.feature_path.step.append(feature.name)
+        ragged.row_partition_dtype = schema_pb2.TensorRepresentation.RowPartitionDType.INT32  # as tf.io.RaggedFeature has it
+        for side in feature.shape[1:]:
+            ragged.partition.add(uniform_row_length=side)
+    return proto
+
+
+def tensor_adapter_config(schema: Sequence[Feature]) -> TensorAdapterConfig:
+    """What TensorFlow Transform is told of the record batches."""
+    proto = metadata_schema(schema)
+    representations = dict(proto.tensor_representation_group[""].tensor_representation)
+    return TensorAdapterConfig(_parser(proto.SerializeToString()).ArrowSchema(), representations)

@@ -1,0 +1,91 @@
+"""`recordmill transform`: the graph of `recordmill analyze`, applied to every example, in one Beam job.
+
+    OUT's shards -> transform_shards -> OUT2's shards, of the same numbers -> transform_metadata
+"""
+
+from typing import Any, Iterator, Mapping
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.publish import summary
+from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.run_info import make_run_info
+from beam_pipelines.quiet import import_quietly
+from beam_pipelines.runners import engines, flink
+from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
+from beam_pipelines.runners.waiting import how_to_stop, wait_for
+from beam_pipelines.transform.transform_job import TransformedShard, TransformJob, make_job
+from beam_pipelines.transform.transform_metadata import publish_transformed
+
+
+def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
+    """Writes the transformed data set. Afterwards it is in place, whole, or nothing is.
+
+    Args:
+        config: What to do.
+        options: How Beam is to do it.
+
+    Returns:
+        What to tell of it.
+
+    Raises:
+        UserError: The data set or the options are not fit to run.
+        RunError: The run failed for a reason that the user can see.
+    """
+    quiet_engines()
+    job = make_job(config)
+    engines.check_runs_tensorflow("transform", options)
+    paths = [("OUT", job.directory), ("OUT2", job.output)]
+    engines.check_engine(paths, options, shared_filesystem=config.shared_filesystem, wait=True)
+    if engines.runner_name(options) == "FlinkRunner":
+        flink.name_job(job.name, options)
+        flink.keep_workers(options)
+    num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
+    with working_directory(job), explained_errors(options):
+        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        transform(pipeline, job, make_run_info(config, options))
+        stop = how_to_stop(options)
+        with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
+            wait_for(pipeline.run(), stop)
+    return summary.describe(config.output)
+
+
+def transform(root: beam.Pipeline, job: TransformJob, run_info: Mapping[str, Any]) -> beam.PCollection:
+    """The whole graph.
+
+    Args:
+        root: The pipeline to add it to.
+        job: What to do. Its working directory exists and is this run's alone.
+        run_info: What `run.json` is to say of the run.
+
+    Returns:
+        The name of the data set, as the one element, once it is in place.
+    """
+    addresses = [(split, index) for split, shards in job.manifest.splits.items() for index in range(len(shards))]
+    shards = (
+        root
+        | "ListShards" >> beam.Create(addresses)  # (split, shard index)
+        | "SpreadShards" >> beam.Reshuffle()
+        | "TransformShards" >> beam.ParDo(_TransformShard(job))  # TransformedShard
+    )
+    publish = beam.Map(lambda unused, shards: publish_transformed(job, run_info, shards), beam.pvalue.AsList(shards))
+    return root | "Finish" >> beam.Impulse() | "Publish" >> publish
+
+
+class _TransformShard(beam.DoFn):
+    def __init__(self, job: TransformJob) -> None:
+        self._job = job
+
+    def setup(self) -> None:
+        """TensorFlow is for workers: what is wrong with the options is answered without it."""
+        self._transform_shard = import_quietly("beam_pipelines.transform.transform_shards", "tensorflow").transform_shard
+
+    def process(self, address: tuple[str, int]) -> Iterator[TransformedShard]:
+        yield self._transform_shard(self._job, *address)
+
+
+def _stages(counts: Counts, num_examples: int) -> list[Stage]:
+    return [Stage("written", counts.written, num_examples)]

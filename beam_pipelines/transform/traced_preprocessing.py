@@ -1,0 +1,174 @@
+"""What a preprocessing function makes of the parsed features, found by tracing it once, before any work.
+
+And which line of a user's module an operation came from, for what fails only on the data.
+"""
+
+import dataclasses
+import re
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
+
+from beam_pipelines.config.prepare_config import COLUMN_PATTERN
+from beam_pipelines.transform.tft_modules import impl_helper
+from tf_input.dataset_format import OBJECTS, Feature
+
+# What TensorFlow Transform lets out.
+_KINDS = {tf.int64: "integer", tf.float32: "float", tf.string: "text"}
+_NAME = re.compile(f"{COLUMN_PATTERN.pattern}(/{COLUMN_PATTERN.pattern})*")
+_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+_RANDOM = (
+    *("RandomUniform", "RandomUniformInt", "RandomStandardNormal", "TruncatedNormal", "ParameterizedTruncatedNormal"),
+    *("RandomGamma", "RandomPoisson", "RandomPoissonV2", "RandomShuffle", "RandomCrop", "Multinomial", "RngReadAndSkip"),
+    *("SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2", "RngSkip"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """What came out.
+
+    Attributes:
+        schema: The features of a transformed example, by name in ascending order.
+        targets: What a model is to predict, of these.
+        lines: The name of an operation -> the line of the module where it was made.
+    """
+
+    schema: tuple[Feature, ...]
+    targets: tuple[str, ...]
+    lines: Mapping[str, int]
+
+
+class BadOutputsError(ValueError):
+    """A preprocessing function gives what can't be transformed features.
+
+    Attributes:
+        line: Of its module, where one is to blame.
+    """
+
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def trace(
+    preprocessing_fn: Callable[[Mapping[str, Any]], Any],
+    config: TensorAdapterConfig,
+    schema: Sequence[Feature],
+    targets: Sequence[str],
+    temporary_directory: str,
+    file: str | None = None,
+) -> Traced:
+    """Calls a preprocessing function with symbolic tensors.
+
+    Args:
+        preprocessing_fn: Parsed features by name -> transformed ones.
+        config: How they are parsed.
+        schema: The features of an example.
+        targets: What a model is to predict, of these.
+        temporary_directory: For what TensorFlow Transform writes meanwhile.
+        file: The module whose lines are wanted.
+
+    Raises:
+        BadOutputsError: It returns something else, or needs what no graph that is saved can do.
+    """
+    traced = []
+
+    def recorded(inputs: Mapping[str, Any]) -> Any:
+        given = dict(inputs)
+        outputs = preprocessing_fn(inputs)
+        _check(outputs)
+        features = {name: _describe(name, outputs[name], given, schema) for name in sorted(outputs)}
+        operations = list(_operations(tf.compat.v1.get_default_graph()))
+        _check_operations(operations, file)
+        lines = {operation.name: line for operation in operations if (line := _line(operation, file))}
+        traced.append(Traced(tuple(features.values()), tuple(_targets(targets, outputs, given)), lines))
+        return outputs
+
+    specs = TensorAdapter(config).OriginalTypeSpecs()
+    impl_helper.trace_preprocessing_function(recorded, specs, use_tf_compat_v1=False, base_temp_dir=temporary_directory)
+    return traced[-1]
+
+
+def _check(outputs: Any) -> None:
+    if not isinstance(outputs, dict) or not outputs:
+        found = f"a {type(outputs).__name__}" if not isinstance(outputs, dict) else "an empty dict"
+        raise BadOutputsError(f"preprocessing_fn returned {found}; expected a dict of tensors by name, one at least")
+    for name in outputs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadOutputsError(f"an output is named {name!r}; expected a name of letters, digits, '_', '.', '-', or parts with '/'")
+
+
+def _describe(name: str, value: Any, inputs: Mapping[str, Any], schema: Sequence[Feature]) -> Feature:
+    """What passes unchanged is what it was; anything else is what its tensor is."""
+    for feature in schema:
+        if value is inputs[feature.name]:
+            return dataclasses.replace(feature, name=name)
+    if not isinstance(value, (tf.Tensor, tf.RaggedTensor)):
+        hint = " (tf.sparse.to_dense or tf.RaggedTensor.from_sparse makes one)" if isinstance(value, tf.SparseTensor) else ""
+        raise BadOutputsError(f"output {name!r} is a {type(value).__name__}; expected a Tensor or RaggedTensor{hint}")
+    if value.dtype not in _KINDS:
+        found = value.dtype.name
+        raise BadOutputsError(f"output {name!r} has dtype {found}; expected int64, float32 or string (tf.cast makes it)")
+    return Feature(name, _KINDS[value.dtype], _example_shape(name, value))
+
+
+def _example_shape(name: str, value: tf.Tensor | tf.RaggedTensor) -> tuple[int | None, ...]:
+    """Of one example's values; None for a first dimension that differs from example to example."""
+    shape = value.shape
+    if shape.rank is None:
+        raise BadOutputsError(f"output {name!r} has unknown dimensions; expected a known shape (tf.ensure_shape says it)")
+    sides = tuple(shape)
+    if not sides or sides[0] is not None:
+        raise BadOutputsError(f"output {name!r} has shape {shape}; expected [batch, ...], of as many examples as the inputs")
+    num_ragged = value.ragged_rank if isinstance(value, tf.RaggedTensor) else 0
+    if num_ragged > 1 or None in sides[1 + num_ragged :]:
+        raise BadOutputsError(
+            f"output {name!r} has shape {shape}; expected known sides, or one that is ragged, next to the batch's "
+            "(tf.ensure_shape says what is known)"
+        )
+    return sides[1:]
+
+
+def _targets(targets: Sequence[str], outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Those of the data set that there still are, by their name or as what they were."""
+    for target in targets:
+        if target in outputs or target == OBJECTS and any(name.startswith(f"{OBJECTS}/") for name in outputs):
+            yield target
+        else:
+            yield from (name for name, value in sorted(outputs.items()) if value is inputs.get(target))
+
+
+def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Those of a graph, and of the functions that it calls: those of loops and conditions."""
+    yield from graph.get_operations()
+    for function in graph._functions.values():  # there is no other way into them
+        yield from _operations(function.graph)
+
+
+def _line(operation: tf.Operation, file: str | None) -> int | None:
+    """Where in the module it was made."""
+    lines = [frame.lineno for frame in operation.traceback or () if frame.filename == file]
+    return lines[-1] if lines else None
+
+
+def _check_operations(operations: Sequence[tf.Operation], file: str | None) -> None:
+    """What is saved has to do the same in every process, whenever it runs: training and serving must not differ."""
+    for operation in operations:
+        if operation.type in _IN_PYTHON:
+            reason = "a function of Python (tf.py_function, tf.numpy_function) can't be saved; expected TensorFlow's operations"
+            raise BadOutputsError(reason, _line(operation, file))
+        if operation.type in _RANDOM:
+            reason = f"{operation.type} gives something else each time, and serving must give what training does"
+            raise BadOutputsError(f"{reason}; expected no random numbers, or tf.random.stateless_*", _line(operation, file))
+
+
+def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
+    """Where an operation was made, as `Traced.lines` says; None if it is not known.
+
+    One of a function that was put in the place of its call has a name such as `map/while/body/_20/map/while/Decode`: the longest
+    end of it that is known counts.
+    """
+    parts = operation.split("/")
+    return next((found for start in range(len(parts)) if (found := lines.get("/".join(parts[start:])))), None)

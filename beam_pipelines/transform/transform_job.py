@@ -1,0 +1,129 @@
+"""What `recordmill transform` tells its workers, and what they tell it."""
+
+import dataclasses
+import hashlib
+import math
+import os
+from collections import Counter
+from typing import NamedTuple
+
+from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
+from beam_pipelines.config.transform_config import TransformConfig
+from beam_pipelines.elements.plan import ShardAddress
+from beam_pipelines.elements.quality import LabelSequence
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.publish.output_directory import check_output, is_new
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.transform.analysis_directory import image_sides, open_data_set
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
+from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
+
+_VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
+_DECODED_RATIO = 16  # of an image whose size is unknown: what it takes, decoded, for each byte that is stored
+BYTES_OF_IMAGES = ("image", "pixels")  # kinds of features that are stored as the bytes of an image
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TransformJob(OutputPaths):
+    """A run.
+
+    Attributes:
+        directory: The data set, analysed.
+        manifest: Its own.
+        schema: Of the transformed examples.
+        targets: Of these.
+        transform_digest: Of the transform: with another one, the run fails.
+        example_bytes: What an example takes in memory, about, decoded and transformed.
+        output: See `OutputPaths`, like what follows.
+        name: Of the data set that is written.
+    """
+
+    directory: str
+    manifest: Manifest
+    schema: tuple[Feature, ...]
+    targets: tuple[str, ...]
+    transform_digest: str
+    example_bytes: int
+    output: str
+    name: str
+    progress_directory: str = ""
+    is_output_new: bool = False
+    output_option = "OUT2"
+
+    @property
+    def has_label(self) -> bool:
+        """Whether an example has one class, which the index then speaks of."""
+        return any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in self.schema)
+
+    @property
+    def image_piece(self) -> int | None:
+        """Which piece of a serialized example is the image; None where it is not stored as bytes."""
+        names = [feature.name for feature in self.schema]
+        is_stored = any(one.name == IMAGE and one.kind in BYTES_OF_IMAGES for one in self.schema)
+        return 2 + 2 * names.index(IMAGE) if is_stored else None
+
+
+class TransformedShard(NamedTuple):
+    """A shard that is in place.
+
+    Attributes:
+        address: Which.
+        info: What the manifest says of it.
+        labels: By the names of the features with class names, for the shuffle quality.
+        label_counts: Feature with class names -> label -> how often it occurs.
+    """
+
+    address: ShardAddress
+    info: ShardInfo
+    labels: dict[str, LabelSequence]
+    label_counts: dict[str, Counter[int]]
+
+
+def make_job(config: TransformConfig) -> TransformJob:
+    """Looks at the data set, its transform and the output.
+
+    Raises:
+        UserError: They are not fit to run.
+    """
+    manifest = open_data_set(config.directory, "transform")
+    if is_remote(config.output):
+        raise UserError(f"{config.output}: `recordmill transform` writes to a mounted directory; expected a path")
+    info, digest = _read_transform(config.directory, manifest)
+    check_output(config.output, config.directory, config.overwrite, TransformJob.output_option)
+    job = TransformJob(
+        directory=os.path.realpath(config.directory),
+        manifest=manifest,
+        schema=info.schema,
+        targets=info.targets,
+        transform_digest=digest,
+        example_bytes=_example_bytes(config.directory, manifest, info.schema),
+        output=os.path.realpath(config.output),
+        is_output_new=is_new(config.output),
+        name=config.name,
+    )
+    return dataclasses.replace(job, progress_directory=f"{job.scratch_directory}/{PROGRESS}")
+
+
+def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:
+    """What a data set's transform says of itself, and its digest, as `tf_input.transform.transforms.Transform` has it."""
+    path = f"{directory}/{TRANSFORM}"
+    try:
+        with open(path, "rb") as file, open(f"{directory}/{TRANSFORM_FN}/saved_model.pb", "rb") as graph:
+            data, digest = file.read(), hashlib.sha256()
+            digest.update(data + graph.read())
+        return decode_transform(data, path, manifest), digest.hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        shown = printable(directory)
+        raise UserError(f"{shown} has no transform; expected `recordmill analyze {shown}` first") from None
+    except (OSError, ValueError) as error:
+        raise UserError(printable(str(error))) from None
+
+
+def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ...]) -> int:
+    """About what an example takes in memory while it is transformed."""
+    sides = image_sides(directory)
+    shards = [shard for shards in manifest.splits.values() for shard in shards]
+    stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
+    decoded = 3 * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored
+    outputs = [_VALUE_BYTES[FEATURE_KINDS[one.kind]] * math.prod(side or 1 for side in one.shape) for one in schema]
+    return stored + decoded + sum(outputs)

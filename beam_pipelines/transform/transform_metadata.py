@@ -1,0 +1,100 @@
+"""The metadata of a data set of transformed examples, and its publishing."""
+
+import json
+from collections import Counter
+from typing import Any, Mapping, Sequence
+
+from beam_pipelines.elements.quality import ShuffleQualities
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.publish.metadata import metadata_files, named_counts
+from beam_pipelines.publish.publishing import publish_files
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
+from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
+
+
+def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
+    """Writes the metadata of a data set whose shards are there, and publishes it; its name.
+
+    Raises:
+        RunError: The data set that was transformed is not what it was.
+    """
+    interrupts.check()
+    read = files_at(job.directory).read
+    if read(f"{job.directory}/{MANIFEST}").decode() != job.manifest.to_json():
+        raise RunError(f"{printable(job.directory)} became another data set while it was transformed")
+    by_split = {
+        split: sorted((shard for shard in shards if shard.address.split == split), key=lambda s: s.address.shard_index)
+        for split in job.manifest.splits
+    }
+    manifest = make_manifest(job, by_split)
+    statistics = transformed_statistics(manifest, by_split, job.manifest, json.loads(read(f"{job.directory}/{STATISTICS}")))
+    publish_files(job, manifest, metadata_files(manifest, statistics, run_info), dead_letters=())
+    return job.name
+
+
+def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedShard]]) -> Manifest:
+    """Its inputs are the examples of the other data set, of which none is refused."""
+    return Manifest(
+        name=job.name,
+        seed=job.manifest.seed,
+        schema=job.schema,
+        targets=job.targets,
+        splits={split: tuple(shard.info for shard in shards[split]) for split in job.manifest.splits},
+        num_inputs=sum(map(job.manifest.num_examples, job.manifest.splits)),
+        num_dead_letters=0,
+    )
+
+
+def transformed_statistics(
+    manifest: Manifest,
+    shards: Mapping[str, Sequence[TransformedShard]],
+    source: Manifest,
+    stored: Mapping[str, Any],
+) -> dict[str, Any]:
+    """`statistics.json`. What is known of images, masks and boxes that are passed on stays; nothing is of others.
+
+    Args:
+        manifest: Of the data set.
+        shards: Of its splits, in order.
+        source: The manifest of what was transformed.
+        stored: Its `statistics.json`.
+    """
+    features = manifest.features
+    is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)
+    unknown = {**dict.fromkeys(stored["images"]), "num_images": manifest.num_inputs if IMAGE in features else 0, "reencoded": {}}
+    facts: dict[str, Any] = {"images": stored["images"] if is_same else unknown, "num_ignored_files": 0, "warnings": []}
+    if any(feature.kind == "mask" for feature in manifest.schema):
+        facts["mask"] = stored.get("mask")
+    if f"{OBJECTS}/bbox" in features:
+        facts["boxes"] = {"num_dropped": 0, "num_clipped": 0}
+    facts["splits"] = {
+        split: _split_statistics(manifest, split, shards[split], stored["splits"][split] if is_same else {})
+        for split in manifest.splits
+    }
+    return facts
+
+
+def _split_statistics(
+    manifest: Manifest, split: str, shards: Sequence[TransformedShard], stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    counts: dict[str, Counter[int]] = {}
+    for shard in shards:
+        for name, labels in shard.label_counts.items():
+            counts.setdefault(name, Counter()).update(labels)
+    named = {
+        feature.name: named_counts(counts.get(feature.name, Counter()), feature.label_names)
+        for feature in manifest.schema
+        if feature.kind == "class_label"
+    }
+    facts: dict[str, Any] = {"num_examples": manifest.num_examples(split), "image_bytes": stored.get("image_bytes")}
+    facts["label_counts"] = named.pop(LABEL, {}) if any(LABEL in shard.labels for shard in shards) else {}
+    if named:
+        facts["other_label_counts"] = named
+    facts["pixels"] = stored.get("pixels")
+    qualities = ShuffleQualities()
+    for shard in shards:
+        qualities.add(shard.labels)
+    facts["shuffle"] = qualities.to_json()
+    return facts

@@ -1,0 +1,233 @@
+"""What a worker does for `recordmill transform`: a shard in, the shard of the same number with the transformed examples out.
+
+    records -> batches -> graph, in threads ahead of the writer -> records in the same order
+"""
+
+import collections
+import functools
+import threading
+from collections import Counter
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+import google_crc32c
+import numpy as np
+import tensorflow as tf
+
+from beam_pipelines.elements.plan import ShardAddress
+from beam_pipelines.elements.quality import LabelSequence, one_label
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel.progress import count
+from beam_pipelines.parallel.read_ahead import read_ahead
+from beam_pipelines.shards.shard_writer import make_place
+from beam_pipelines.storage.files import files_at, open_file, write_file
+from beam_pipelines.tfrecord.example_encoder import encode_pieces
+from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+from beam_pipelines.transform.graph_failures import read_graph_failure
+from beam_pipelines.transform.transform_job import TransformedShard, TransformJob
+from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
+from tf_input.storage.open_files import open_files
+from tf_input.transform.transform_format import TRANSFORM_FN
+from tf_input.transform.transforms import Transform
+
+_BATCH_BYTES = 8 << 20
+_MAX_EXAMPLES = 1024
+_MAX_REASON = 300  # characters of what TensorFlow says of a failure
+
+
+class _Batch(NamedTuple):
+    """Consecutive records of a shard, the first of them by its number."""
+
+    path: str
+    first: int
+    records: list[Record]
+
+
+class _Transformed(NamedTuple):
+    """A batch, ready to be written.
+
+    Attributes:
+        examples: Serialized, each in the pieces of `encode_pieces`.
+        labels: Feature with class names -> its labels, of all examples one after the other.
+        sequences: Likewise what stands for those of each example, see `quality.one_label`, for the shuffle quality.
+    """
+
+    examples: list[list[bytes]]
+    labels: dict[str, np.ndarray]
+    sequences: dict[str, list[int]]
+
+
+def transform_shard(job: TransformJob, split: str, shard_index: int) -> TransformedShard:
+    """Reads a shard, and writes what its records become, in their order.
+
+    Raises:
+        RunError: A record is damaged, or the transform fails on it, or is not the one that it was.
+    """
+    shards = job.manifest.splits[split]
+    source, address = shards[shard_index], ShardAddress(split, shard_index, len(shards))
+    shard, index = shard_name(job.name, *address, job.manifest.layout), index_name(job.name, *address)
+    transform = _load(job)
+    batches = ((batch, len(batch.records) * job.example_bytes) for batch in _batches(job, source))
+    rows: list[tuple[int, int, int, int]] = []
+    labels: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+    sequences: dict[str, list[int]] = collections.defaultdict(list)
+    try:
+        with files_at(job.output).create(make_place(job.working_directory, shard)) as file:
+            writer = RecordWriter(file)
+            for batch in read_ahead(transform, batches):
+                interrupts.check()
+                rows += _write(job, batch, writer)
+                for name, values in batch.labels.items():
+                    labels[name].append(values)
+                    sequences[name] += batch.sequences[name]
+                count(job.progress_directory, written=len(batch.examples))
+            writer.flush()
+    except OSError as error:
+        raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
+    encoded = encode_index(rows)
+    write_file(make_place(job.working_directory, index), encoded)
+    info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded))
+    sequences = {name: LabelSequence.of(np.asarray(values)) for name, values in sequences.items()}
+    counts = {name: Counter(np.concatenate(parts).tolist()) for name, parts in sorted(labels.items())}
+    return TransformedShard(address, info, sequences, counts)
+
+
+def _write(job: TransformJob, batch: _Transformed, writer: RecordWriter) -> Iterator[tuple[int, int, int, int]]:
+    """Writes examples and yields their index rows."""
+    image = job.image_piece
+    labels = batch.labels[LABEL].tolist() if job.has_label else [NO_LABEL] * len(batch.examples)
+    for pieces, label in zip(batch.examples, labels, strict=True):
+        start = writer.write(*pieces)
+        sizes = [len(piece) for piece in pieces]
+        before, length = (0, sum(sizes)) if image is None else (sum(sizes[:image]), sizes[image])
+        yield start, start + RecordWriter.HEADER_BYTES + before, length, label
+
+
+def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
+    """The records of a shard, so many at a time as may be in memory, whatever the number of workers.
+
+    Raises:
+        RunError: One is damaged, or there are not as many as the manifest says.
+    """
+    path = f"{job.directory}/{shard.name}"
+    records: list[Record] = []
+    first, num_bytes = 0, 0
+    for record in _read(path):
+        num_more = len(record.data) + job.example_bytes
+        if records and (num_bytes + num_more > _BATCH_BYTES or len(records) == _MAX_EXAMPLES):
+            yield _Batch(path, first, records)
+            first, records, num_bytes = first + len(records), [], 0
+        records.append(record)
+        num_bytes += num_more
+    if first + len(records) != shard.num_examples:
+        raise RunError(f"{printable(path)} has {first + len(records)} records; expected {shard.num_examples}")
+    if records:
+        yield _Batch(path, first, records)
+
+
+def _read(path: str) -> Iterator[Record]:
+    try:
+        with open_file(path) as file:
+            for number, record in enumerate(read_records(file)):
+                if not isinstance(record, Record):
+                    raise RunError(f"{printable(path)}: record {number}, at byte {record.offset}: {record.message}")
+                yield record
+    except (OSError, NoRecordsError) as error:
+        raise RunError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}") from None
+
+
+_lock = threading.Lock()
+_loaded: dict[tuple[str, str], "_Transformer"] = {}
+
+
+def _load(job: TransformJob) -> "_Transformer":
+    """Loads the graph once a process: of one run at a time, for it takes memory.
+
+    Raises:
+        RunError: It is not the one that it was, or is damaged.
+    """
+    key = (job.directory, job.transform_digest)
+    with _lock:
+        if key not in _loaded:
+            try:
+                transform = Transform(job.directory, open_files(job.directory), None, job.manifest)
+                if transform.digest != job.transform_digest:
+                    raise RunError(f"the transform of {printable(job.directory)} was replaced while it was applied")
+                _loaded.clear()
+                _loaded[key] = _Transformer(transform, job.manifest.schema)
+            except (OSError, ValueError, tf.errors.OpError) as error:
+                reason = printable(" ".join(str(error).split()))[:_MAX_REASON]
+                raise RunError(f"{printable(job.directory)}/{TRANSFORM_FN} can't be applied: {reason}") from None
+        return _loaded[key]
+
+
+class _Transformer:
+    """A function from a batch of records to serialized examples. Any number of threads may call it.
+
+    Args:
+        transform: What is done.
+        schema: Of the records.
+    """
+
+    def __init__(self, transform: Transform, schema: Sequence[Feature]) -> None:
+        self._transform = transform  # a graph that is freed takes the functions with it that loops and conditions call
+        self._schema = transform.info.schema
+        names = [feature.name for feature in self._schema]
+
+        @functools.partial(tf.function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+        def apply(serialized: tf.Tensor) -> Mapping[str, Any]:
+            with tf.device("CPU:0"):  # as the reader does
+                return transform.parse(serialized, schema, names)
+
+        self._apply = apply.get_concrete_function()  # traced here, and not by each thread that comes first
+
+    def __call__(self, batch: _Batch) -> _Transformed:
+        """Raises:
+        RunError: It fails on a record, or an output has not as many rows as there are records.
+        """
+        try:
+            outputs = self._apply(tf.constant([record.data for record in batch.records]))
+        except tf.errors.OpError as error:
+            raise RunError(self._explain(batch, error)) from None
+        columns = {feature.name: _rows(outputs[feature.name], feature) for feature in self._schema}
+        for name, rows in columns.items():
+            if len(rows) != len(batch.records):
+                last = batch.first + len(batch.records) - 1
+                reason = f"the transform gives {len(rows)} rows of {name!r}; expected as many as records"
+                raise RunError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
+        heads = {
+            feature.name: [np.atleast_1d(row) for row in columns[feature.name]]
+            for feature in self._schema
+            if feature.kind == "class_label"
+        }
+        labels = {name: np.concatenate(rows).astype(np.int64) for name, rows in heads.items()}
+        sequences = {name: [one_label(row.tolist()) for row in rows] for name, rows in heads.items()}
+        rows = zip(*columns.values(), strict=True)
+        return _Transformed([encode_pieces(self._schema, dict(zip(columns, row))) for row in rows], labels, sequences)
+
+    def _explain(self, batch: _Batch, error: tf.errors.OpError) -> str:
+        """Tries record after record, to name the one on which it fails."""
+        place = f"records {batch.first} to {batch.first + len(batch.records) - 1}"
+        for position, record in enumerate(batch.records):
+            try:
+                self._apply(tf.constant([record.data]))
+            except tf.errors.OpError as one:
+                place, error = f"record {batch.first + position}, at byte {record.offset}", one
+                break
+        reason = printable(read_graph_failure(error.message).reason)
+        return f"{printable(batch.path)}: {place}: the transform failed: {reason[:_MAX_REASON]}"
+
+
+def _rows(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> Sequence[Any]:
+    """Of each example in a batch what `encode_pieces` takes."""
+    if isinstance(value, tf.RaggedTensor):
+        splits, *inner = (one.numpy() for one in value.nested_row_splits)
+        for one in inner:  # of which each row is divided into as many
+            splits = one[splits]
+        values = value.flat_values.numpy()
+        rows = [values[start:end].ravel() for start, end in zip(splits, splits[1:])]
+    else:
+        values = value.numpy()
+        rows = values.tolist() if values.ndim == 1 else [row.ravel() for row in values]
+    return [row.tolist() for row in rows] if feature.kind == "text" and feature.shape else rows

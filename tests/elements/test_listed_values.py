@@ -1,0 +1,117 @@
+"""Values of other features come back as they were, from beside the reference or from the spool, and nothing else is made of bytes."""
+
+import contextlib
+import os
+import pathlib
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.elements.listed_values import MAX_INLINE_BYTES, decode_values, value_writer
+from beam_pipelines.elements.references import ArrayPart, FilePart
+from beam_pipelines.errors import RunError
+from beam_pipelines.images.annotations import Objects, Regions
+from beam_pipelines.storage.spool import SpoolReader
+
+NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False))
+VALUES = st.dictionaries(
+    st.text(max_size=5),
+    st.one_of(
+        st.text(max_size=3000),
+        NUMBERS,
+        st.lists(NUMBERS, max_size=500).map(tuple),
+        st.lists(st.text(max_size=3), max_size=5).map(tuple),
+        st.builds(FilePart, st.text(max_size=5), st.integers(-1, 9), st.integers(0, 9)),
+    ),
+    max_size=4,
+)
+ALL_KINDS = {
+    "weight": 0.5,
+    "caption": "löwe \udcff",
+    "tags": ("a", "b"),
+    "objects": Objects(((0.0, 0.0, 1.0, 1.0),), ("cat",), {"is_crowd": (1,)}, (20, 30), True),
+    "mask": Regions(("cat",), ([[1.0, 2.0, 3.0]], {"size": [2, 2], "counts": [4]}), (20, 30)),
+    "depth": ArrayPart("a.npz", 128, 16, "<f4", (2, 2), 7),
+    "target": FilePart("b.png"),
+}
+
+
+@pytest.fixture
+def spool(tmp_path: pathlib.Path) -> str:
+    return str(tmp_path / "spool")
+
+
+def round_trip(values: list, spool: str) -> tuple[list[bytes], list]:
+    """What they are encoded as, and what comes back, in reverse order."""
+    with value_writer(spool) as writer:
+        encoded = [writer.encode(one) for one in values]
+    with contextlib.closing(SpoolReader(spool)) as reader:
+        return encoded, [decode_values(data, reader) for data in reversed(encoded)][::-1]
+
+
+@given(values=st.lists(VALUES, max_size=4))
+def test_values_come_back_as_they_were_wherever_they_waited(tmp_path_factory, values):
+    encoded, decoded = round_trip(values, str(tmp_path_factory.mktemp("spool") / "spool"))
+    assert decoded == [one or None for one in values]
+    assert all(len(data) <= MAX_INLINE_BYTES + 1 for data in encoded)
+
+
+def test_every_kind_of_value_keeps_its_class(spool):
+    for repeats in (1, 1000):  # inline, and in the spool
+        values = {f"{name} {place}": value for place in range(repeats) for name, value in ALL_KINDS.items()}
+        (data,), (found,) = round_trip([values], spool)
+        assert found == values and [type(one) for one in found.values()] == [type(one) for one in values.values()]
+        assert (len(data) < 30) == (repeats > 1) == os.path.exists(spool), repeats
+
+
+def test_no_values_are_no_bytes(spool):
+    assert round_trip([None, {}], spool) == ([b"", b""], [None, None])
+    assert not os.path.exists(spool), "a spool is made for large values alone"
+
+
+def test_values_at_the_bound_are_inline_and_those_above_it_are_spooled(spool):
+    overhead = len(pickle.dumps({"text": "x" * 1000}, protocol=5)) - 1000
+    for num_bytes, is_inline in ((MAX_INLINE_BYTES, True), (MAX_INLINE_BYTES + 1, False)):
+        (data,), (found,) = round_trip([{"text": "x" * (num_bytes - overhead)}], spool)
+        assert len(found["text"]) == num_bytes - overhead
+        assert (len(data) == num_bytes + 1, len(data) < 30) == (is_inline, not is_inline), num_bytes
+
+
+class _Command:
+    """What a plan on a disk that others write to could hold."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("is_spooled", [False, True])
+def test_bytes_that_would_run_a_command_are_refused(spool, tmp_path, is_spooled):
+    target = tmp_path / "made by a pickle"
+    padding = "x" * MAX_INLINE_BYTES * is_spooled
+    (data,), _ = round_trip([{"padding": padding, "one": "two"}], spool)
+    hostile = pickle.dumps({"padding": padding, "one": _Command(str(target))}, protocol=5)
+    if is_spooled:
+        (file,) = pathlib.Path(spool).iterdir()
+        file.write_bytes(hostile)
+        data = data[:-4] + len(hostile).to_bytes(4, "little")
+    else:
+        data = data[:1] + hostile
+    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(pickle.UnpicklingError, match="mkdir is no value of a feature"):
+        decode_values(data, reader)
+    assert not target.exists()
+
+
+def test_trouble_with_the_spool_of_large_values_fails_the_run_and_refuses_no_input(spool):
+    (data,), _ = round_trip([{"text": "x" * 9000}], spool)
+    (file,) = pathlib.Path(spool).iterdir()
+    os.truncate(file, 5000)
+    with contextlib.closing(SpoolReader(spool)) as reader, pytest.raises(RunError, match="the spool has 5000 bytes at 0; expected 90"):
+        decode_values(data, reader)
+    file.unlink()
+    with pytest.raises(RunError, match="the spool could not be read: No such file"):
+        decode_values(data, SpoolReader(spool))

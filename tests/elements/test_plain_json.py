@@ -1,0 +1,200 @@
+"""Plain values come back from JSON exactly as they were, and nothing else is made of it."""
+
+import dataclasses
+import json
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements import plain_json
+from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
+from beam_pipelines.elements.quality import LabelSequence
+from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from tf_input.dataset_format import Feature, ShardInfo
+
+LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
+
+CONFIG = PrepareConfig(
+    input="/in/é",
+    output="s3://bucket/out",
+    name="flowers",
+    seed=2**64 - 1,
+    splits={"train": Fraction(1, 3), "validation": Fraction(2, 3)},
+    num_shards={"train": 5, "validation": 2},
+    check="decode",
+    max_bad_fraction=0.1,
+    ignore=("*.txt", "._*"),
+    num_processes=3,
+    is_output_new=True,
+    progress_directory="/tmp/progress",
+    output_layout="tfx",
+    source=SourceConfig(
+        kind="table",
+        image_root="/images",
+        image_column="file",
+        key_column="",
+        split_column="fold",
+        group_column="patient",
+        weight_column="w",
+        labels=(Column("label", ("a", "b"), "multi_label"), Column("grade", ("grade",), "float", (3,))),
+        features=(Column("note", ("text",), "text"),),
+        label_names=("cat", "dog"),
+        label_names_of={"grade": ("1", "2")},
+        first_label_names={"label": ("dog",)},
+        label_separator=";",
+        bad_boxes="clip",
+        has_masks=True,
+        layout="images=…",
+        header_bytes=1,
+        footer_bytes=2,
+        skip_lines=3,
+        comment="#",
+    ),
+    images=ImageConfig(("exact", 32, 48), "webp", 80),
+)
+
+LISTING = Listing(
+    source="table",
+    root="/in/é",
+    schema=(Feature("image", "image"), Feature("label", "class_label", (None,), ("cat", "ä")), Feature("x", "float", (2, 3))),
+    targets=("label",),
+    listed_labels={"label": frozenset({"cat", "ä"}), "other": frozenset()},
+    splits=("train", "validation"),
+    fractions=CONFIG.splits,
+    num_inputs=2**40,
+    num_bytes=2**50,
+    reference_bytes=2**41,
+    num_ignored=3,
+    dead_letters=LETTERS,
+)
+
+STATISTICS = ImageStatistics()
+STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), PixelSums.of(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
+STATISTICS.formats.update(["jpeg", "png", "jpeg"])
+STATISTICS.heights.add([5, 2**31])
+STATISTICS.dead_letters.merge(LETTERS)
+
+WRITTEN = WrittenShard(
+    ShardAddress("train", 3, 16),
+    ShardInfo("made-train.tfrecord-00003-of-00016", 5, 2**33, 2**32 - 1, "index/…", 10, 11, "catalog/…", 12, 13),
+    {"label": LabelSequence.of(np.array([1, 1, 2, 0])), "empty": LabelSequence.of(np.zeros(0, np.int64))},
+    STATISTICS,
+)
+
+PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(1, 1)}, (Stretch(2**63 + 1, 0, 9),), "1")
+
+VALUES = {
+    "a configuration with everything set": CONFIG,
+    "a configuration with nothing set": PrepareConfig("in", "out", "made"),
+    "a listing": LISTING,
+    "a listing whose source says the splits": dataclasses.replace(LISTING, fractions=None),
+    "a shard": WRITTEN,
+    "a plan": PLAN,
+    "a range of nothing": Range(),
+}
+
+
+def classes_in(value: Any) -> list:
+    """The types of a value and of all in it, in order: what `==` does not tell apart."""
+    if isinstance(value, dict):
+        return [type(value), *(classes_in(item) for item in value.items())]
+    if isinstance(value, (list, tuple)):
+        return [type(value), *map(classes_in, value)]
+    if dataclasses.is_dataclass(value):
+        return [type(value), *(classes_in(getattr(value, field.name)) for field in dataclasses.fields(value))]
+    return [type(value)]
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_values_come_back_exactly_and_give_the_same_bytes_again(value):
+    data = plain_json.dumps(value)
+    found = plain_json.loads(data, type(value))
+    assert found == value
+    assert classes_in(found) == classes_in(value)
+    assert plain_json.dumps(found) == data
+
+
+def test_every_option_is_among_those_that_are_tested():
+    """So that a new one, of a kind that JSON has not, is not forgotten."""
+    for config, defaults in ((CONFIG, PrepareConfig("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
+        left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
+        assert left_out in ([], ["split_folders", "shard_bytes"], ["encoding"]), "two of them exclude others"
+
+
+def test_what_is_learned_of_a_loaded_value_is_kept_as_of_any_other():
+    found = plain_json.loads(plain_json.dumps(WRITTEN), WrittenShard)
+    found.statistics.merge(STATISTICS)
+    twice = ImageStatistics()
+    for _ in range(2):
+        twice.merge(STATISTICS)
+    assert found.statistics == twice
+
+
+PLAIN = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(), st.fractions()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.one_of(st.text(max_size=2), st.integers(), st.tuples(st.integers())), inner, max_size=3),
+        st.frozensets(st.text(max_size=2), max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_whatever_they_are_made_of(value):
+    found = plain_json.loads(plain_json.dumps(value), object)
+    assert found == value and classes_in(found) == classes_in(value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_json_has_not_are_refused(value):
+    with pytest.raises(ValueError):
+        plain_json.dumps((value,))
+
+
+@pytest.mark.parametrize("value", [b"bytes", np.zeros(2), object(), DeadLetter])
+def test_what_is_no_plain_value_is_refused(value):
+    with pytest.raises(TypeError, match="is no plain value"):
+        plain_json.dumps([value])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"{}",
+        b"\xff",
+        plain_json.dumps(CONFIG)[:-1],
+        plain_json.dumps(LISTING),
+        b'{"": "os.system", "fields": {"command": "true"}}',
+        b'{"": "PrepareConfig", "fields": {"input": "in"}}',
+        b'{"": "PrepareConfig", "fields": {"input": "in", "output": "out", "name": "made", "unknown": 1}}',
+        b'{"": "PrepareConfig", "fields": []}',
+        b'{"": "eval", "items": ["1"]}',
+        b'{"": ["a"], "items": []}',
+    ],
+)
+def test_what_was_not_written_is_a_value_error(data):
+    with pytest.raises(ValueError):
+        plain_json.loads(data, PrepareConfig)
+
+
+def test_it_is_json_that_others_read_too():
+    fields = json.loads(plain_json.dumps(CONFIG))["fields"]
+    assert (fields["name"], fields["seed"], fields["source"]["fields"]["kind"]) == ("flowers", 2**64 - 1, "table")

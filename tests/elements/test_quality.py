@@ -1,0 +1,196 @@
+"""The shuffle quality says what a reader of the shards would meet, and what a true permutation would give."""
+
+import itertools
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.elements.quality import WINDOW, LabelSequence, expected_run_length, one_label, proves_nothing, shuffle_quality
+from beam_pipelines.tfrecord.example_encoder import encode_extras, entry_integers, split_entries
+from made_images import encode, write_files
+from prepared import picture
+from tf_input.dataset_format import NO_LABEL, Feature
+
+
+def num_runs(labels: list[int]) -> int:
+    return sum(1 for _ in itertools.groupby(labels))
+
+
+def quality(shards: list[list[int]]) -> dict[str, float | None]:
+    return shuffle_quality([LabelSequence.of(np.array(shard)) for shard in shards])
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=20), min_size=1, max_size=8).filter(any))
+def test_runs_go_on_across_shard_borders(shards):
+    labels = [label for shard in shards for label in shard]
+    assert quality(shards)["mean_run_length"] == len(labels) / num_runs(labels)
+
+
+def test_a_few_runs_counted_by_hand():
+    cases = [
+        ("one record", [[0]], 1.0),
+        ("one label", [[3, 3], [3], [3]], 4.0),
+        ("a run over three shards", [[0, 1], [1], [1, 0]], 5 / 3),
+        ("a shard without a record, whose inputs were all refused", [[0, 1], [], [1, 0]], 4 / 3),
+        ("no run at the border", [[0, 0], [1, 1]], 2.0),
+        ("all different", [[0, 1, 2], [0, 1, 2]], 1.0),
+    ]
+    for case, shards, expected in cases:
+        assert quality(shards)["mean_run_length"] == pytest.approx(expected), case
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4 * WINDOW))
+def test_a_window_counts_the_labels_that_are_in_it(labels):
+    windows = [labels[start : start + WINDOW] for start in range(0, len(labels) - WINDOW + 1, WINDOW)]
+    sequence = LabelSequence.of(np.array(labels))
+    assert sequence.num_windows == len(windows)
+    assert sequence.num_in_windows == sum(len(set(window)) for window in windows)
+    assert (sequence.num_labels, sequence.first, sequence.last) == (len(labels), labels[0], labels[-1])
+
+
+def test_windows_lie_within_shards_and_are_averaged_over_all_of_them():
+    name = f"mean_labels_in_{WINDOW}"
+    ten = [index % 10 for index in range(WINDOW)]
+    cases = [
+        ("too few records", [[0] * (WINDOW - 1)], None),
+        ("too few in each shard", [[0] * (WINDOW - 1), [1]], None),
+        ("one label", [[0] * WINDOW], 1.0),
+        ("two windows", [[0] * WINDOW + ten], 5.5),
+        ("two shards, and what is left over", [[0] * WINDOW + [1, 2, 3], ten], 5.5),
+    ]
+    for case, shards, expected in cases:
+        assert quality(shards)[name] == expected, case
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_the_expected_run_length_is_that_over_all_permutations(label_counts):
+    labels = [label for label, count in enumerate(label_counts) for _ in range(count)]
+    labels = labels[:7]
+    runs = [num_runs(list(permutation)) for permutation in itertools.permutations(labels)]
+    mean_runs = sum(runs) / len(runs)
+    assert expected_run_length(Counter(labels).values()) == pytest.approx(len(labels) / mean_runs)
+
+
+def test_the_expected_run_length_agrees_with_simulation():
+    cases = [
+        ("ten classes", [1_000] * 10, 1.11),  # CIFAR-10: FACTS.md
+        ("two classes", [4_000, 4_000], 2.0),
+        ("a rare class", [9_900, 100], None),
+        ("many classes", [10] * 500, None),
+    ]
+    random = np.random.default_rng(0)
+    for case, label_counts, rounded in cases:
+        labels = np.repeat(np.arange(len(label_counts)), label_counts)
+        runs = [1 + np.count_nonzero(np.diff(random.permutation(labels))) for _ in range(30)]
+        expected = expected_run_length(label_counts)
+        assert expected == pytest.approx(len(labels) / np.mean(runs), rel=0.03), case
+        if rounded:
+            assert expected == pytest.approx(rounded, abs=0.005), case
+
+
+def test_records_in_class_order_are_told_from_a_permutation():
+    in_order = np.repeat(np.arange(10), 1_280)
+    permuted = np.random.default_rng(0).permutation(in_order)
+    cases = [("class order", in_order, 1_280, 1.0), ("a permutation", permuted, 1.11, 10.0)]
+    for case, labels, run_length, num_in_window in cases:
+        found = quality([shard.tolist() for shard in np.split(labels, 4)])
+        assert found["mean_run_length"] == pytest.approx(run_length, rel=0.02), case
+        assert found["expected_mean_run_length"] == pytest.approx(1.11, rel=0.02), case
+        assert found[f"mean_labels_in_{WINDOW}"] == pytest.approx(num_in_window, rel=0.01), case
+
+
+def test_where_runs_prove_nothing_it_is_seen():
+    cases = [
+        ("each class has one example", [[3, 1, 0, 2]], True),
+        ("one class", [[0, 0], [0]], True),
+        ("one example", [[0]], True),
+        ("two of each class", [[0, 1, 2], [2, 0, 1]], False),
+        ("in class order", [[0] * 50, [1] * 50], False),
+        ("a hundred classes, a few of them twice", [[*range(100), 1, 2]], True),
+    ]
+    for case, shards, expected in cases:
+        found = quality(shards)
+        assert proves_nothing(found) == expected, case
+        labels = sorted(itertools.chain(*shards))
+        assert found["sorted_mean_run_length"] == len(labels) / num_runs(labels), case
+
+
+def test_one_number_stands_for_the_labels_of_an_example():
+    for labels, expected in ([], NO_LABEL), ([7], 7), ([9, 9, 9], 9):
+        assert one_label(labels) == expected, labels
+    sets = [labels for count in (2, 3) for labels in itertools.combinations(range(6), count)]
+    found = {labels: one_label(labels) for labels in sets}
+    assert max(found.values()) < NO_LABEL and len(set(found.values())) > 0.8 * len(sets)
+    assert one_label([3, 1, 1, 2]) == one_label([2, 3, 1]) == -212, "in every process"
+
+
+@given(st.lists(st.lists(st.integers(0, 1 << 40), max_size=200), min_size=1, max_size=3))
+def test_labels_are_read_back_from_what_is_written(lists):
+    features = [Feature(f"head {place}", "class_label", (None,)) for place in range(len(lists))]
+    features.append(Feature("one", "class_label", ()))
+    values = {feature.name: labels for feature, labels in zip(features, [*lists, 300])}
+    entries = list(split_entries(encode_extras(features, values)))
+    assert [entry_integers(entry) for entry in entries] == [*lists, [300]]
+
+
+HEADS = {
+    "one class": ["--label=weather"],
+    "several heads": ["--label=weather", "--label=ground"],
+    "any number of classes": ["--label=tags:multi_label"],
+    "objects": ["--label=objects"],
+    "all": ["--label=objects", "--label=weather", "--feature=tags:multi_label"],
+    "a class an image": ["--label=name"],
+    "none": ["--label=none"],
+}
+
+
+def write_rows(folder):
+    lines = []
+    for index in range(24):
+        write_files(folder, {f"{index}.png": encode(picture(index, (20, 20)), "PNG")})
+        kinds = ["cat", "dog", "dog"][: index % 4]
+        row = {"weather": ["sun", "rain"][index // 12], "ground": ["wet", "dry", "ice"][index % 3], "name": f"image {index}"}
+        row |= {"tags": ["a", "b", "c"][index % 4 :], "file_name": f"{index}.png"}
+        row["objects"] = {"bbox": [[1, 1, 5, 5]] * len(kinds), "categories": kinds}
+        lines.append(json.dumps(row) + "\n")
+    (folder / "rows.jsonl").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_every_head_has_its_quality(case, tmp_path, capsys):
+    """In `statistics.json`, checked against the records, and on the page at the end of a run."""
+    write_rows(tmp_path / "in")
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main([*command, "--num_shards=3", "--name=rows", *HEADS[case]]) == 0
+    printed = capsys.readouterr().out
+    schema = json.loads((tmp_path / "out/manifest.json").read_text())["schema"]
+    names = sorted(feature["name"] for feature in schema if feature["kind"] == "class_label")
+    assert bool(names) == (case != "none")
+    found = json.loads((tmp_path / "out/statistics.json").read_text())["splits"]["train"]["shuffle"]
+    shards = [labels_of(path, names) for path in sorted((tmp_path / "out").glob("*.tfrecord-*"))]
+    assert (found or {}).keys() == set(names)
+    for name in names:
+        assert found[name] == quality([shard[name] for shard in shards]), name
+        for title, key in ((f"mean same-{name} run", "mean_run_length"), ("  sorted by class", "sorted_mean_run_length")):
+            assert re.search(rf"^{title} +{found[name][key]:.2f}$", printed, re.M), (name, printed)
+    assert printed.count("of a perfect shuffle") == len(names)
+    vain = "train: runs of {} prove nothing: they are as short where examples are sorted by class"
+    assert (vain.format("label") in printed) == (case == "a class an image"), printed
+
+
+def labels_of(path, names) -> dict[str, list[int]]:
+    """The labels that stand for the records of a shard."""
+    found = {name: [] for name in names}
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        example = tf.train.Example.FromString(record)
+        for name in names:
+            labels = list(example.features.feature[name].int64_list.value)
+            found[name].append(one_label(labels))
+    return found

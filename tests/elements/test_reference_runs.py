@@ -1,0 +1,164 @@
+"""Sorted runs in the spool: any blocks of keys over any runs give each reference to the block of its key, and to no other."""
+
+import contextlib
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.elements.dead_letters import DeadLetter, merge_json_lines, read_lines, to_json_lines
+from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch, write_dead_letters, write_pieces, write_run
+from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts
+from beam_pipelines.errors import RunError
+from beam_pipelines.storage.spool import SpoolReader
+
+# Few different ones, so that many are equal, and at both ends.
+ORDERS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**48, 2**48 + 1, 2**63, 2**64 - 1]))
+
+
+def make_references(orders: list[int], first: int = 0) -> References:
+    """With keys that count up."""
+    rows = np.zeros(len(orders), ROW)
+    rows["order"] = orders
+    keys = Texts.of([f"key {first + place}".encode() for place in range(len(orders))])
+    nothing = Texts(np.zeros(len(orders), np.uint32), b"")
+    return References(rows, ("train",), (), keys, *[nothing] * 4)
+
+
+def pairs(references: References) -> list[tuple[int, bytes]]:
+    return list(zip(references.rows["order"].tolist(), references.keys, strict=True))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of many pieces, of few references."""
+    for module in ("references", "reference_runs"):
+        monkeypatch.setattr(f"beam_pipelines.elements.{module}.PIECE_REFERENCES", 3)
+
+
+@contextlib.contextmanager
+def new_spool(tmp_path_factory: pytest.TempPathFactory):
+    directory = str(tmp_path_factory.mktemp("spool") / "spool")
+    with contextlib.closing(SpoolReader(directory)) as reader:
+        yield directory, reader
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(
+    listed=st.lists(st.lists(ORDERS, min_size=1, max_size=30), min_size=1, max_size=3),
+    bounds=st.lists(ORDERS, max_size=6, unique=True),
+)
+def test_each_reference_comes_to_the_block_of_its_key_in_the_order_of_the_run(tmp_path_factory, listed, bounds):
+    starts = sorted({0, *bounds})
+    blocks: dict[int, list[tuple[int, bytes]]] = {block: [] for block in range(len(starts))}
+    num_before = 0
+    with new_spool(tmp_path_factory) as (directory, reader):
+        for orders in listed:
+            run = write_run([make_references(orders, num_before)], directory)
+            num_before += len(orders)
+            cut = list(run.cut(np.array(starts, np.uint64)))
+            assert [block for block, _ in cut] == sorted({block for block, _ in cut})
+            for block, stretch in cut:
+                found = read_references(stretch, reader)
+                assert (np.diff(found.rows["order"].astype(object)) >= 0).all()
+                begin, end = starts[block], (*starts[1:], 2**64)[block]
+                blocks[block] += [pair for pair in pairs(found) if begin <= pair[0] < end]
+    expected = sorted((order, f"key {place}".encode()) for place, order in enumerate(sum(listed, [])))
+    assert sorted(sum(blocks.values(), [])) == expected
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(orders=st.lists(ORDERS, min_size=1, max_size=30, unique=True), bounds=st.lists(ORDERS, max_size=6, unique=True))
+def test_a_block_reads_at_most_one_piece_more_at_each_end(tmp_path_factory, orders, bounds):
+    starts = sorted({0, *bounds})
+    with new_spool(tmp_path_factory) as (directory, reader):
+        run = write_run([make_references(orders)], directory)
+        for block, stretch in run.cut(np.array(starts, np.uint64)):
+            begin, end = starts[block], (*starts[1:], 2**64)[block]
+            others = [order for order, _ in pairs(read_references(stretch, reader)) if not begin <= order < end]
+            assert len(others) <= 2 * 3
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(batches=st.lists(st.lists(ORDERS, max_size=9), min_size=1, max_size=4))
+def test_a_run_is_sorted_and_of_equal_keys_the_first_comes_first(tmp_path_factory, batches):
+    made = [make_references(orders, sum(map(len, batches[:place]))) for place, orders in enumerate(batches)]
+    with new_spool(tmp_path_factory) as (directory, reader):
+        run = write_run(made, directory)
+        assert run.num_references == sum(map(len, batches))
+        (size,) = (path.stat().st_size for path in pathlib.Path(directory).iterdir())
+        found = pairs(read_references(Stretch(run.spool, 0, size), reader))
+    assert found == sorted((pair for one in made for pair in pairs(one)), key=lambda pair: pair[0])
+
+
+@pytest.mark.usefixtures("small_pieces")
+@given(orders=st.lists(ORDERS, min_size=1, max_size=30), num=st.integers(1, 40))
+def test_the_smallest_are_at_the_beginning_and_few_more_are_read(tmp_path_factory, orders, num):
+    with new_spool(tmp_path_factory) as (directory, reader):
+        found = read_references(write_run([make_references(orders)], directory).smallest(num), reader)
+    assert found.rows["order"].tolist()[:num] == sorted(orders)[:num]
+    assert len(found) < num + 3
+
+
+def test_what_goes_through_a_runner_is_a_few_bytes_a_thousand_references(tmp_path):
+    run = write_run([make_references(np.random.default_rng(0).integers(0, 2**64, 50_000, np.uint64).tolist())], str(tmp_path))
+    num_pieces = -(-50_000 // PIECE_REFERENCES)
+    assert (len(run.orders), len(run.offsets)) == (8 * num_pieces, 8 * (num_pieces + 1))
+
+
+def test_a_run_of_nothing_has_no_piece(tmp_path):
+    run = write_run([make_references([])], str(tmp_path))
+    assert run.num_references == 0
+    assert list(run.cut(np.array([0, 5], np.uint64))) == []
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_for_shards_are_read_apart_or_joined(tmp_path):
+    parts = [make_references(list(range(num)), first) for num, first in ((5, 0), (0, 5), (1, 5), (7, 6))]
+    ranges = [(0, 5), (5, 5), (5, 6), (6, 13)]
+    stretches = write_pieces(References.concatenate(parts), ranges, str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+        assert [pairs(read_references(stretch, reader)) for stretch in stretches] == list(map(pairs, parts))
+
+
+def test_a_spool_that_is_gone_cut_off_or_damaged_ends_the_run(tmp_path):
+    run = write_run([make_references(list(range(5000)))], str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    data = file.read_bytes()
+    ((_, whole),) = run.cut(np.array([0], np.uint64))
+    cases = [
+        ("cut off", lambda: os.truncate(file, len(data) - 1), f"the spool has {len(data) - 1} bytes at 0; expected {len(data)}"),
+        ("a wrong byte", lambda: file.write_bytes(data[:900] + bytes([data[900] ^ 1]) + data[901:]), "the spool is damaged at 0"),
+        ("gone", file.unlink, "the spool could not be read: No such file"),
+    ]
+    for case, spoil, message in cases:
+        spoil()
+        with contextlib.closing(SpoolReader(str(tmp_path))) as reader, pytest.raises(RunError, match=message):
+            read_references(whole, reader)
+            pytest.fail(case)
+
+
+LETTERS = st.builds(DeadLetter, *[st.text(st.characters(exclude_categories=["Cs"]), max_size=5)] * 4)
+
+
+@given(runs=st.lists(st.lists(LETTERS, min_size=1, max_size=8), max_size=4), block_bytes=st.integers(1, 200))
+def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, block_bytes):
+    with new_spool(tmp_path_factory) as (directory, reader):
+        stretches = [write_dead_letters(letters, directory) for letters in runs]
+
+        def lines(run: Stretch):
+            return read_lines(lambda offset, num: reader.read(run.spool, run.offset + offset, num), run.num_bytes, block_bytes)
+
+        merged = b"".join(merge_json_lines(map(lines, stretches)))
+        each = [read_stretch(stretch, reader) for stretch in stretches]
+    expected = sorted(letter for letters in runs for letter in letters)
+    assert merged.splitlines(keepends=True) == [to_line(letter) for letter in expected]
+    assert each == [b"".join(map(to_line, sorted(letters))) for letters in runs]
+
+
+def to_line(letter: DeadLetter) -> bytes:
+    return to_json_lines([letter]).encode()

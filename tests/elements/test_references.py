@@ -1,0 +1,196 @@
+"""References survive their journey as they are, whatever is cut off and joined on the way, and travel small."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as numpy_strategies
+
+from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts, unpack_pieces, unpack_some
+from beam_pipelines.images.raw_image import RawImage
+
+# Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
+RAWS = st.builds(RawImage, st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3]), st.booleans())
+TEXTS = ("keys", "paths", "labels", "groups", "values")
+
+
+@st.composite
+def references(draw: st.DrawFn) -> References:
+    """With tables of their own, as each batch of a listing has them, and columns without any text."""
+    num = draw(st.integers(0, 20))
+    splits = tuple(draw(st.lists(st.sampled_from(["train", "validation", "test", "ä"]), min_size=1, unique=True)))
+    raws = tuple(draw(st.lists(RAWS, max_size=3, unique=True)))
+    rows = draw(numpy_strategies.arrays(ROW, num, fill=st.nothing()))
+    rows["split"] %= len(splits)
+    rows["raw"] %= len(raws) + 1
+    return References(rows, splits, raws, *(draw(texts_of(num)) for _ in TEXTS))
+
+
+@st.composite
+def texts_of(draw: st.DrawFn, num: int) -> Texts:
+    one = st.just(b"") if draw(st.booleans()) else st.binary(max_size=8)
+    return Texts.of(draw(st.lists(one, min_size=num, max_size=num)))
+
+
+def as_rows(some: References) -> list[tuple]:
+    """What is meant, whatever the tables say it with."""
+    raws = (None, *some.raws)
+    columns = [list(getattr(some, name)) for name in TEXTS]
+    return [
+        (order, some.splits[split], raws[raw], *rest, *texts)
+        for (order, split, raw, *rest), *texts in zip(some.rows.tolist(), *columns, strict=True)
+    ]
+
+
+def make_references(num: int) -> References:
+    """As they come of photographs in class folders: alike but for their shuffle keys."""
+    rows = np.zeros(num, ROW)
+    rows["order"] = np.random.default_rng(0).integers(0, 2**64, num, np.uint64)
+    rows["offset"] = -1
+    labels = [f"some_class_name_{index // 500}" for index in range(num)]
+    keys = [f"{label}/IMG_{index:06d}.jpg".encode() for index, label in enumerate(labels)]
+    nothing = Texts(np.zeros(num, np.uint32), b"")
+    return References(rows, ("train", "validation"), (), Texts.of(keys), nothing, Texts.of([one.encode() for one in labels]), nothing, nothing)
+
+
+@given(references())
+def test_references_unpack_to_what_was_packed(some):
+    unpacked = References.unpack(some.pack())
+    assert unpacked.rows.dtype == ROW and len(unpacked) == len(some)
+    assert (unpacked.splits, unpacked.raws) == (some.splits, some.raws)
+    assert as_rows(unpacked) == as_rows(some)
+
+
+def test_the_largest_and_the_smallest_fields_fit():
+    rows = np.zeros(2, ROW)
+    for name in set(ROW.names) - {"split", "raw"}:
+        rows[name] = np.iinfo(ROW[name]).min, np.iinfo(ROW[name]).max
+    rows["split"][1], rows["raw"][1] = 255, 65_535
+    one = References(rows, ("train",), (), *[Texts.of([b"", b"x" * 100_000])] * 5)
+    unpacked = References.unpack(one.pack())
+    assert unpacked.rows.tolist() == rows.tolist()
+    assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 5
+
+
+def test_unpacked_rows_can_be_written_to():
+    unpacked = References.unpack(make_references(2).pack())
+    unpacked.rows["num_bytes"] = 7
+    assert unpacked.rows["num_bytes"].tolist() == [7, 7]
+
+
+@given(references(), st.data())
+def test_take_gives_the_references_at_the_indices(some, data):
+    indices = data.draw(st.lists(st.integers(0, len(some) - 1)) if len(some) else st.just([]))
+    rows = as_rows(some)
+    assert as_rows(some.take(np.array(indices, np.int64))) == [rows[index] for index in indices]
+
+
+@given(references(), st.data())
+def test_a_slice_is_what_lies_between_its_ends(some, data):
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(some))] * 2)))
+    assert as_rows(some.slice(start, stop)) == as_rows(some)[start:stop]
+
+
+@given(st.lists(references(), max_size=4))
+def test_concatenate_appends_one_to_the_other_whatever_their_tables(batches):
+    before = [as_rows(batch) for batch in batches]
+    joined = References.concatenate(batches)
+    assert joined.rows.dtype == ROW
+    assert as_rows(joined) == sum(before, [])
+    assert [as_rows(batch) for batch in batches] == before, "what was joined is as it was"
+    assert len(set(joined.splits)) == len(joined.splits) and len(set(joined.raws)) == len(joined.raws)
+
+
+def test_more_layouts_of_pixels_than_there_is_room_for_are_refused():
+    def with_raws(start: int, stop: int) -> References:
+        rows = np.zeros(1, ROW)
+        return References(rows, ("train",), tuple(RawImage(size, 1, 1) for size in range(start, stop)), *[Texts.of([b""])] * 5)
+
+    assert len(References.concatenate([with_raws(0, 40_000), with_raws(30_000, 65_535)]).raws) == 65_535
+    with pytest.raises(ValueError, match="pixels of 65536 layouts; there is room for 65535"):
+        References.concatenate([with_raws(0, 40_000), with_raws(30_000, 65_536)])
+
+
+@given(st.lists(st.binary(max_size=9), max_size=20), st.data())
+def test_texts_are_a_list_of_bytes(values, data):
+    texts = Texts.of(values)
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(values))] * 2)))
+    indices = data.draw(st.lists(st.integers(0, len(values) - 1)) if values else st.just([]))
+    assert (len(texts), list(texts)) == (len(values), values)
+    assert list(texts.slice(start, stop)) == values[start:stop]
+    assert list(texts.take(np.array(indices, np.int64))) == [values[index] for index in indices]
+    assert list(Texts.concatenate([texts.slice(0, start), texts.slice(start, len(values))])) == values
+
+
+# Pieces
+
+
+@pytest.mark.parametrize("num", [0, 1, PIECE_REFERENCES - 1, PIECE_REFERENCES, PIECE_REFERENCES + 1, 3 * PIECE_REFERENCES])
+def test_pieces_hold_all_references_a_thousand_at_a_time(num):
+    some = make_references(num)
+    pieces = list(some.pieces())
+    assert len(pieces) == -(-num // PIECE_REFERENCES)
+    found = [unpack_pieces(piece) for piece in pieces]
+    assert all(len(one) == PIECE_REFERENCES for one in found[:-1])
+    assert sum(map(as_rows, found), []) == as_rows(some) == as_rows(unpack_pieces(b"".join(pieces)))
+
+
+@given(st.lists(st.integers(0, 2 * PIECE_REFERENCES), max_size=3), st.data())
+def test_some_of_many_pieces(sizes, data):
+    batches = [make_references(size) for size in sizes]
+    packed, total = b"".join(piece for batch in batches for piece in batch.pieces()), sum(sizes)
+    start, stop = sorted((data.draw(st.integers(0, total)), data.draw(st.integers(0, total))))
+    assert as_rows(unpack_some(packed, start, stop, total)) == sum(map(as_rows, batches), [])[start:stop]
+    with pytest.raises(ValueError, match=f"{total} references; expected {total + 1}"):
+        unpack_some(packed, start, stop, total + 1)
+
+
+@given(st.lists(references(), max_size=4))
+def test_pieces_of_several_are_joined_like_bytes(batches):
+    data = b"".join(piece for batch in batches for piece in batch.pieces())
+    assert as_rows(unpack_pieces(data)) == sum(map(as_rows, batches), [])
+
+
+@given(references().filter(len), references().filter(len), st.data())
+def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
+    pieces = b"".join((*first.pieces(), *second.pieces()))
+    expected = as_rows(first) + as_rows(second)
+    bit = data.draw(st.integers(0, 8 * len(pieces) - 1))
+    damaged = bytearray(pieces)
+    damaged[bit // 8] ^= 1 << bit % 8
+    try:
+        found = unpack_pieces(bytes(damaged))
+    except ValueError:
+        return
+    assert as_rows(found) == expected
+
+
+@given(references().filter(len), st.data())
+def test_a_piece_that_is_cut_off_is_noticed(some, data):
+    pieces = b"".join(some.pieces())
+    with pytest.raises(ValueError, match="references"):
+        unpack_pieces(pieces[: data.draw(st.integers(1, len(pieces) - 1))])
+
+
+def test_packed_references_are_small():
+    # What cannot shrink: 8 bytes of shuffle key; the rest hardly counts.
+    num = 4096
+    assert len(make_references(num).pack()) / num < 12
+
+
+def test_the_same_references_pack_to_the_same_bytes_in_any_thread():
+    packed: list[bytes] = []
+    threads = [threading.Thread(target=lambda: packed.append(make_references(3000).pack())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(packed) == {make_references(3000).pack()} and len(packed) == 4
+
+
+@given(references())
+def test_their_size_in_memory_is_known(some):
+    assert some.num_bytes >= len(some) * ROW.itemsize + sum(len(text) for name in TEXTS for text in getattr(some, name))

@@ -1,0 +1,195 @@
+"""Statistics are exact, and the same in whatever order batches arrive (promise 2)."""
+
+import copy
+import functools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics, merge_statistics
+from made_images import noise
+
+COUNTS = st.integers(0, 2**40)
+THREE = st.tuples(COUNTS, COUNTS, COUNTS)
+PIXEL_SUMS = st.builds(PixelSums, COUNTS, COUNTS, THREE, THREE)
+LABEL_COUNTS = st.dictionaries(st.sampled_from(["weather", "ground"]), st.dictionaries(st.integers(0, 3), st.integers(1, 9)).map(Counter))
+SPLITS = st.builds(
+    SplitStatistics, COUNTS, COUNTS, st.dictionaries(st.integers(0, 3), st.integers(1, 9)).map(Counter), PIXEL_SUMS, LABEL_COUNTS
+)
+LETTERS = st.builds(DeadLetter, st.text("abc", max_size=2), st.just("read"), st.just("unreadable"), st.text("xy", max_size=1))
+
+
+def make_range(values: list[int]) -> Range:
+    values_range = Range()
+    values_range.add(values)
+    return values_range
+
+
+def count_letters(letters: list[DeadLetter]) -> DeadLetterCount:
+    count = DeadLetterCount()
+    count.add(letters)
+    return count
+
+
+RANGES = st.lists(st.integers(0, 10**6), max_size=4).map(make_range)
+FORMATS = st.dictionaries(st.sampled_from(["jpeg", "png", "gif"]), st.integers(1, 9)).map(Counter)
+STATISTICS = st.builds(
+    ImageStatistics,
+    st.dictionaries(st.integers(0, 2), SPLITS),
+    FORMATS,
+    FORMATS,
+    RANGES,
+    RANGES,
+    RANGES,
+    st.lists(LETTERS, max_size=7).map(count_letters),
+    RANGES,
+    RANGES,
+    COUNTS,
+    COUNTS,
+)
+
+
+@given(st.lists(STATISTICS, max_size=6), st.randoms(use_true_random=False), st.integers(0, 6))
+def test_the_order_and_the_grouping_of_merges_do_not_matter(parts, random, bound):
+    at_once = merge_statistics(parts)
+    shuffled = random.sample(parts, len(parts))
+    in_groups = merge_statistics([merge_statistics(shuffled[:bound]), merge_statistics(shuffled[bound:])])
+    assert in_groups == at_once
+    # Counters take a count of zero for no count; a file does not.
+    if at_once.num_examples:
+        assert in_groups.to_json() == at_once.to_json()
+    assert {p: dict(s.labels) for p, s in in_groups.splits.items()} == {p: dict(s.labels) for p, s in at_once.splits.items()}
+
+
+@given(st.lists(STATISTICS, min_size=1, max_size=4))
+def test_merging_leaves_its_parts_as_they_were(parts):
+    before = copy.deepcopy(parts)
+    merged = merge_statistics(parts)
+    merged.merge(parts[-1])
+    for split in merged.splits.values():
+        split.labels[99] += 1
+    assert parts == before
+
+
+def test_merging_adds_up():
+    first = ImageStatistics({0: SplitStatistics(2, 10, Counter({1: 2})), 1: SplitStatistics(1, 1, Counter({0: 1}))}, Counter(png=3))
+    second = ImageStatistics({0: SplitStatistics(2, 5, Counter({1: 1, 2: 1}))}, Counter(jpeg=2), Counter(cmyk=1))
+    merged = merge_statistics([first, second])
+    assert merged.num_examples == 5
+    assert merged.splits[0].num_bytes == 15
+    assert merged.splits[0].labels == {1: 3, 2: 1}
+    assert merged.splits[1].num_examples == 1
+    assert merged.to_json()["formats"] == {"jpeg": 2, "png": 3}
+    assert merged.to_json()["reencoded"] == {"cmyk": 1}
+
+
+def test_the_json_names_formats_in_one_order():
+    merged = merge_statistics([ImageStatistics(formats=Counter({name: 1})) for name in ("webp", "jpeg", "png")])
+    assert list(merged.to_json()["formats"]) == ["jpeg", "png", "webp"]
+
+
+def test_nothing_is_no_statistics():
+    assert merge_statistics([]).to_json() == {
+        "num_images": 0,
+        "formats": None,
+        "reencoded": {},
+        "height": None,
+        "width": None,
+        "bytes": None,
+    }
+    assert PixelSums().to_json() is None
+
+
+# Pixels
+
+PICTURES = [
+    ("tiny", noise(0, 1, 1)),
+    ("small", noise(1, 28, 32)),
+    ("the largest that counts whole", noise(2, 128, 128)),
+    ("a little larger", noise(3, 128, 129)),
+    ("a photograph", noise(4, 199, 301)),
+    ("a strip", noise(5, 1, 20_000)),
+    ("black", np.zeros((9, 9, 3), np.uint8)),
+    ("white", np.full((100, 100, 3), 255, np.uint8)),
+]
+
+
+def counted(picture: np.ndarray) -> np.ndarray:
+    """float64 [num_pixels, 3]: every pixel of a small image, every fourth of every fourth row of a larger one."""
+    step = 1 if picture.shape[0] * picture.shape[1] <= 16_384 else 4
+    return picture[::step, ::step].reshape(-1, 3).astype(np.float64)
+
+
+@pytest.mark.parametrize("picture", [picture for _, picture in PICTURES], ids=[name for name, _ in PICTURES])
+def test_mean_and_variance_are_numpys_over_the_same_pixels(picture):
+    sums = PixelSums.of(picture)
+    found = sums.to_json()
+    assert (found["num_images"], found["num_pixels"]) == (1, len(counted(picture)))
+    assert found["mean"] == pytest.approx(counted(picture).mean(axis=0), rel=1e-12)
+    assert found["variance"] == pytest.approx(counted(picture).var(axis=0), rel=1e-9, abs=1e-12)
+
+
+def test_mean_and_variance_over_many_images_are_numpys_over_all_pixels():
+    sums, parts = PixelSums(), [PixelSums.of(picture) for _, picture in PICTURES]
+    for part in parts:
+        sums.merge(part)
+    pixels = np.concatenate([counted(picture) for _, picture in PICTURES])
+    found = sums.to_json()
+    assert found["mean"] == pytest.approx(pixels.mean(axis=0), rel=1e-12)
+    assert found["variance"] == pytest.approx(pixels.var(axis=0), rel=1e-9)
+    merged = PixelSums()
+    for part in reversed(parts):
+        merged.merge(part)
+    assert merged == sums
+
+
+def test_sums_are_exact_integers_where_floats_would_round():
+    sums = PixelSums()
+    sums.merge(PixelSums(1, 2**53, (2**53,) * 3, (2**53,) * 3))
+    sums.merge(PixelSums(1, 1, (1,) * 3, (1,) * 3))
+    assert sums == PixelSums(2, 2**53 + 1, (2**53 + 1,) * 3, (2**53 + 1,) * 3)
+    assert sums.to_json()["variance"] == [0.0] * 3
+
+
+# Ranges
+
+
+@given(st.lists(st.lists(st.integers(-(2**40), 2**40)), max_size=5))
+def test_a_range_is_that_of_all_values_however_they_come(batches):
+    merged = functools.reduce(lambda total, values: total.merge(make_range(values)) or total, batches, Range())
+    values = [value for batch in batches for value in batch]
+    if values:
+        expected = {"min": min(values), "max": max(values), "mean": sum(values) / len(values)}
+        assert merged.to_json(len(values)) == expected
+    else:
+        assert merged == Range()
+        assert merged.to_json(0) is None
+
+
+# Dead letters
+
+
+@given(st.lists(LETTERS, max_size=12), st.integers(0, 12))
+def test_the_first_dead_letters_are_those_that_sort_first(letters, bound):
+    count = count_letters(letters[:bound])
+    count.merge(count_letters(letters[bound:]))
+    assert (count.num, count.first) == (len(letters), sorted(letters)[:5])
+
+
+def test_dead_letters_are_described_a_line_each():
+    letters = [DeadLetter(f"cat/{index}.jpg", "check", "bad_image", "0 bytes") for index in range(7)]
+    lines = [f"\n  - cat/{index}.jpg: 0 bytes (check)" for index in range(5)]
+    cases = [("none", 0, ""), ("two", 2, "".join(lines[:2])), ("seven", 7, "".join(lines) + "\n  - and 2 more")]
+    for case, num, expected in cases:
+        assert count_letters(letters[:num]).describe() == expected, case
+
+
+def test_a_dead_letter_is_described_on_one_line_whatever_its_path_holds():
+    # Else the rest is lost where a worker process hands over its traceback, and a terminal obeys what is in a name.
+    for case, path in (("a line end", "cat/a\nb.jpg"), ("a return", "cat/a\rb.jpg"), ("an escape", "cat/a\x1b[2Jb.jpg")):
+        described = count_letters([DeadLetter(path, "check", "bad_image", "0 bytes")]).describe()
+        assert described.removeprefix("\n  - ").isprintable(), case

@@ -1,0 +1,145 @@
+"""The benchmarks run to their end, on next to nothing: what they measure here says nothing."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from made_images import write_class_folders
+from prepared import prepare_images
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # `pytest` alone does not look there
+
+from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
+
+# Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
+SHORT = {
+    "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
+    "prepare_benchmark": ("--scale=0.001 --rounds=0", r"^ +80 photos +\d+ MB"),
+    "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
+    "transform_benchmark": ("--copies=5 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
+    "storage_benchmark": (
+        "--runs 1 --turns 1 --seconds 0.2 --copies 1 --case mount --case object-store --case tiny-alone",
+        "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
+    ),
+}
+# Those that run in no test by the page's command: of two of them a test below runs `main` with other arguments; that of the engines
+# wants a Flink cluster for minutes, and is run by hand.
+OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
+
+AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
+
+
+def shown_commands() -> dict[str, str]:
+    """Benchmark -> its arguments."""
+    found = dict(re.findall(COMMAND, (ROOT / "docs/benchmarks.md").read_text(), re.MULTILINE))
+    assert set(found) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
+    return found
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> pathlib.Path:
+    """Folders of class folders: photographs, and tiny ones."""
+    folder = tmp_path_factory.mktemp("images")
+    write_class_folders(folder / "PHOTOGRAPHS", {"ant": 20, "bee": 12}, height=240, width=320)
+    write_class_folders(folder / "TINY_JPEGS", {"ant": 10, "bee": 10}, height=32, width=32)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SHORT))
+def test_a_command_that_is_shown_runs_to_its_end(images, name):
+    shorter, end = SHORT[name]
+    arguments = shlex.split(f"{shown_commands()[name]} {shorter}")
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=images, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert re.search(end, run.stdout, re.MULTILINE), run.stdout
+
+
+@pytest.mark.slow
+def test_reading_races_every_rival(tmp_path, capsys):
+    cases = ("photos", "tfds", "keras", "grain", "webdataset")
+    if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
+        pytest.skip(f"the extra benchmark is not installed: {', '.join(missing)}")
+    photos = write_class_folders(tmp_path / "photos", {"ant": 20, "bee": 12}, height=48, width=64)
+    chosen = [f"--case={case}" for case in cases]
+    assert read_benchmark.main([f"--photos={photos}", f"--keep={tmp_path / 'made'}", *AT_ONCE, *chosen]) == 0
+    _, *lines = capsys.readouterr().out.splitlines()
+    rows = dict(zip(cases, lines[::2], strict=True))  # the line below says how soon the first batch came
+    for case, row in rows.items():
+        assert row.split()[0] == case
+        assert row.count("/s") == 2 and ("reached" in row or "MISSED" in row), row
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_engines_benchmark_does_not_wait_for_a_run_that_has_ended(tmp_path, code):
+    pytest.importorskip("psutil")
+    from tests.benchmarks import engines_benchmark
+
+    with subprocess.Popen([sys.executable, "-c", f"raise SystemExit({code})"]) as process:
+        early = pytest.raises(RuntimeError, match="had ended before anything was killed")
+        with contextlib.nullcontext() if code else early:
+            engines_benchmark.kill_task_manager(None, tmp_path / "out")(process)
+    assert process.returncode == code
+
+
+def test_a_rival_that_is_not_installed_is_said_so(monkeypatch, capsys, tmp_path):
+    race = dataclasses.replace(read_benchmark.RACES["tfds"], needs={"no_such_module": "no-such-package"})
+    monkeypatch.setitem(read_benchmark.RACES, "tfds", race)
+    assert read_benchmark.main([f"--photos={tmp_path}", "--case=tfds", "--case=tiny"]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "tfds            not installed: pip install no-such-package",
+        "tiny            not run: no --tiny",
+    ]
+
+
+def test_random_boxes_lie_within_their_images():
+    random = np.random.default_rng(0)
+    for height, width in ((48, 64), (300, 20), (1, 1), (2000, 1500)):
+        for _ in range(50):
+            top, left, rows, columns = python_rivals.random_box(height, width, random)
+            assert 0 <= top <= top + rows <= height and 0 <= left <= left + columns <= width, (height, width)
+            assert rows > 0 < columns, (height, width)
+
+
+def test_sources_are_merged_and_their_errors_arrive():
+    def fail_late():
+        yield "b"
+        raise OSError("no such shard")
+
+    merged = python_rivals.merge([iter("aaa"), fail_late()])
+    seen = []
+    with pytest.raises(OSError, match="no such shard"):
+        for item in merged:
+            seen.append(item)
+    assert "b" in seen and set(seen) <= {"a", "b"}
+
+
+@pytest.mark.slow
+def test_training_is_measured_without_a_gpu(tmp_path, capsys, monkeypatch):
+    keras = pytest.importorskip("keras")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras runs on another backend")
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")  # the benchmark sets it
+    directory = prepare_images(tmp_path, num_images={"ant": 12, "bee": 12})
+    sizes = ["--model=tiny", "--steps=3", "--batch_size=4", "--image_size=32", "--precision=float32"]
+    assert gpu_benchmark.main([str(directory), "--backend=tensorflow", *sizes]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows[-3:]] == ["uint8,", "float32,", "no"]
+    if not gpu_benchmark.has_gpu("tensorflow"):
+        assert rows[-1] == "no GPU: idle share not measured"
+    for row in rows[-3:-1]:
+        input_alone, training = (float(number.replace(",", "")) for number in row.split()[-4:-2])
+        assert input_alone > 0 < training, row

@@ -1,0 +1,166 @@
+"""A config that can't be right is refused at once, by the option, its value, and what would do."""
+
+import dataclasses
+from fractions import Fraction
+
+import pytest
+
+from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.errors import UserError
+from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
+
+
+def make_config(**options: object) -> PrepareConfig:
+    return PrepareConfig(**{"input": "in", "output": "out", "name": "flowers", **options})
+
+
+def splits(**fractions: str) -> dict[str, Fraction]:
+    return {split: Fraction(fraction) for split, fraction in fractions.items()}
+
+
+REFUSED = [
+    # case, options, what the message says
+    ("an empty name", {"name": ""}, ["--name=:", "a letter first"]),
+    ("a name with a digit first", {"name": "2flowers"}, ["--name=2flowers", "a letter first"]),
+    ("a name with a hyphen", {"name": "my-flowers"}, ["--name=my-flowers", "letters, digits and '_'"]),
+    ("a name with a line end", {"name": "flowers\n"}, ["--name=flowers", "letters, digits and '_'"]),
+    ("a name with a path", {"name": "../flowers"}, ["--name=../flowers", "letters, digits and '_'"]),
+    ("a name beyond ASCII", {"name": "blümchen"}, ["--name=blümchen", "letters, digits and '_'"]),
+    ("a negative seed", {"seed": -1}, ["--seed=-1", "0 to 2**64 - 1"]),
+    ("a seed of 65 bits", {"seed": 2**64}, [f"--seed={2**64}", "0 to 2**64 - 1"]),
+    ("an unknown check", {"check": "full"}, ["--check=full", "strict, decode, header, none"]),
+    ("a negative fraction", {"max_bad_fraction": -0.1}, ["--max_bad_fraction=-0.1", "from 0 to 1"]),
+    ("a percentage", {"max_bad_fraction": 5.0}, ["--max_bad_fraction=5.0", "from 0 to 1"]),
+    ("no number", {"max_bad_fraction": float("nan")}, ["--max_bad_fraction=nan", "from 0 to 1"]),
+    ("negative processes", {"num_processes": -1}, ["--num_processes=-1", "0 or more"]),
+    ("shards of nothing", {"shard_bytes": 0}, ["--shard_size=0", "above 0"]),
+    ("no shards", {"num_shards": 0}, ["--num_shards=0", "1 or more"]),
+    ("negative shards", {"num_shards": -4}, ["--num_shards=-4", "1 or more"]),
+    ("no shards of one split", {"num_shards": {"train": 4, "validation": 0}}, ["--num_shards=0", "1 or more"]),
+    ("both numbers of shards", {"num_shards": 4, "shard_bytes": 1}, ["--num_shards", "--shard_size", "one of them"]),
+    ("fractions below 1", {"splits": splits(train="0.8", test="0.1")}, ["--splits=train=0.8,test=0.1", "to 0.9", "expected 1"]),
+    ("fractions above 1", {"splits": splits(train="0.9", test="0.2")}, ["--splits=train=0.9,test=0.2", "to 1.1", "expected 1"]),
+    ("an empty share", {"splits": splits(train="1", test="0")}, ["--splits", "test=0", "above 0"]),
+    ("a negative share", {"splits": splits(train="1.5", test="-0.5")}, ["--splits", "test=-0.5", "above 0"]),
+    ("a share beyond any float", {"splits": splits(train="1e400")}, ["--splits", "expected 1"]),
+    ("no split", {"splits": {}}, ["--splits=", "expected 1"]),
+    ("a split without a name", {"splits": {"": Fraction(1)}}, ["--splits=", "split names"]),
+    ("a split of two words", {"splits": {"my train": Fraction(1)}}, ["--splits=my train", "split names"]),
+    (
+        "shares of split folders",
+        {"splits": splits(train="1"), "split_folders": True},
+        ["--splits", "--split_folders=yes"],
+    ),
+]
+
+
+@pytest.mark.parametrize("options, parts", [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_bad_option_is_named_with_its_value_and_what_would_do(options, parts):
+    with pytest.raises(UserError) as caught:
+        make_config(**options)
+    message = str(caught.value)
+    assert "\n" not in message.replace("flowers\n", "flowers")
+    for part in parts:
+        assert part in message
+
+
+def test_what_is_right_is_taken():
+    cases = [
+        ("a name", {"name": "Flowers_17"}),
+        ("the largest seed", {"seed": 2**64 - 1}),
+        *((check, {"check": check}) for check in CHECKS),
+        ("none bad", {"max_bad_fraction": 0.0}),
+        ("all bad", {"max_bad_fraction": 1.0}),
+        ("shards by name", {"num_shards": {"train": 3, "validation": 1}}),
+        ("a size", {"shard_bytes": 1}),
+        ("splits", {"splits": splits(train="1")}),
+        ("split folders are classes", {"splits": splits(train="1"), "split_folders": False}),
+    ]
+    for case, options in cases:
+        config = make_config(**options)
+        assert {name: getattr(config, name) for name in options} == options, case
+
+
+def test_a_config_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_config().seed = 1
+
+
+def test_the_default_splits_are_a_config_too():
+    assert make_config(splits=DEFAULT_SPLITS).splits == splits(train="0.9", validation="0.1")
+
+
+def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
+    config = make_config(output="data/out")
+    assert config.working_directory == "data/out.incomplete"
+    assert config.spool_directory == "data/out.incomplete/spool"
+
+
+def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
+    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/data_set")):
+        config = make_config(output="gs://bucket/out", is_output_new=is_output_new)
+        assert config.working_directory == expected
+        assert config.spool_directory == "gs://bucket/out.incomplete/spool"
+
+
+def test_splits_are_parsed_as_exact_fractions_in_the_given_order():
+    cases = [
+        # as floats these add up to 0.9999999999999999 and 1.0000000000000002
+        ("train=0.1,validation=0.2,test=0.7", [("train", "1/10"), ("validation", "1/5"), ("test", "7/10")]),
+        ("a=0.7,b=0.1,c=0.1,d=0.1", [("a", "7/10"), ("b", "1/10"), ("c", "1/10"), ("d", "1/10")]),
+        ("b=1/3, a=2/3", [("b", "1/3"), ("a", "2/3")]),
+        ("train=1", [("train", "1")]),
+    ]
+    for text, expected in cases:
+        parsed = parse_splits(text)
+        assert list(parsed.items()) == [(split, Fraction(fraction)) for split, fraction in expected], text
+        assert sum(parsed.values()) == 1, text
+        assert make_config(splits=parsed).splits == parsed, text
+
+
+def test_splits_that_cannot_be_parsed_are_refused():
+    texts = ("", "train", "train=", "=1", "train=x", "train=nan", "train=inf", "train=1/0", "a=0.5,a=0.5", "train=1,")
+    for text in texts:
+        with pytest.raises(UserError) as caught:
+            make_config(splits=parse_splits(text))
+        for part in ("--splits=", "expected"):
+            assert part in str(caught.value), text
+
+
+def test_numbers_of_shards_are_parsed():
+    cases = {"16": 16, " 16 ": 16, "train=14,validation=2": {"train": 14, "validation": 2}, "a = 1 , b = 2": {"a": 1, "b": 2}}
+    for text, expected in cases.items():
+        assert parse_num_shards(text) == expected, text
+
+
+def test_numbers_of_shards_that_cannot_be_parsed_are_refused():
+    for text in ("", "x", "1.5", "-1", "16MiB", "train=", "train=x", "train=1.5", "train=1,train=2", "1,2", "²", "4" * 5000):
+        with pytest.raises(UserError) as caught:
+            make_config(num_shards=parse_num_shards(text))
+        for part in (f"--num_shards={text}", "expected a number"):
+            assert part in str(caught.value), text
+
+
+def test_sizes_are_parsed():
+    cases = {
+        "1": 1,
+        "512B": 512,
+        "128MiB": 128 << 20,
+        "128mib": 128 << 20,
+        " 1.5 GiB ": 3 << 29,
+        "100MB": 100_000_000,
+        "0.1GB": 100_000_000,
+        "4KB": 4_000,
+        "4KiB": 4_096,
+        "2GB": 2_000_000_000,
+    }
+    for text, expected in cases.items():
+        assert parse_size(text) == expected, text
+
+
+def test_sizes_that_cannot_be_parsed_are_refused():
+    for text in ("", "MiB", "12 M", "12MiBs", "-1MiB", "1e3", "1,5GB", "1.GB", "0x10", "0", "0.4B"):
+        with pytest.raises(UserError) as caught:
+            make_config(shard_bytes=parse_size(text))
+        for part in ("--shard_size=", "128MiB"):
+            assert part in str(caught.value), text

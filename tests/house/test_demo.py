@@ -1,0 +1,68 @@
+"""The demo, as `make demo` runs it."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEMO = ROOT / "deploy" / "demo"
+
+
+def run_demo(directory: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs it in `directory`, from where it must not need the checkout's own path."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(DEMO / "demo.py"), *options]
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def accuracies(output: str) -> tuple[float, float]:
+    """In percent: in class order through the buffer, and prepared."""
+    found = re.search(r"^ +through shuffle\(256\) .* (\d+\.\d)%.*\nprepared, no buffer .* (\d+\.\d)%", output, re.MULTILINE)
+    assert found, output
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.slow
+def test_demo_shows_that_the_global_shuffle_matters_and_runs_twice(tmp_path: pathlib.Path) -> None:
+    first = run_demo(tmp_path)
+    assert (first.returncode, first.stderr) == (0, "")
+    buffered, prepared = accuracies(first.stdout)
+    assert prepared > 85 and prepared - buffered > 20, first.stdout
+    assert "prepare --input demo-out/digits --output demo-out/prepared" in first.stdout
+    assert (tmp_path / "demo-out/prepared/manifest.json").is_file()
+    with Image.open(tmp_path / "demo-out/shuffle.png") as picture:
+        assert (picture.format, picture.size) == ("PNG", (1200, 700))
+
+    second = run_demo(tmp_path, "--steps", "7")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert "7 steps" in second.stdout
+    accuracies(second.stdout)
+
+
+@pytest.mark.slow
+def test_demo_touches_no_files_but_its_own(tmp_path: pathlib.Path) -> None:
+    mine = tmp_path / "out" / "digits" / "7" / "mine.png"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    refused = run_demo(tmp_path, "--output", "out")
+    assert refused.returncode == 2
+    assert refused.stderr == "demo: out/digits/7/mine.png is not the demo's: remove it, or choose another --output\n"
+    assert list(tmp_path.rglob("*.*")) == [mine]
+
+
+def test_wrong_usage_is_answered_at_once(tmp_path: pathlib.Path) -> None:
+    refused = run_demo(tmp_path, "--steps", "0")
+    assert refused.returncode == 2
+    assert "--steps=0: expected an integer above 0" in refused.stderr
+
+
+def test_the_picture_in_the_tree_is_small() -> None:
+    path = DEMO / "shuffle.png"
+    assert path.stat().st_size < 120_000
+    with Image.open(path) as picture:
+        assert (picture.format, picture.size) == ("PNG", (1200, 700))

@@ -1,0 +1,106 @@
+"""What an estimate says is what a run then does, as far as a listing can tell."""
+
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.estimate import Estimate, describe, make_estimate
+from made_images import write_class_folders
+from made_references import make_config, make_references, plan_without_beam
+from tf_input import dataset_format
+
+MILLION = {"train": 1_000_000}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> pathlib.Path:
+    write_class_folders(tmp_path / "flowers", {"rose": 40, "tulip": 30})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def estimate(**fields: object) -> Estimate:
+    whole = {
+        "num_examples": MILLION,
+        "num_bytes": {"train": 10**11},
+        "num_shards": {"train": 800},
+        "num_classes": 10,
+        "num_dead_letters": 0,
+        "core_seconds": 10_000.0,
+    }
+    return Estimate(**{**whole, **fields})
+
+
+def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
+    for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
+        found = make_estimate(PrepareConfig("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
+        flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
+        flags += ["--shard_size=3000"] if "shard_bytes" in options else []
+        assert main(["prepare", "--input=flowers", "--output=out", "--overwrite", "--name=flowers", *flags]) == 0
+        manifest = dataset_format.read_manifest("out")
+        assert found.num_examples == {split: manifest.num_examples(split) for split in manifest.splits}
+        assert found.num_shards == {split: len(shards) for split, shards in manifest.splits.items()}
+        written = sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
+        assert abs(found.output_bytes - written) < 0.1 * written
+        assert found.num_classes == len(manifest.label_names)
+
+
+def test_the_command_prints_it_and_does_nothing(folder, capsys):
+    assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
+    printed = capsys.readouterr().out
+    assert "images:    70 in 2 classes" in printed and "B of references, beside the output until the end" in printed
+    assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
+
+
+def test_it_needs_no_cluster(folder, capsys):
+    call = ["prepare", "--input=flowers", "--output=gs://bucket/out", "--estimate", "--runner=DataflowRunner"]
+    assert main(call) == 0
+    printed = capsys.readouterr().out
+    assert "workers:   1 of 4 cores" in printed and "planned:   " in printed
+
+
+def test_a_folder_that_is_not_there_is_refused(folder, capsys):
+    assert main(["prepare", "--input=missing", "--output=out", "--estimate"]) == 2
+    assert "--input=missing: does not exist" in capsys.readouterr().err
+
+
+def test_a_split_that_would_be_empty_is_refused_as_the_run_would(folder, capsys):
+    call = ["prepare", "--input=flowers", "--output=out", "--splits=train=0.999999,test=0.000001"]
+    assert [main([*call, *estimate]) for estimate in ([], ["--estimate"])] == [2, 2]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == second and "split 'test' would come out empty: none of the 70 examples" in first
+
+
+def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
+    (folder / "flowers" / "rose" / "link.jpg").symlink_to("/etc/hostname")
+    assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
+    assert "70 in 2 classes, 1 inputs refused already" in capsys.readouterr().out
+
+
+def test_what_waits_beside_the_output_is_references_and_no_images():
+    assert 10**7 < estimate().plan_bytes < 10**9 < estimate().output_bytes
+
+
+def test_what_waits_beside_the_output_is_about_as_much_as_is_said(tmp_path):
+    """Of 20,000 references in sorted runs, and in the plan."""
+    config = make_config(tmp_path, splits={"train": 1})
+    paths = [f"class{index // 2000:02d}/ILSVRC_{index:010d}.jpg" for index in range(20_000)]
+    batches = [make_references([LabeledImage(path, path, path[:7], None) for path in paths], config)]
+    plan_without_beam(batches, {"train": 4}, config)
+    found = sum(path.stat().st_size for path in pathlib.Path(config.scratch_directory).rglob("*") if path.is_file())
+    assert 0.3 < found / estimate(num_examples={"train": 20_000}).plan_bytes < 1.2
+
+
+def test_memory_grows_with_a_block_of_references_and_no_further():
+    for runs_here in (True, False):
+        small, large, huge = (estimate(num_examples={"train": num}).memory(runs_here) for num in (1000, 10**6, 10**9))
+        assert small + 10**8 < large == huge < 2 * small, runs_here
+
+
+def test_workers_are_enough_for_the_work_and_no_more():
+    for core_seconds, expected in ((1.0, 1), (3600.0, 1), (36_000.0, 10), (1e9, 200)):
+        assert estimate(core_seconds=core_seconds).num_workers == expected, core_seconds
+    assert "10 of 4 cores" in describe(estimate(core_seconds=36_000.0), "DataflowRunner", runs_here=False)

@@ -1,0 +1,135 @@
+"""Data sets that were written long ago open today, and today's writer writes the same bytes: format version 2, golden.
+
+`testdata/format_v2/output` was made from `input` by the command below, `format_v2_labels` likewise, with a feature of nearly every
+kind. If a change of the format is meant, it gets a new version and new folders beside these. Manifests, shards, indexes and catalogs here
+never change; nothing being released, what only describes them (statistics.json, dataset_info.json) does.
+"""
+
+import json
+import pathlib
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipelines.__main__ import main
+from tf_input import dataset_format
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "testdata" / "format_v2"
+OPTIONS = "--name insects --seed 7 --splits train=0.75,test=0.25 --num_shards train=3,test=1".split()
+
+
+LABELS = GOLDEN.parent / "format_v2_labels"
+LABEL_OPTIONS = [
+    *"--name streets --seed 7 --num_shards train=2,test=1".split(),
+    *"--label objects --label weather --label tags:multi_label --label pose:float[3]".split(),
+    *"--feature age:float --feature count:integer --feature city".split(),
+]
+
+
+@pytest.mark.parametrize(
+    "golden, source, options", [(GOLDEN, "input", OPTIONS), (LABELS, "input/rows.jsonl", LABEL_OPTIONS)], ids=["classes", "labels"]
+)
+def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
+    assert main(["prepare", "--input", str(golden / source), "--output", str(tmp_path / "out"), *options]) == 0
+    written = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    files = {path.relative_to(golden / "output") for path in (golden / "output").rglob("*") if path.is_file()}
+    assert written == files | {pathlib.Path(dataset_format.RUN)}
+    others = {path for path in files if path.suffix == ".parquet"} | {
+        pathlib.Path(dataset_format.STATISTICS),
+        pathlib.Path(dataset_format.MANIFEST),
+    }
+    for name in files - others:
+        assert (tmp_path / "out" / name).read_bytes() == (golden / "output" / name).read_bytes(), name
+    assert statistics(tmp_path / "out") == statistics(golden / "output")
+    assert manifest(tmp_path / "out") == manifest(golden / "output")
+    assert catalogs(tmp_path / "out") == catalogs(golden / "output")
+
+
+def statistics(directory: pathlib.Path) -> dict:
+    """Without the pixels: another libjpeg may round them differently."""
+    fields = json.loads((directory / dataset_format.STATISTICS).read_text())
+    for split in fields["splits"].values():
+        assert split.pop("pixels")["num_pixels"] > 0
+    return fields
+
+
+def manifest(directory: pathlib.Path) -> dict:
+    """Without the sums of the catalogs: Parquet files name the version of what wrote them."""
+    fields = json.loads((directory / dataset_format.MANIFEST).read_text())
+    for split in fields["splits"].values():
+        for shard in split["shards"]:
+            assert shard.pop("catalog_bytes") and shard.pop("catalog_crc32c")
+    return fields
+
+
+def catalogs(directory: pathlib.Path) -> dict:
+    """Their columns and rows."""
+    tables = {path.name: pq.read_table(path) for path in (directory / "catalog").iterdir()}
+    return {name: (table.schema, table.to_pylist()) for name, table in tables.items()}
+
+
+def test_todays_reader_opens_it():
+    import tf_input
+
+    insects = tf_input.open(GOLDEN / "output")
+    assert (insects.manifest.name, insects.class_names) == ("insects", ("ant", "bee"))
+    labels = {
+        split: sorted(int(label) for _, batch in insects.batches(split, batch_size=4, image_size=8) for label in batch)
+        for split in insects.splits
+    }
+    assert sum(map(len, labels.values())) == 13 and sorted(sum(labels.values(), [])) == [0] * 7 + [1] * 6
+
+
+def test_todays_reader_opens_labels_of_every_kind():
+    import tf_input
+
+    streets = tf_input.open(LABELS / "output")
+    assert streets.manifest.targets == ("weather", "tags", "pose", "objects")
+    rows = {row["file_name"]: row for row in map(json.loads, (LABELS / "input/rows.jsonl").read_text().splitlines())}
+    seen = 0
+    for split in streets.splits:
+        options = {"batch_size": 3, "image_size": 8, "inputs": ("image", "key", "age", "count", "city"), "shuffle": False}
+        for x, y, weights in streets.batches(split, **options):
+            for index, key in enumerate(x["key"].numpy()):
+                row, seen = rows[key.decode()], seen + 1
+                names = streets.features["weather"].label_names
+                assert names[int(y["weather"][index])] == row["weather"]
+                assert [name for name, is_set in zip(("ant", "bee", "cow"), y["tags"][index]) if is_set] == row["tags"]
+                assert y["pose"][index].numpy().tolist() == row["pose"]
+                assert int(y["objects"]["valid"][index].numpy().sum()) <= len(row["objects"]["bbox"])
+                assert (float(x["age"][index]), int(x["count"][index])) == (row["age"], row["count"])
+                assert x["city"][index].numpy().decode() == row["city"] and float(weights[index]) == row["weight"]
+    assert seen == len(rows)
+
+
+def test_an_older_version_is_refused_in_one_line(tmp_path, capsys):
+    import tf_input
+
+    copy = shutil.copytree(GOLDEN / "output", tmp_path / "old")
+    text = (copy / dataset_format.MANIFEST).read_text()
+    (copy / dataset_format.MANIFEST).write_text(text.replace('"format_version": 2', '"format_version": 1'))
+    expected = "manifest.json: format version 1; this reader knows version 2"
+    with pytest.raises(ValueError, match=expected):
+        tf_input.open(copy)
+    for command in (
+        ["prepare", "--source", "tfrecord", "--input", str(copy), "--output", str(tmp_path / "new")],
+        ["analyze", str(copy)],
+        ["transform", str(copy), str(tmp_path / "new")],
+        ["benchmark", str(copy)],
+    ):
+        assert main(command) == 2, command
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1 and expected in lines[0], (command, lines)
+        assert not (tmp_path / "new").exists()
+
+
+def test_its_index_points_at_the_images():
+    for split, shards in dataset_format.read_manifest(GOLDEN / "output").splits.items():
+        for shard in shards:
+            data = (GOLDEN / "output" / shard.name).read_bytes()
+            rows = list(dataset_format.decode_index((GOLDEN / "output" / shard.index).read_bytes()))
+            assert len(rows) == shard.num_examples, split
+            for row in rows:
+                image = data[row.image_offset : row.image_offset + row.image_length]
+                assert image[:3] in (b"\xff\xd8\xff", b"\x89PN"), (shard.name, row)

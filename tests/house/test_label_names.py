@@ -1,0 +1,110 @@
+"""Which number a class has: said for each head, taken from an earlier data set, and warned of where it changes."""
+
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from made_images import write_files
+from made_sources import PNGS, ROWS, write_csv, write_voc
+from tf_input.dataset_format import read_manifest
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
+    return main(["prepare", "--input", str(source), "--output", str(output), "--splits=train=1", *options])
+
+
+def tables(output: pathlib.Path) -> dict[str, tuple[str, ...]]:
+    return {one.name: one.label_names for one in read_manifest(output).schema if one.label_names}
+
+
+def write_names(path: pathlib.Path, *names: str) -> pathlib.Path:
+    path.write_text("".join(f"{name}\n" for name in names))
+    return path
+
+
+def write_classes(root: pathlib.Path, *classes: str) -> pathlib.Path:
+    return write_files(root, {f"{name}/{i}.png": PNGS[3 * n + i] for n, name in enumerate(classes) for i in range(3)})
+
+
+HEADS = ("--label=weather", "--label=ground")
+
+
+def test_each_head_has_its_own_names(tmp_path, capsys):
+    path = tmp_path / "in" / write_csv(tmp_path / "in")
+    weather, ground = write_names(tmp_path / "w.txt", "sun", "rain", "fog"), write_names(tmp_path / "g=1.txt", "snow", "sand", "mud")
+    named = f"--label_names=weather={weather}"
+    assert prepare(path, tmp_path / "out", *HEADS, named, f"--label_names=ground={ground}") == 0
+    assert tables(tmp_path / "out") == {"weather": ("sun", "rain", "fog"), "ground": ("snow", "sand", "mud")}
+    assert prepare(path, tmp_path / "one", *HEADS, named) == 0
+    assert tables(tmp_path / "one") == {"weather": ("sun", "rain", "fog"), "ground": ("mud", "sand", "snow")}
+    assert prepare(path, tmp_path / "single", "--label=weather", "--feature=ground:class", f"--label_names=label={weather}") == 0
+    assert tables(tmp_path / "single") == {"label": ("sun", "rain", "fog"), "ground": ("mud", "sand", "snow")}
+    refused = {
+        (f"--label_names={weather}",): "here weather, ground have class names; expected HEAD=FILE",
+        (f"--label_names=wether={weather}",): "weather, ground have class names here; did you mean 'weather'?",
+        (named, named): "HEAD=FILE once for each head",
+        (f"--label_names={weather}", f"--label_names={ground}"): "expected one FILE, or HEAD=FILE once for each head",
+        (f"--label_names={weather}", named): "whose class names are these",
+        ("--label_names=weather=nowhere.txt",): "nowhere.txt: No such file",
+        (named, f"--label_names_from={tmp_path / 'out'}"): "both name the classes of weather",
+        (f"--label_names_from={tmp_path / 'single'}", f"--label_names=ground={ground}"): "both name the classes of ground",
+        (f"--label_names_from={tmp_path / 'in'}",): "expected a data set that was prepared earlier",
+    }
+    capsys.readouterr()
+    for options, message in refused.items():
+        assert prepare(path, tmp_path / "bad", *HEADS, *options) == 2, options
+        assert message in capsys.readouterr().err, options
+
+
+def test_objects_have_names_as_a_head(tmp_path):
+    path = tmp_path / "in" / write_voc(tmp_path / "in")
+    for head in ("objects", "objects/label"):
+        output = tmp_path / head.replace("/", "-")
+        names = write_names(tmp_path / "names.txt", "cow", "bee", "ant")
+        command = ["prepare", "--input", str(path).rstrip("/"), "--output", str(output), f"--label_names={head}={names}"]
+        assert main([*command, "--splits=train=1"]) == 0
+        assert tables(output) == {"objects/label": ("cow", "bee", "ant")}
+
+
+def test_a_rebuild_with_another_class_keeps_or_tells_the_numbers(tmp_path, capsys):
+    old, more = write_classes(tmp_path / "old", "animal", "thing"), write_classes(tmp_path / "more", "animal", "person", "thing")
+    output = tmp_path / "out"
+    assert prepare(old, output) == 0 and prepare(old, output, "--overwrite") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert prepare(more, output, "--overwrite", f"--label_names_from={output}") == 0
+    assert tables(output) == {"label": ("animal", "thing", "person")}
+    assert "warning" not in capsys.readouterr().err
+    assert prepare(more, output, "--overwrite") == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 1 and "label: " in warnings[0] and "'thing' 1 -> 2, 'person' 2 -> 1" in warnings[0]
+    assert "--label_names_from OLD" in warnings[0]
+    assert prepare(old, tmp_path / "fewer", f"--label_names_from={output}") == 0  # a class without an image stays
+    assert tables(tmp_path / "fewer") == {"label": ("animal", "person", "thing")}
+
+
+def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, capsys):
+    def prepare_lines(name: str, labels: list, *options: str) -> int:
+        lines = "".join(f"{row['file_name']} {label}\n" for row, label in zip(ROWS, labels)).encode()
+        write_files(tmp_path / name, {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, "list.txt": lines})
+        return prepare(tmp_path / name / "list.txt", tmp_path / f"out-{name}", *options)
+
+    assert prepare_lines("old", [0, 2]) == 0 and prepare_lines("names", ["cat", "ant"]) == 0
+    old, names = f"--label_names_from={tmp_path}/out-old", f"--label_names_from={tmp_path}/out-names"
+    assert prepare_lines("more", [1, 11], old) == 0
+    assert tables(tmp_path / "out-more") == {"label": tuple(map(str, range(12)))}
+    assert prepare_lines("fewer", [1], old) == 0 and tables(tmp_path / "out-fewer") == {"label": ("0", "1", "2")}
+    assert prepare_lines("numbers", [0, 1], names) == 2
+    assert "the labels are integers, such as 0, and the earlier class names are not, such as 'ant'" in capsys.readouterr().err
+    assert prepare_lines("heads", ["x"], "--label=none", old) == 2
+    assert "--label_names_from: label has class names there, and nothing has here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", [b"{}", b"no JSON"])
+def test_a_damaged_data_set_is_replaced_and_said(tmp_path, capsys, damage):
+    source, output = write_classes(tmp_path / "in", "animal", "thing"), tmp_path / "out"
+    assert prepare(source, output) == 0
+    (output / "manifest.json").write_bytes(damage)
+    assert prepare(source, output, "--overwrite") == 0
+    assert "whether classes keep their numbers is not known" in capsys.readouterr().err
+    assert tables(output) == {"label": ("animal", "thing")}

@@ -1,0 +1,66 @@
+"""One run from outside: which runner, with which options, and what run.json says."""
+
+import dataclasses
+import json
+from fractions import Fraction
+
+import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from google.protobuf import json_format
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.errors import UserError
+from beam_pipelines.publish.written_data_set import read_run
+from beam_pipelines.runners.engines import uses_light_processes
+from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from made_images import write_class_folders
+
+
+@pytest.mark.parametrize("flags", [[], ["--runner=DirectRunner"], ["--runner=FnApiRunner"]])
+def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags):
+    """`DirectRunner` would first try to download another engine; by name alone, workers would get no options."""
+    options = parse_pipeline_options([*flags, "--direct_num_workers=3", "--temp_location=scratch"])
+    runner = make_runner(options)
+    assert type(runner) is FnApiRunner
+    sent = json_format.MessageToDict(runner._provision_info.provision_info.pipeline_options)
+    assert sent["beam:option:direct_num_workers:v1"] == "3", sent
+    assert sent["beam:option:temp_location:v1"] == "scratch", sent
+
+
+def test_another_runner_is_left_to_beam():
+    for name in ("PortableRunner", "DataflowRunner"):
+        assert make_runner(parse_pipeline_options([f"--runner={name}"])) is None, name
+
+
+def test_light_processes_serve_the_one_worker_in_memory_alone():
+    cases = {
+        "by default": ([], True),
+        "the local runner by name": (["--runner=DirectRunner"], True),
+        "worker processes": (["--direct_num_workers=2", "--direct_running_mode=multi_processing"], False),
+        "worker threads": (["--direct_num_workers=2", "--direct_running_mode=multi_threading"], False),
+        "a cluster": (["--runner=FlinkRunner"], False),
+    }
+    for case, (flags, expected) in cases.items():
+        assert uses_light_processes(parse_pipeline_options(flags)) is expected, case
+
+
+def test_an_option_that_beam_would_pass_over_is_refused():
+    with pytest.raises(UserError, match="unknown option --direct_workers"):
+        parse_pipeline_options(["--direct_workers=2"])
+
+
+def test_run_json_says_how_the_data_set_was_made(tmp_path):
+    write_class_folders(tmp_path / "in", {"ant": 3, "bee": 3})
+    command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits", "train=1"]
+    assert main([*command, "--seed", "5", "--direct_num_workers=1"]) == 0
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["started"] <= run["finished"] and run["host"] and run["python"].startswith("3.")
+    assert {"apache-beam", "numpy", "pillow", "simplejpeg", "google-crc32c", "pyarrow"} <= set(run["versions"])
+    assert (run["options"]["seed"], run["options"]["splits"], run["options"]["check"]) == (5, {"train": "1"}, "strict")
+    assert run["options"]["output"] == str(tmp_path / "out")
+    recorded = read_run((tmp_path / "out" / "run.json").read_bytes())
+    expected = PrepareConfig(str(tmp_path / "in"), str(tmp_path / "out"), "out", 5, {"train": Fraction(1)}, is_output_new=True)
+    of_this_run = {name: getattr(recorded.config, name) for name in ("num_processes", "progress_directory")}
+    assert recorded.config == dataclasses.replace(expected, source=SourceConfig(kind="image_folder"), **of_this_run)
+    assert (recorded.python, recorded.versions) == (run["python"], run["versions"])

@@ -1,0 +1,169 @@
+"""Real files through the real command: photographs with VOC boxes, photographs of hands as folders and as a table, scanned digits as arrays.
+
+The photographs are not part of this project. They are looked for in `shared/data`, in this folder or beside it.
+"""
+
+import csv
+import io
+import pathlib
+import tarfile
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from PIL import Image, ImageOps
+
+import tf_input
+from beam_pipelines.__main__ import main
+from engines import digest
+from made_arrays import idx_file
+from made_images import write_files
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DATA = next((root / "shared/data" for root in (ROOT, ROOT.parent) if (root / "shared/data").is_dir()), None)
+SHORT = 200
+
+
+def unpack(name: str, folder: pathlib.Path) -> pathlib.Path:
+    if DATA is None or not (DATA / name).exists():
+        pytest.skip(f"{name} is in no shared/data, here or beside this folder")
+    with tarfile.open(DATA / name) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> tf_input.PreparedDataset:
+    assert main(["prepare", "--input", str(source), "--output", str(output), "--name=made", *options]) == 0
+    return tf_input.open(output)
+
+
+@pytest.fixture(scope="module")
+def raccoons(tmp_path_factory) -> pathlib.Path:
+    """200 photographs; each carries one of the eight EXIF orientations, which their boxes then have to follow."""
+    folder = unpack("raccoon-voc.tar.xz", tmp_path_factory.mktemp("raccoons"))
+    for index, path in enumerate(sorted((folder / "images").iterdir())):
+        exif = Image.Exif()
+        exif[0x0112] = index % 8 + 1
+        segment = b"Exif\0\0" + exif.tobytes().removeprefix(b"Exif\0\0")
+        data = path.read_bytes().replace(b"Exif\0\0", b"None\0\0")
+        assert data[:2] == b"\xff\xd8", path
+        path.write_bytes(data[:2] + b"\xff\xe1" + (len(segment) + 2).to_bytes(2, "big") + segment + data[2:])
+    return folder
+
+
+def turned_boxes(folder: pathlib.Path) -> dict[bytes, tuple[tuple[int, int], np.ndarray]]:
+    """Key -> (height, width) and boxes in pixels of the upright photograph: painted, turned by Pillow, and found again."""
+    expected = {}
+    for path in (folder / "annotations").iterdir():
+        root = xml.etree.ElementTree.parse(path).getroot()
+        image = folder / "images" / root.findtext("filename")
+        with Image.open(image) as opened:
+            exif, size = opened.getexif(), opened.size
+        boxes = []
+        for box in root.iter("bndbox"):
+            xmin, ymin, xmax, ymax = (int(box.findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax"))
+            painted = Image.new("L", size)
+            painted.paste(255, (xmin, ymin, xmax, ymax))
+            painted.getexif()[0x0112] = exif[0x0112]
+            left, top, right, bottom = ImageOps.exif_transpose(painted).getbbox()
+            boxes.append((top, left, bottom, right))
+        width, height = size if exif[0x0112] <= 4 else size[::-1]
+        expected[f"images/{image.name}".encode()] = ((height, width), np.array(boxes, np.float64))
+    return expected
+
+
+@pytest.fixture(scope="module")
+def prepared_raccoons(raccoons, tmp_path_factory) -> pathlib.Path:
+    output = tmp_path_factory.mktemp("prepared") / "out"
+    prepare(raccoons, output, f"--image_size=short={SHORT}")
+    return output
+
+
+def test_boxes_of_photographs_are_those_of_the_xml_within_a_pixel(raccoons, prepared_raccoons):
+    expected = turned_boxes(raccoons)
+    builder = tfds.builder_from_directory(str(prepared_raccoons))
+    assert builder.info.features["objects"].feature["label"].names == ["raccoon"]
+    found = {}
+    for split in builder.info.splits:
+        for one in tfds.as_numpy(builder.as_dataset(split=split)):
+            found[one["key"]] = one
+    assert found.keys() == expected.keys() and len(found) == 200
+    for key, ((height, width), boxes) in expected.items():
+        one = found[key]
+        stored = (one["height"], one["width"])
+        scale = min(1, SHORT / min(height, width))
+        assert np.abs(np.array(stored) - np.array([height, width]) * scale).max() <= 0.5, key
+        assert one["image"].shape == (*stored, 3), key
+        pixels = one["objects"]["bbox"] * np.array([*stored, *stored])
+        assert np.abs(pixels - boxes * scale).max() <= 1, key
+
+
+def test_a_detectors_batches_hold_every_raccoon(raccoons, prepared_raccoons):
+    dataset = tf_input.open(prepared_raccoons)
+    num_boxes = 0
+    for split in dataset.splits:
+        for images, objects in dataset.batches(split, batch_size=16, image_size=128, shuffle=False):
+            assert images.shape[1:] == (128, 128, 3)
+            num_boxes += int(tf.reduce_sum(tf.cast(objects["valid"], tf.int32)))
+    assert num_boxes == sum(len(boxes) for _, boxes in turned_boxes(raccoons).values())
+
+
+def test_hands_as_a_table_are_the_hands_in_folders(tmp_path):
+    folder = unpack("sign-language-digits.tar.xz", tmp_path / "hands") / "Dataset"
+    options = ("--splits=train=0.8,test=0.2", "--num_shards=4")
+    as_folders = prepare(folder, tmp_path / "folders", *options)
+    with open(folder / "hands.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file_name", "label"])
+        writer.writerows([f"{path.parent.name}/{path.name}", path.parent.name] for path in sorted(folder.glob("*/*.JPG")))
+    as_table = prepare(folder / "hands.csv", tmp_path / "table", *options)
+    assert as_table.class_names == as_folders.class_names == tuple(map(str, range(10)))
+    assert sum(as_table.num_examples(split) for split in as_table.splits) == 2062
+    assert digest(tmp_path / "table") == digest(tmp_path / "folders")
+
+
+DIGITS = {
+    "npz": ["--source=arrays"],
+    "idx": [],
+    "cifar": [],
+    "fixed_length": ["--source=fixed_length", "--record_layout=label:uint8,image:uint8[8,8]"],
+}
+
+
+@pytest.mark.parametrize("kind", DIGITS)
+@pytest.mark.parametrize("encoding", ["file", "raw"])
+def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits, and is not installed")
+    digits = datasets.load_digits()
+    pixels, labels = (digits.images * 15).astype(np.uint8), digits.target.astype(np.uint8)
+    if kind == "cifar":  # which has but one size, in colours
+        pixels = np.repeat(pixels[:, None].repeat(4, axis=2).repeat(4, axis=3), 3, axis=1)
+    archive = io.BytesIO()
+    np.savez(archive, x=pixels, y=labels)
+    records = b"".join(bytes([label]) + image.tobytes() for label, image in zip(labels, pixels))
+    files = {
+        "npz": {"digits.npz": archive.getvalue()},
+        "idx": {"train-images-idx3-ubyte": idx_file(pixels), "train-labels-idx1-ubyte": idx_file(labels)}
+        if kind == "idx"
+        else {},
+        "cifar": {"data_batch_1.bin": records, "batches.meta.txt": "".join(f"digit {n}\n" for n in range(10)).encode()},
+        "fixed_length": {"digits.bin": records},
+    }[kind]
+    source = write_files(tmp_path / "in", files)
+    dataset = prepare(
+        source / "digits.bin" if kind == "fixed_length" else source, tmp_path / "out", f"--image_encoding={encoding}", *DIGITS[kind]
+    )
+    names = tuple(f"digit {n}" if kind == "cifar" else str(n) for n in range(10))
+    assert dataset.class_names == names
+    shown = pixels.transpose(0, 2, 3, 1) if kind == "cifar" else pixels[..., np.newaxis]
+    channels = shown.shape[-1] if encoding == "raw" else 3
+    expected = sorted((np.broadcast_to(image, (*image.shape[:2], channels)).tobytes(), label) for image, label in zip(shown, labels))
+    found = []
+    for split in dataset.splits:
+        for images, numbers in dataset.batches(split, batch_size=256, shuffle=False):
+            found += zip((image.tobytes() for image in images.numpy()), numbers.numpy())
+    assert sorted(found) == expected

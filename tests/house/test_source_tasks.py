@@ -1,0 +1,213 @@
+"""Every source with every task that it can carry: written, prepared by the real command, and read back record by record.
+
+An example is known by its pixels, so each case says for each picture what has to stand beside it.
+"""
+
+import csv
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, Case, plain, write_csv
+from tf_input.dataset_format import Manifest, read_manifest
+
+
+def prepare(case: Case, root: pathlib.Path, *options: str) -> pathlib.Path:
+    """Writes a source and prepares it; returns the data set's directory."""
+    path = str(root / "in" / case.write(root / "in")).rstrip("/")
+    splits = [] if case.has_splits else ["--splits=train=0.5,test=0.5"]
+    assert main(["prepare", "--input", path, "--output", str(root / "out"), *case.options, *splits, *options]) == 0
+    return root / "out"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_source_says_stands_beside_each_picture(tmp_path, name):
+    case = CASES[name]
+    output = prepare(case, tmp_path)
+    manifest = read_manifest(output)
+    assert manifest.targets == case.targets and manifest.num_dead_letters == 0
+    pictures = GREYS if case.grey else PICTURES
+    found = read_back(output, manifest)
+    assert len(found) == NUM
+    for index, pixels in enumerate(pictures):
+        values = found[rgb(pixels).tobytes()]
+        for feature, expected in case.expected(index).items():
+            if isinstance(expected, np.ndarray):
+                np.testing.assert_array_equal(values[feature], expected, f"{feature} of picture {index}")
+            else:
+                assert values[feature] == expected, f"{feature} of picture {index}"
+
+
+def rgb(pixels: np.ndarray) -> np.ndarray:
+    return pixels if pixels.ndim == 3 else np.repeat(pixels[..., np.newaxis], 3, axis=-1)
+
+
+def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str, Any]]:
+    """Pixels -> feature -> values, class labels by name, masks decoded. Without any code of the reader."""
+    found = {}
+    for path in sorted(output.glob("*.tfrecord-*")):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            stored = tf.train.Example.FromString(record).features.feature
+            values = {name: list(getattr(value, value.WhichOneof("kind")).value) for name, value in stored.items()}
+            for feature in manifest.schema:
+                if feature.kind == "class_label":
+                    values[feature.name] = [feature.label_names[position] for position in values[feature.name]]
+                elif feature.kind == "mask":
+                    values[feature.name] = tf.io.decode_png(values[feature.name][0]).numpy()[..., 0]
+                elif feature.kind == "pixels":
+                    pixels = np.frombuffer(values[feature.name][0], np.uint8).reshape(feature.shape)
+                    values[feature.name] = np.repeat(pixels, 3, axis=-1) if feature.shape[2] == 1 else pixels
+                elif feature.kind == "image":
+                    values[feature.name] = tf.io.decode_image(values[feature.name][0], channels=3).numpy()
+            assert set(stored) == set(manifest.features)
+            found[values["image"].tobytes()] = values
+    return found
+
+
+def test_groups_stay_together_and_splits_are_those_of_the_table(tmp_path):
+    write_csv(tmp_path / "in")
+    table, out = str(tmp_path / "in/rows.csv"), tmp_path / "out"
+    options = ["--label=class", "--group_column=patient", "--splits=train=0.5,test=0.5"]
+    assert main(["prepare", "--input", table, "--output", str(out), *options]) == 0
+    patients = {row["file_name"].encode(): row["patient"] for row in ROWS}
+    of_split = {split: {patients[key] for key in keys_of(out, split)} for split in ("train", "test")}
+    assert of_split["train"].isdisjoint(of_split["test"]) and len(of_split["train"] | of_split["test"]) == 5
+
+    options = ["--label=class", "--split_column=where", "--key_column=count", "--overwrite"]
+    assert main(["prepare", "--input", table, "--output", str(out), *options]) == 0
+    assert keys_of(out, "validation") == {str(row["count"]).encode() for row in ROWS if row["where"] == "val"}
+
+
+def keys_of(output: pathlib.Path, split: str) -> set[bytes]:
+    records = [r for p in output.glob(f"*-{split}.tfrecord-*") for r in tf.data.TFRecordDataset(str(p)).as_numpy_iterator()]
+    return {tf.train.Example.FromString(record).features.feature["key"].bytes_list.value[0] for record in records}
+
+
+TFDS_CASES = [
+    "image_folder, raw",
+    "table csv, multi-label",
+    "table csv, two heads",
+    "table csv, vector",
+    "table csv, segmentation",
+    "table csv, dense",
+    "table csv, no label",
+    "table csv, extra columns",
+    "voc, detection",
+    "coco, detection and segmentation",
+    "arrays idx, raw",
+]
+
+
+@pytest.mark.parametrize("name", TFDS_CASES)
+def test_tensorflow_datasets_opens_every_task(tmp_path, name):
+    case = CASES[name]
+    output = prepare(case, tmp_path)
+    builder = tfds.builder_from_directory(str(output))
+    pictures = GREYS if case.grey else PICTURES
+    indices = {(pixels if pixels.ndim == 3 else pixels[..., np.newaxis]).tobytes(): index for index, pixels in enumerate(pictures)}
+    seen = set()
+    for split in builder.info.splits:
+        for one in tfds.as_numpy(builder.as_dataset(split=split)):
+            index = indices[one["image"].tobytes()]
+            seen.add(index)
+            for feature, expected in case.expected(index).items():
+                found, declared = one, builder.info.features
+                for part in feature.split("/"):
+                    found = found[part]
+                    declared = (declared.feature if isinstance(declared, tfds.features.Sequence) else declared)[part]
+                if isinstance(expected, np.ndarray):
+                    np.testing.assert_array_equal(found[..., 0], expected, feature)
+                    continue
+                found = np.ravel(found).tolist()
+                declared = getattr(declared, "feature", declared)
+                if isinstance(declared, tfds.features.ClassLabel):
+                    found = [declared.names[label] for label in found]
+                assert found == expected, (feature, index)
+    assert seen == set(range(NUM))
+    names = case.targets
+    pair = ("image", names[0] if len(names) == 1 else {name: name for name in names}) if names else None
+    assert builder.info.supervised_keys == pair
+
+
+def test_masks_beside_a_class_and_beside_each_other(tmp_path):
+    write_csv(tmp_path / "in")
+    options = ["--label=class", "--label=mask_path:mask", "--feature=class:text"]
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 2
+    options = ["--label=class", "--label=mask_path:mask", "--feature=city", "--weight_column="]
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]) == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest.targets == ("class", "mask_path") and manifest.num_dead_letters == 0
+    found = read_back(tmp_path / "out", manifest)
+    for index, pixels in enumerate(PICTURES):
+        np.testing.assert_array_equal(found[pixels.tobytes()]["mask_path"], MASKS[index])
+    for x, y in tf_input.open(tmp_path / "out").batches("train", batch_size=4, image_size=8):
+        assert x.shape[1:] == (8, 8, 3) and set(y) == {"class", "mask_path"} and y["mask_path"].shape[1:] == (8, 8, 1)
+
+
+@pytest.mark.parametrize("name", ["table csv, dense", "voc, detection", "table csv, two heads", "image_folder, raw"])
+def test_our_own_data_sets_are_a_source_too(tmp_path, name):
+    prepared = prepare(CASES[name], tmp_path)
+    assert main(["prepare", "--input", str(prepared), "--output", str(tmp_path / "again"), *CASES[name].options[:0]]) == 0
+    before, after = (read_back(path, read_manifest(path)) for path in (prepared, tmp_path / "again"))
+    assert before.keys() == after.keys()
+    for pixels, values in before.items():
+        for feature, value in values.items():
+            if feature != "image":
+                assert after[pixels][feature] == value, feature
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--label=weather", "--label=ground"], "--label_names: fixes the class names of one label or of objects; here"),
+        (["--label=age:float"], "here nothing has class names"),
+        (["--label=class", "--key_column=patient", "--splits=train=1"], "expected --key_column to name a column of unique keys, which 'patient' is not"),
+    ],
+)
+def test_what_does_not_go_with_a_table_is_one_line(tmp_path, capsys, options, message):
+    write_csv(tmp_path / "in")
+    names = tmp_path / "names.txt"
+    names.write_text("ant\nbee\ncow\n")
+    command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), *options]
+    assert main([*command, f"--label_names={names}"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_image_in_two_rows_is_refused_by_name(tmp_path, capsys):
+    write_csv(tmp_path / "in")
+    with open(tmp_path / "in/rows.csv", "a", newline="", encoding="utf-8") as file:
+        csv.DictWriter(file, list(ROWS[0])).writerow(plain(ROWS[0]))
+    command = ["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "out"), "--label=class"]
+    assert main(command) == 2
+    assert "1 key is of more than one input" in (message := capsys.readouterr().err)
+    assert "'pictures/00.png': 'pictures/00.png' is listed 2 times" in message
+
+
+def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
+    CASES["table parquet, embedded images"].write(tmp_path / "in/data")
+    (tmp_path / "in/data/train.parquet").rename(tmp_path / "in/data/train-00000-of-00001.parquet")
+    shutil.copy(tmp_path / "in/data/train-00000-of-00001.parquet", tmp_path / "in/data/test-00000-of-00001.parquet")
+    assert main(["prepare", "--source=table", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
+    manifest = read_manifest(tmp_path / "out")
+    assert {split: manifest.num_examples(split) for split in manifest.splits} == {"train": NUM, "test": NUM}
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_an_image_in_two_splits_is_refused(tmp_path, capsys, num_processes):
+    write_csv(tmp_path / "in")
+    for split, rows in (("train", ROWS), ("val", ROWS[7:8])):
+        lines = [f"{row['file_name']} {row['class']}\n" for row in rows]
+        (tmp_path / f"in/{split}.txt").write_text("".join(lines))
+    (tmp_path / "in/rows.csv").unlink()
+    flags = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"] if num_processes == 2 else []
+    command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--source=text", *flags]
+    assert main(command) == 2
+    assert "'pictures/07.png' in split 'train' and 'pictures/07.png' in split 'validation'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,147 @@
+"""Peers read what we write: TensorFlow Datasets, and plain tf.data with no code of ours."""
+
+import json
+import pathlib
+import re
+import struct
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import CLASSES, picture, prepare_images
+from tf_input import dataset_format
+
+# As a user would write it, who has only the description of the format.
+FEATURES = {
+    "image": tf.io.FixedLenFeature([], tf.string),
+    "label": tf.io.FixedLenFeature([], tf.int64),
+    "key": tf.io.FixedLenFeature([], tf.string),
+    "height": tf.io.FixedLenFeature([], tf.int64),
+    "width": tf.io.FixedLenFeature([], tf.int64),
+}
+SPLITS = ("train", "validation")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> pathlib.Path:
+    return prepare_images(tmp_path_factory.mktemp("prepared"), "--num_shards", "train=4,validation=2")
+
+
+def plain_examples(prepared: pathlib.Path, split: str) -> list[dict]:
+    """In the order of the shards' names and of their records."""
+    files = sorted(str(path) for path in prepared.glob(f"*-{split}.tfrecord-*"))
+    data = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, FEATURES))
+    return list(data.as_numpy_iterator())
+
+
+def by_key(examples) -> dict[bytes, dict]:
+    return {example["key"]: example for example in examples}
+
+
+def test_plain_tf_data_reads_every_record(prepared):
+    examples = [example for split in SPLITS for example in plain_examples(prepared, split)]
+    assert len(by_key(examples)) == len(examples) == sum(CLASSES.values())
+    names = sorted(CLASSES)
+    for example in examples:
+        key = example["key"].decode()
+        assert key.startswith(f"{names[example['label']]}/"), key
+        assert example["image"] == (prepared.parent / "source" / key).read_bytes(), key
+        image = tf.io.decode_image(example["image"], channels=3)
+        assert image.shape == (example["height"], example["width"], 3), key
+
+
+def test_tensorflow_datasets_opens_it(prepared):
+    builder = tfds.builder_from_directory(str(prepared))
+    assert builder.info.name == "made"
+    assert set(builder.info.splits) == set(SPLITS)
+    assert builder.info.features["label"].names == sorted(CLASSES)
+    assert builder.info.supervised_keys == ("image", "label")
+    for split in SPLITS:
+        expected = by_key(plain_examples(prepared, split))
+        examples = by_key(tfds.as_numpy(builder.as_dataset(split=split)))
+        assert builder.info.splits[split].num_examples == len(expected) == len(examples)
+        assert examples.keys() == expected.keys()
+        for key, example in examples.items():
+            assert set(example) == set(FEATURES), key
+            assert example["label"] == expected[key]["label"], key
+            np.testing.assert_array_equal(example["image"], tf.io.decode_image(expected[key]["image"], channels=3), str(key))
+
+
+def test_tensorflow_datasets_reads_it_supervised_and_in_part(prepared):
+    builder = tfds.builder_from_directory(str(prepared))
+    pairs = list(builder.as_dataset(split="train[:50%]", as_supervised=True))
+    assert len(pairs) == round(builder.info.splits["train"].num_examples / 2)
+    assert all(image.dtype == tf.uint8 and label.dtype == tf.int64 for image, label in pairs)
+
+
+def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
+    """What is read without our code mixes no test examples into the training."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/*.md")])
+    patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in one and not one.startswith("catalog/")}
+    assert len(patterns) >= 1
+    made = prepare_images(tmp_path, "--name=flowers", "--splits=train=0.7,validation=0.3", "--num_shards=train=3,validation=2")
+    train = {shard.name for shard in dataset_format.read_manifest(made).splits["train"]}
+    for pattern in patterns:
+        assert {path.relative_to(made).as_posix() for path in made.glob(pattern)} == train, pattern
+
+
+@pytest.mark.parametrize("layout", ["flat", "tfx"])
+def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
+    """As `batches` has them: a dictionary by name, of classes, any number of them, numbers and objects."""
+    lines = []
+    for index in range(12):
+        row = {"weather": ["sun", "rain"][index % 2], "tags": ["wet", "dark"][: index % 3], "age": index / 4}
+        row |= {"objects": {"bbox": [[0, 0, 4, 4]] * (index % 3), "categories": ["car"] * (index % 3)}, "file_name": f"{index}.png"}
+        write_files(tmp_path / "in", {f"{index}.png": encode(picture(index, (10, 12)), "PNG")})
+        lines.append(json.dumps(row) + "\n")
+    (tmp_path / "in/rows.jsonl").write_text("".join(lines))
+    labels = ["--label=weather", "--label=tags:multi_label", "--label=age:float", "--label=objects"]
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), f"--output_layout={layout}"]
+    assert main([*command, "--splits=train=0.7,test=0.3", *labels]) == 0
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    names = ("weather", "tags", "age", "objects")
+    assert builder.info.supervised_keys == ("image", {name: name for name in names})
+    data = tf_input.open(tmp_path / "out")
+    for split in ("train", "test"):
+        pairs = tfds.as_numpy(builder.as_dataset(split=split, as_supervised=True))
+        for (image, targets), (x, y) in zip(pairs, data.as_numpy(split, batch_size=1, shuffle=False), strict=True):
+            np.testing.assert_array_equal(image, x[0])
+            assert targets.keys() == y.keys() == set(names)
+            assert targets["weather"] == y["weather"][0] and targets["age"] == y["age"][0]
+            assert np.isin(range(2), targets["tags"]).tolist() == y["tags"][0].astype(bool).tolist()
+            np.testing.assert_array_equal(targets["objects"]["bbox"], y["objects"]["bbox"][0])
+
+
+def test_tensorflow_datasets_opens_a_set_of_unchecked_images(tmp_path):
+    """Without heights and widths."""
+    output = prepare_images(tmp_path, "--check", "none", num_images={"ant": 20, "bee": 20})
+    builder = tfds.builder_from_directory(str(output))
+    assert sum(len(list(builder.as_dataset(split=split))) for split in SPLITS) == 40
+
+
+def test_every_row_of_an_index_points_at_its_record(prepared):
+    manifest = json.loads((prepared / "manifest.json").read_text())
+    for split in SPLITS:
+        examples = iter(plain_examples(prepared, split))
+        for shard in manifest["splits"][split]["shards"]:
+            data = (prepared / shard["name"]).read_bytes()
+            rows = list(dataset_format.decode_index((prepared / shard["index"]).read_bytes()))
+            assert len(rows) == shard["num_examples"], shard["name"]
+            position = 0
+            for row in rows:
+                example, place = next(examples), (shard["name"], row)
+                assert row.record_offset == position, place
+                (num_bytes,) = struct.unpack_from("<Q", data, position)  # then its checksum, the record, and its checksum
+                record = tf.train.Example.FromString(data[position + 12 : position + 12 + num_bytes])
+                assert record.features.feature["key"].bytes_list.value[0] == example["key"], place
+                assert data[row.image_offset : row.image_offset + row.image_length] == example["image"], place
+                assert row.label == example["label"], place
+                position += 16 + num_bytes
+            assert position == len(data) == shard["num_bytes"], shard["name"]
+        assert not list(examples), split

@@ -1,0 +1,306 @@
+"""annotations: boxes and arrays follow an image through turn and resize, and what does not fit it is refused."""
+
+import io
+import pickle
+import re
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.images.annotations import BadAnnotationError, Objects, place_objects
+from beam_pipelines.images.array_values import _NPY_FIELDS, array_shape, read_array
+from beam_pipelines.images.images import check_image
+from beam_pipelines.images.resize import Geometry
+from made_images import encode
+
+UPRIGHT = Geometry((100, 200), 1, (100, 200))
+
+
+def one_box(*box: float, **fields) -> Objects:
+    return Objects((box,), ("dog",), **fields)
+
+
+def exif(orientation: int) -> Image.Exif:
+    tags = Image.Exif()
+    tags[0x0112] = orientation
+    return tags
+
+
+SIDES = st.integers(8, 60)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    height=SIDES,
+    width=SIDES,
+    orientation=st.integers(1, 8),
+    size=st.sampled_from([None, ("short", 20), ("long", 25), ("exact", 31, 17), ("exact", 60, 70)]),
+    sides=st.tuples(*[st.floats(0, 1)] * 4),
+    image_format=st.sampled_from(["PNG", "JPEG"]),
+    states_size=st.sampled_from(["found", "upright", "nothing"]),
+)
+def test_boxes_stay_on_what_they_were_drawn_on(height, width, orientation, size, sides, image_format, states_size):
+    top, left = int(sides[0] * (height - 4)), int(sides[1] * (width - 4))
+    bottom = top + 4 + int(sides[2] * (height - top - 4))
+    right = left + 4 + int(sides[3] * (width - left - 4))
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[top:bottom, left:right] = 255
+    data = encode(pixels, image_format, exif=exif(orientation))
+    checked = check_image(data, "strict", full_scale=True, images=ImageConfig(size))
+    box, image_size = (top, left, bottom, right), {"found": (height, width)}.get(states_size)
+    if states_size == "upright":  # as whoever drew it saw the image
+        shown = check_image(data, "strict", full_scale=True).pixels[..., 0] > 127
+        rows, columns = np.flatnonzero(shown.any(axis=1)), np.flatnonzero(shown.any(axis=0))
+        box, image_size = (rows[0], columns[0], rows[-1] + 1, columns[-1] + 1), shown.shape
+        assume(orientation == 1 or image_size != (height, width))  # else nothing tells it from the image as found
+
+    placed = place_objects(one_box(*map(float, box), image_size=image_size), checked.geometry, "refuse").boxes[0]
+
+    brightness = checked.pixels[..., 0].astype(float) / 255
+    ymin, xmin, ymax, xmax = placed * ([checked.height, checked.width] * 2)
+    # A pixel of the image as stored or, where that is larger, as found.
+    far_y, far_x = (max(1, large / small) for large, small in zip(checked.geometry.stored, checked.geometry.upright))
+    rows, columns = np.arange(checked.height) + 0.5, np.arange(checked.width) + 0.5
+    inside = (rows > ymin + far_y) & (rows < ymax - far_y), (columns > xmin + far_x) & (columns < xmax - far_x)
+    outside = (rows < ymin - far_y) | (rows > ymax + far_y), (columns < xmin - far_x) | (columns > xmax + far_x)
+    assert (brightness[np.ix_(*inside)] > 0.5).all()
+    assert (brightness[outside[0]] < 0.5).all() and (brightness[:, outside[1]] < 0.5).all()
+
+
+def test_turns_boxes_by_each_orientation():
+    box = (10.0, 20.0, 40.0, 120.0)  # on 100 x 200: a tenth from the top and from the left
+    expected = {
+        1: (0.1, 0.1, 0.4, 0.6),
+        2: (0.1, 0.4, 0.4, 0.9),
+        3: (0.6, 0.4, 0.9, 0.9),
+        4: (0.6, 0.1, 0.9, 0.6),
+        5: (0.1, 0.1, 0.6, 0.4),
+        6: (0.1, 0.6, 0.6, 0.9),
+        7: (0.4, 0.6, 0.9, 0.9),
+        8: (0.4, 0.1, 0.9, 0.4),
+    }
+    for orientation, wanted in expected.items():
+        geometry = Geometry((100, 200), orientation, (1, 1))
+        placed = place_objects(one_box(*box), geometry, "refuse")
+        np.testing.assert_allclose(placed.boxes, [wanted], atol=1e-7, err_msg=str(orientation))
+        relative = one_box(0.1, 0.1, 0.4, 0.6, is_relative=True)
+        np.testing.assert_allclose(place_objects(relative, geometry, "refuse").boxes, [wanted], atol=1e-7)
+
+
+def test_the_stated_size_tells_whether_boxes_are_turned():
+    turned = Geometry((100, 200), 6, (50, 25))
+    on_found, on_upright = (10.0, 20.0, 40.0, 120.0), (20.0, 60.0, 120.0, 90.0)
+    cases = {
+        "as found": (on_found, (100, 200)),
+        "not stated": (on_found, None),
+        "0 x 0": (on_found, (0, 0)),
+        "0 x 200": (on_found, (0, 200)),
+        "upright": (on_upright, (200, 100)),
+    }
+    for case, (box, image_size) in cases.items():
+        placed = place_objects(one_box(*box, image_size=image_size), turned, "refuse")
+        np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
+    with pytest.raises(BadAnnotationError, match="drawn on 300 x 50 pixels; the image has 200 x 100") as error:
+        place_objects(one_box(*on_found, image_size=(50, 300)), turned, "clip")
+    assert error.value.reason == "size_mismatch"
+
+
+def test_a_pixel_outside_is_moved_to_the_edge_without_a_word():
+    for case, box in {"counted from 1": (1, 1, 101, 201), "before the edge": (-1, -0.5, 100, 200)}.items():
+        for bad_boxes in ("refuse", "clip"):
+            placed = place_objects(one_box(*map(float, box)), UPRIGHT, bad_boxes)
+            assert (placed.boxes.max(), placed.boxes.min() < 0.011, placed.num_clipped) == (1, True, 0), case
+            assert placed.boxes.min() >= 0, case
+
+
+NAN, INFINITE = float("nan"), float("inf")
+BAD_BOXES = {  # in 100 x 200 -> what clipping leaves
+    "ymin = ymax": ((5, 5, 5, 9), None),
+    "xmin > xmax": ((5, 9, 9, 5), None),
+    "outside": ((-50, -50, -10, -10), None),
+    "a pixel outside, and no more": ((10, -1, 20, 0), None),
+    "NaN": ((5, NAN, 9, 9), None),
+    "infinite": ((5, 5, 9, INFINITE), None),
+    "no width in float32": ((5, 1e-50, 9, 2e-50), None),
+    "too low": ((50, 0, 150, 100), (0.5, 0, 1, 0.5)),
+    "too far left": ((0, -100, 50, 100), (0, 0, 0.5, 0.5)),
+    "all around": ((-1e300, -1e300, 1e300, 1e300), (0, 0, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BOXES)
+def test_bad_boxes_are_refused_or_clipped(case):
+    box, clipped = BAD_BOXES[case]
+    boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
+    objects = Objects(boxes, ("cat", "d\ng", "cow"))
+    with pytest.raises(BadAnnotationError) as error:
+        place_objects(objects, UPRIGHT, "refuse")
+    assert error.value.reason == "bad_box", case
+    assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
+    assert str(error.value).endswith("expected min < max, inside 200 x 100 pixels"), case
+
+    placed = place_objects(objects, UPRIGHT, "clip")
+    if clipped is None:
+        assert (placed.kept, placed.num_clipped, placed.num_dropped) == ((0, 2), 0, 1), case
+    else:
+        assert (placed.kept, placed.num_clipped, placed.num_dropped) == ((0, 1, 2), 1, 0), case
+        np.testing.assert_allclose(placed.boxes[1], clipped, err_msg=case)
+    assert (placed.boxes.dtype, placed.boxes[0].tolist()) == (np.float32, [0, 0, np.float32(0.1), np.float32(0.05)])
+
+
+def test_relative_boxes_have_the_same_bounds():
+    for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
+        placed = place_objects(one_box(*box, is_relative=True), UPRIGHT, "refuse")
+        assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
+    with pytest.raises(BadAnnotationError, match="expected min < max, inside 1 x 1"):
+        place_objects(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
+
+
+def test_an_image_without_objects_has_no_boxes():
+    placed = place_objects(Objects((), ()), UPRIGHT, "refuse")
+    assert (placed.boxes.shape, placed.boxes.dtype, placed[1:]) == ((0, 4), np.float32, ((), 0, 0))
+
+
+def test_an_unknown_choice_is_no_bad_annotation():
+    with pytest.raises(ValueError, match="bad_boxes='ignore'") as error:
+        place_objects(Objects((), ()), UPRIGHT, "ignore")
+    assert not isinstance(error.value, BadAnnotationError)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    boxes=st.lists(st.tuples(*[st.floats(width=64)] * 4), max_size=4),
+    orientation=st.integers(1, 8),
+    is_relative=st.booleans(),
+)
+def test_any_boxes_become_good_ones_or_none(boxes, orientation, is_relative):
+    objects = Objects(tuple(boxes), ("x",) * len(boxes), is_relative=is_relative)
+    placed = place_objects(objects, Geometry((30, 40), orientation, (3, 4)), "clip")
+    assert len(placed.boxes) == len(placed.kept) == len(boxes) - placed.num_dropped
+    assert ((0 <= placed.boxes) & (placed.boxes <= 1)).all()
+    assert (placed.boxes[:, :2] < placed.boxes[:, 2:]).all()
+
+
+def npy(values: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
+    written = io.BytesIO()
+    np.lib.format.write_array(written, values, version)
+    return written.getvalue()
+
+
+def claim(header: str, data: bytes = b"") -> bytes:
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode("latin-1") + data
+
+
+MAPS = np.arange(-60, 60).reshape(4, 6, 5)
+PLAIN = Geometry((8, 12), 1, (8, 12))
+
+
+def test_reads_arrays_of_numbers_as_float32():
+    for name in ("f2", "f4", "f8", ">f4", ">f8", "i1", "i2", ">i4", "i8", "u1", "u2", "u4", "u8", "bool"):
+        values = np.abs(MAPS).astype(name) if name[-2] == "u" else MAPS.astype(name)
+        for case, array in {"C": values, "Fortran": np.asfortranarray(values), "strided": values[:, ::-1]}.items():
+            for version in (None, (2, 0), (3, 0)):
+                data = npy(array, version)
+                found = read_array(data, (4, 6, 5), PLAIN)
+                assert (array_shape(data), array_shape(data[:128])) == ((4, 6, 5), (4, 6, 5)), (name, case)
+                assert (found.dtype, found.flags.c_contiguous) == (np.float32, True), (name, case)
+                np.testing.assert_array_equal(found, array.astype(np.float32), err_msg=f"{name} {case}")
+    for shape in ((), (7,), (1, 1, 1, 1)):
+        assert read_array(npy(np.ones(shape)), shape, PLAIN).shape == shape
+
+
+GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
+BAD_ARRAYS = {
+    "nothing": (b"", "starts with b''"),
+    "no array": (b"PK\3\4" + bytes(100), "expected a .npy file"),
+    "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "expected a .npy file"),
+    "cut in the header": (npy(MAPS)[:50], "header that ends at byte 128; expected at most 50"),
+    "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,); expected 16"),
+    "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,); expected 16"),
+    "pickled": (npy(np.array([{}, print], object)), "expected one of an array of numbers"),
+    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected one of an array of numbers"),
+    "text": (npy(np.array(["a", "b"])), "expected one of an array of numbers"),
+    "complex": (npy(np.ones(2, complex)), "expected one of an array of numbers"),
+    "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2); expected (2,)"),
+    "no numbers": (npy(np.ones((0, 2))), "shape (0, 2); expected 1 to"),
+    "absurd": (claim(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
+    "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,); expected 8"),
+    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "expected one of an array of numbers"),
+    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected one of an array of numbers"),
+    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "expected one of an array of numbers"),
+    "deep": (claim("(" * 60_000), "expected one of an array of numbers"),
+    "NaN": (npy(np.array([1, np.nan])), "NaN, infinite or too large"),
+    "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite or too large"),
+    "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite or too large"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_refuses_bad_arrays(case):
+    data, message = BAD_ARRAYS[case]
+    with pytest.raises(BadAnnotationError) as error:
+        read_array(data, (2,), PLAIN)
+    assert error.value.reason == "bad_array", case
+    assert message in str(error.value) and "\n" not in str(error.value), case
+
+
+def test_unpickles_nothing(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "touched"), "w"))
+
+    data = npy(np.array([Bomb(), Bomb()], object))
+    for read in (array_shape, lambda data: read_array(data, (2,), PLAIN)):
+        with pytest.raises(BadAnnotationError):
+            read(data)
+    assert not (tmp_path / "touched").exists()
+    pickle.loads(data[128:])  # the bomb is a real one
+    assert (tmp_path / "touched").exists()
+
+
+def test_refuses_maps_beside_an_image_that_is_turned():
+    turned = Geometry((8, 12), 6, (12, 8))
+    assert read_array(npy(np.ones(5)), (5,), turned).shape == (5,)  # no map
+    with pytest.raises(BadAnnotationError, match="its EXIF orientation, 6, turns") as error:
+        read_array(npy(MAPS), (4, 6, 5), turned)
+    assert error.value.reason == "size_mismatch"
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    header=st.text(st.characters(max_codepoint=255), max_size=60)
+    | st.lists(st.sampled_from("( 9 , L ) 'shape':( 'descr': '<f4' 'fortran_order':True".split())).map("".join)
+    | st.tuples(st.integers(0, len(GOOD_HEADER)), st.text("09,()'<f-L ", max_size=4)).map(
+        lambda change: GOOD_HEADER[: change[0]] + change[1] + GOOD_HEADER[change[0] :]
+    ),
+    data=st.binary(max_size=16),
+    kept=st.floats(0, 1),
+)
+def test_any_header_is_taken_or_refused(header, data, kept):
+    file = claim(header, data)
+    file = file[: int(len(file) * kept)] if kept < 0.9 else file
+    try:
+        values = read_array(file, array_shape(file), PLAIN)
+    except BadAnnotationError as error:
+        assert error.reason == "bad_array" and "\n" not in str(error)
+    else:
+        assert values.dtype == np.float32 and values.nbytes <= 4 * len(data)
+
+
+@pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
+def test_a_header_of_digits_alone_is_refused(digits):
+    with pytest.raises(BadAnnotationError, match="expected one of an array of numbers"):
+        array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))
+
+
+@pytest.mark.parametrize("field", _NPY_FIELDS)
+def test_the_steps_that_a_header_takes_grow_with_its_length_alone(field):
+    """Each attempt to match ends after some hundreds of characters, whatever they are; only blanks are taken without a bound, and once."""
+    pattern = _NPY_FIELDS[field].pattern
+    assert pattern.count(r"\s*:\s*") == 1
+    _, longest = re._parser.parse(pattern.replace(r"\s*", "")).getwidth()
+    assert longest < 1000

@@ -1,0 +1,809 @@
+"""images: what a record may hold, how the rest is turned into that, and what is refused."""
+
+import io
+import pathlib
+import resource
+import struct
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS, ImageConfig
+from beam_pipelines.images import image_codecs, images
+from beam_pipelines.images.images import BadImageError, Geometry, check_image, check_pixels, identify
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.resize import stored_size
+
+# A bad file must not warn: it would once for each, in every worker's log.
+pytestmark = pytest.mark.filterwarnings("error")
+
+CHECKS = ("strict", "decode", "header")
+SOME_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+
+
+def smooth(height: int = 45, width: int = 61) -> Image.Image:
+    """RGB, no two corners alike, and such that a JPEG keeps it almost as it is."""
+    y, x = np.mgrid[0:height, 0:width]
+    red, green, blue = 255 * x / width, 255 * y / height, 255 * (x + y) / (height + width)
+    return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
+
+
+def noisy(height: int = 300, width: int = 400) -> Image.Image:
+    """RGB, whose JPEG has some 100 KB, like a photograph."""
+    noise = np.random.default_rng(0).normal(0, 25, (height, width, 3))
+    return Image.fromarray(np.clip(np.asarray(smooth(height, width)) + noise, 0, 255).astype(np.uint8))
+
+
+def encode(image: Image.Image, image_format: str, **options) -> bytes:
+    encoded = io.BytesIO()
+    image.save(encoded, image_format, **options)
+    return encoded.getvalue()
+
+
+def decode(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+def animate(image_format: str, num_frames: int) -> bytes:
+    frames = [smooth().transpose(Image.Transpose.ROTATE_180) if index % 2 else smooth() for index in range(num_frames)]
+    return encode(frames[0], image_format, save_all=True, append_images=frames[1:])
+
+
+def exif(orientation: int, order: str = "<") -> bytes:
+    """An EXIF block with just that tag, in either byte order."""
+    start = struct.pack(order + "2sHIH", {"<": b"II", ">": b"MM"}[order], 42, 8, 1)
+    return b"Exif\0\0" + start + struct.pack(order + "HHIHxxI", 0x0112, 3, 1, orientation, 0)
+
+
+def make_png(header: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+    """A PNG of IHDR and these chunks, each (kind, body), with right checksums."""
+    data = b"\x89PNG\r\n\x1a\n"
+    for kind, body in [(b"IHDR", header), *chunks]:
+        data += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    return data
+
+
+def claim_png(width: int, height: int) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return make_png(header, (b"IDAT", zlib.compress(bytes(100))), (b"IEND", b""))
+
+
+def flat_jpeg(*sampling: int) -> bytes:
+    """A grey 16 x 16 JPEG with any sampling factors: each of its blocks is two zero bits, so the scan writes itself."""
+    data = encode(Image.new("RGB", (16, 16), (128, 128, 128)), "JPEG", optimize=True, subsampling=0)
+    frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
+    header = bytearray(data[: scan + 14])
+    header[frame + 11 : frame + 20 : 3] = bytes(sampling)
+    across, down = max(factors >> 4 for factors in sampling), max(factors & 15 for factors in sampling)
+    num_units = -(-16 // (8 * across)) * -(-16 // (8 * down))
+    num_bits = 2 * num_units * sum((factors >> 4) * (factors & 15) for factors in sampling)
+    bits = "0" * num_bits + "1" * (-num_bits % 8)
+    return bytes(header) + int(bits, 2).to_bytes(len(bits) // 8) + b"\xff\xd9"
+
+
+def difference(actual: Image.Image | np.ndarray, expected: Image.Image | np.ndarray) -> float:
+    """The mean absolute difference, in grey levels; fails on different shapes."""
+    actual, expected = np.asarray(actual).astype(int), np.asarray(expected).astype(int)
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).mean())
+
+
+def unchanged(height: int, width: int) -> Geometry:
+    return Geometry((height, width), 1, (height, width))
+
+
+GREY16 = Image.fromarray((np.arange(45 * 61).reshape(45, 61) * 23).astype(np.uint16))
+TRANSPARENT = Image.merge("RGBA", [*smooth().split(), smooth().split()[0]])
+
+FIT = {
+    "JPEG": encode(smooth(), "JPEG"),
+    "JPEG, progressive": encode(smooth(), "JPEG", progressive=True),
+    "JPEG, 4:4:4": encode(smooth(), "JPEG", subsampling=0),
+    "JPEG, RGB": encode(smooth(), "JPEG", keep_rgb=True),
+    "JPEG, grey": encode(smooth().convert("L"), "JPEG"),
+    "JPEG, 4:4:1": flat_jpeg(0x14, 0x11, 0x11),
+    "JPEG, 4:1:0": flat_jpeg(0x42, 0x11, 0x11),
+    "JPEG, chroma finer than luma": flat_jpeg(0x11, 0x22, 0x22),
+    "JPEG, upright by its EXIF": encode(smooth(), "JPEG", exif=exif(1)),
+    "JPEG, padding before a marker": encode(smooth(), "JPEG").replace(b"\xff\xdb", b"\xff\xff\xff\xdb"),
+    "JPEG, 1 x 1": encode(smooth(1, 1), "JPEG"),
+    "JPEG, 3 x 7": encode(smooth(3, 7), "JPEG"),
+    "PNG": encode(smooth(), "PNG"),
+    "PNG, palette": encode(smooth().quantize(30), "PNG"),
+    "PNG, palette, one transparent": encode(smooth().quantize(30), "PNG", transparency=3),
+    "PNG, palette, alphas": encode(smooth().quantize(30), "PNG", transparency=bytes(range(30))),
+    "PNG, grey": encode(smooth().convert("L"), "PNG"),
+    "PNG, bits": encode(smooth().convert("1"), "PNG"),
+    "PNG, grey and alpha": encode(TRANSPARENT.convert("LA"), "PNG"),
+    "PNG, alpha": encode(TRANSPARENT, "PNG"),
+    "PNG, 16 bit grey": encode(GREY16, "PNG"),
+    "PNG, 16 bit colour": make_png(
+        struct.pack(">IIBBBBB", 5, 4, 16, 2, 0, 0, 0),
+        (b"IDAT", zlib.compress(b"".join(b"\0" + bytes(range(row, row + 30)) for row in range(4)))),
+        (b"IEND", b""),
+    ),
+    "PNG, 1 x 1": encode(smooth(1, 1), "PNG"),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", FIT)
+def test_passes_fit_images_through(case, check):
+    checked = check_image(FIT[case], check)
+    width, height = decode(FIT[case]).size
+    assert checked == (case.split(",")[0].lower(), height, width, None, "", None, unchanged(height, width)), case
+
+
+@pytest.mark.parametrize("check", ["strict", "decode"])
+@pytest.mark.parametrize("case", FIT)
+def test_gives_rgb_pixels_at_full_scale(case, check):
+    pixels = check_image(FIT[case], check, full_scale=True).pixels
+    image = decode(FIT[case])
+    if case == "PNG, 16 bit grey":
+        image = Image.fromarray((np.asarray(GREY16) >> 8).astype(np.uint8))
+    assert pixels.dtype == np.uint8, case
+    assert difference(pixels, image.convert("RGBA").convert("RGB")) == 0, case
+
+
+def test_gives_no_pixels_where_the_check_does_not_decode():
+    for case in ("JPEG", "PNG"):
+        assert check_image(FIT[case], "header", full_scale=True).pixels is None, case
+    assert check_image(encode(smooth(), "GIF"), "header", full_scale=True).pixels is None
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_tensorflow_decodes_what_a_record_holds():
+    import tensorflow as tf
+
+    sources = FIT | {name: data for name, (data, _) in REENCODED.items()}
+    for case, data in sources.items():
+        checked = check_image(data, "strict", full_scale=True)
+        stored = checked.encoded or data
+        decoded = tf.io.decode_image(stored, channels=3, expand_animations=False).numpy()
+        limit = 3 if identify(stored) == "jpeg" else 0  # its JPEG decoder is a faster one than ours
+        assert difference(decoded, checked.pixels) <= limit, case
+
+
+def test_content_decides_not_the_name():
+    for image_format in SOME_FORMATS:
+        data = encode(smooth(), image_format)
+        assert identify(data) == image_format.lower()
+        assert check_image(data, "strict").format == image_format.lower()
+    assert identify(b"") is identify(b"RIFF\0\0\0\0WAVE") is None
+
+
+REFUSED = {
+    "nothing": (b"", "0 bytes"),
+    "HTML": (b"<!DOCTYPE html><html>not found</html>", "starts with b'<!DOCTYPE ht', HTML or XML, which is no image"),
+    "a pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
+    "a TIFF": (encode(smooth(), "TIFF"), "a TIFF"),
+    "text": (b"hello", "starts with b'hello', which is no image"),
+    "zeros": (bytes(1000), r"starts with b'\x00\x00"),
+    "a name that begins like a BMP": (b"BMW", "BMP: "),
+    "JPEG, lossless": (FIT["JPEG"].replace(b"\xff\xc0", b"\xff\xc3"), "JPEG: marker 0xffc3"),
+    "JPEG, 12 bits": (FIT["JPEG"].replace(b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"), "components of 12 bits"),
+    "JPEG, no height": (FIT["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\0\0\0\x3d"), "JPEG: 61 x 0 pixels"),
+    "JPEG, junk between segments": (FIT["JPEG"][:20] + b"junk" + FIT["JPEG"][20:], "JPEG: marker 0x6a75 at byte 20"),
+    "PNG, no width": (claim_png(0, 10), "PNG: 0 x 10 pixels"),
+    "PNG, for iPhones": (FIT["PNG"].replace(b"IHDR", b"CgBI"), "CgBI"),
+    "PNG, no header": (FIT["PNG"][:8] + FIT["PNG"][33:], "IHDR"),
+    "GIF, animated": (animate("GIF", 3), "GIF: animated, 3 frames"),
+    "GIF, animated, with junk": (animate("GIF", 2).replace(b",\0\0\0\0=", b"\0,\0\0\0\0="), "GIF: animated, 2 frames"),
+    "WebP, animated": (animate("WEBP", 2), "WEBP: animated, 2 frames"),
+    "APNG": (animate("PNG", 4), "PNG: animated, 4 frames"),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", REFUSED)
+def test_refuses_what_no_record_can_hold(case, check):
+    data, message = REFUSED[case]
+    with pytest.raises(BadImageError) as error:
+        check_image(data, check)
+    assert message in str(error.value), case
+    assert "\n" not in str(error.value), case
+
+
+def test_refuses_a_palette_image_without_its_palette():
+    data = make_png(struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0), (b"IDAT", zlib.compress(bytes(3))), (b"IEND", b""))
+    with pytest.raises(BadImageError, match="palette"):
+        check_image(data, "strict", full_scale=True)
+
+
+BOMBS = {
+    "PNG": (claim_png(60_000, 60_000), "60000 x 60000"),
+    "PNG, a little over": (claim_png(MAX_IMAGE_PIXELS // 1000 + 1, 1000), "89479 x 1000"),
+    "PNG, too long": (claim_png(1_000_001, 1), "1000001 x 1"),
+    "JPEG": (FIT["JPEG"].replace(b"\x08\0\x2d\0\x3d", b"\x08\xff\xdc\xff\xdc"), "65500 x 65500"),
+    "BMP": (b"BM" + struct.pack("<12xIIiiHH24x", 54, 40, 60_000, 60_000, 1, 24)[4:], "60000 x 60000"),
+    "GIF": (b"GIF89a\xff\xff\xff\xff\0\0\0," + struct.pack("<4H", 0, 0, 1, 1) + b"\0\2\2\x44\1\0;", "65535 x 65535"),
+    "GIF, frame larger than its screen": (
+        b"GIF89a\1\0\1\0\0\0\0," + struct.pack("<4H", 0, 0, 10_000, 10_000) + b"\0\2\2\x44\1\0;",
+        "10000 x 10000",
+    ),
+    "WebP": (
+        animate("WEBP", 2).replace(b"\x3c\0\0\x2c\0\0", b"\xfe\x3f\0\xfe\x3f\0", 1),  # the canvas, not a frame
+        "16383 x 16383",
+    ),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", BOMBS)
+def test_refuses_bombs_before_it_decodes_them(case, check):
+    data, message = BOMBS[case]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(BadImageError) as error:
+        check_image(data, check, full_scale=True)
+    assert message in str(error.value), case
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10, case  # KiB; decoded it has gigabytes
+
+
+def test_takes_as_many_pixels_as_pillow_does_without_a_warning():
+    checked = check_image(claim_png(MAX_IMAGE_PIXELS // 1000, 1000), "header")
+    assert checked.height * checked.width <= MAX_IMAGE_PIXELS == Image.MAX_IMAGE_PIXELS
+
+
+def damaged(data: bytes) -> dict[str, bytes]:
+    middle, garbage = len(data) // 2, np.random.default_rng(1).bytes(4096)
+    return {
+        "cut in the header": data[:100],
+        "cut after the header": data[:1000],
+        "cut in the middle": data[:middle],
+        "cut near the end": data[:-200],
+        "no end marker": data[:-2],
+        "half an end marker": data[:-1],
+        "zeros for an end marker": data[:-2] + bytes(100),
+        "zeros inside": data[:middle] + bytes(512) + data[middle + 512 :],
+        "garbage inside": data[:middle] + garbage + data[middle + 4096 :],
+    }
+
+
+PHOTOGRAPH = encode(noisy(), "JPEG", quality=92)
+GREY_PHOTOGRAPH = encode(noisy().convert("L"), "JPEG", quality=92)
+TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
+
+
+@pytest.mark.parametrize("full_scale", [False, True])
+@pytest.mark.parametrize("case", damaged(b""))
+def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
+        check_image(data, "strict", full_scale=full_scale)
+        with pytest.raises(BadImageError, match="^JPEG: "):
+            check_image(damaged(data)[case], "strict", full_scale=full_scale)
+    assert capfd.readouterr().err == "", case
+
+
+@pytest.mark.parametrize("case", [case for case in damaged(b"") if "inside" not in case])
+def test_decode_refuses_truncated_jpegs(case, capfd):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, FIT["JPEG, 4:1:0"]):
+        with pytest.raises(BadImageError, match="^JPEG: "):
+            check_image(damaged(data)[case] if len(data) > 1000 else data[:-2], "decode")
+    assert capfd.readouterr().err == "", case
+
+
+@pytest.mark.parametrize("check", ["strict", "decode"])
+@pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP", "WEBP"])
+def test_refuses_other_formats_truncated(image_format, check):
+    data = encode(noisy(60, 80), image_format)
+    for length in (20, len(data) // 3, len(data) // 2, len(data) - 100):
+        with pytest.raises(BadImageError, match=f"^{image_format}: "):
+            check_image(data[:length], check)
+
+
+@pytest.mark.parametrize("check", ["strict", "decode"])
+def test_refuses_a_png_with_a_wrong_checksum_or_no_end(check):
+    data = encode(noisy(60, 80), "PNG")
+    for case, bad in {"a changed byte": data[:500] + b"\0" + data[501:], "no IEND": data[:-12]}.items():
+        assert bad != data, case
+        with pytest.raises(BadImageError, match="damaged|truncated"):
+            check_image(bad, check)
+
+
+def test_header_looks_no_further_than_the_header():
+    assert check_image(PHOTOGRAPH[:1000], "header")[1:3] == (300, 400)
+    assert check_image(encode(noisy(60, 80), "PNG")[:500], "header")[1:3] == (60, 80)
+
+
+REENCODED = {
+    "GIF": (encode(smooth(), "GIF"), "RGB"),
+    "GIF, grey": (encode(smooth().convert("L"), "GIF"), "L"),
+    "GIF, grey, transparent": (encode(smooth().convert("L"), "GIF", transparency=3), "LA"),
+    "GIF, transparent": (encode(smooth().quantize(30), "GIF", transparency=3), "RGBA"),
+    "BMP": (encode(smooth(), "BMP"), "RGB"),
+    "BMP, palette": (encode(smooth().quantize(30), "BMP"), "RGB"),
+    "BMP, grey": (encode(smooth().convert("L"), "BMP"), "L"),
+    "BMP, bits": (encode(smooth().convert("1"), "BMP"), "L"),
+    "BMP, alpha": (encode(TRANSPARENT, "BMP"), None),
+    "WebP": (encode(smooth(), "WEBP"), "RGB"),
+    "WebP, lossless": (encode(smooth(), "WEBP", lossless=True), "RGB"),
+    "WebP, alpha": (encode(TRANSPARENT, "WEBP", lossless=True), "RGBA"),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", REENCODED)
+def test_reencodes_other_formats_as_lossless_png(case, check):
+    data, mode = REENCODED[case]
+    source = decode(data)
+    checked = check_image(data, check, full_scale=True)
+    stored = decode(checked.encoded)
+    expected_reason = case.split(",")[0].lower()
+    assert (checked.format, checked.reencoded, stored.format) == (expected_reason, expected_reason, "PNG"), case
+    assert (checked.width, checked.height) == source.size == stored.size, case
+    assert stored.mode == mode or mode is None, case
+    assert difference(stored.convert("RGBA"), source.convert("RGBA")) == 0, case
+    if check != "header":
+        assert difference(checked.pixels, source.convert("RGBA").convert("RGB")) == 0, case
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_turns_jpegs_upright(mode, orientation, order, check):
+    data = encode(smooth().convert(mode), "JPEG", quality=95, exif=exif(orientation, order))
+    upright = ImageOps.exif_transpose(decode(data))
+    checked = check_image(data, check, full_scale=True)
+    assert (checked.encoded is None) == (orientation == 1)
+    stored = decode(checked.encoded or data)
+    assert (checked.format, stored.format, stored.mode) == ("jpeg", "JPEG", mode)
+    assert checked.reencoded == ("" if orientation == 1 else "exif_orientation")
+    assert (checked.width, checked.height) == upright.size == ((61, 45) if orientation < 5 else (45, 61))
+    assert stored.getexif().get(0x0112, 1) == 1
+    assert difference(stored, upright) < 1.5
+    if check != "header":
+        assert difference(checked.pixels, upright.convert("RGB")) == 0
+
+
+def test_reencodes_jpegs_with_full_chroma():
+    checked = check_image(encode(smooth(), "JPEG", exif=exif(3)), "strict")
+    assert [layer[1:3] for layer in decode(checked.encoded).layer] == [(1, 1)] * 3
+
+
+PNG_MODES = {
+    "RGB": smooth(),
+    "palette": smooth().quantize(30),
+    "alpha": TRANSPARENT,
+    "grey and alpha": TRANSPARENT.convert("LA"),
+    "16 bit": GREY16,
+    "bits": smooth().convert("1"),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("orientation", [3, 6])
+@pytest.mark.parametrize("case", PNG_MODES)
+def test_turns_pngs_upright_and_loses_nothing(case, orientation, check):
+    data = encode(PNG_MODES[case], "PNG", exif=exif(orientation))
+    upright = ImageOps.exif_transpose(decode(data))
+    checked = check_image(data, check, full_scale=True)
+    stored = decode(checked.encoded)
+    assert (checked.format, checked.reencoded, stored.format) == ("png", "exif_orientation", "PNG"), case
+    assert (checked.width, checked.height) == stored.size == upright.size, case
+    assert stored.mode == upright.mode and difference(stored, upright) == 0, case
+    assert not stored.getexif(), case
+    if check != "header":
+        assert checked.pixels.shape == (*stored.size[::-1], 3), case
+
+
+def test_finds_the_orientation_wherever_a_png_may_have_it():
+    data, chunk = FIT["PNG"], make_png(b"", (b"eXIf", exif(6)[6:]))[20:]
+    for case, position in {"before the pixels": 33, "behind them": len(data) - 12}.items():
+        checked = check_image(data[:position] + chunk + data[position:], "strict")
+        assert (checked.reencoded, checked.height, checked.width) == ("exif_orientation", 61, 45), case
+
+
+def test_turns_webp_upright():
+    for case, prefix in {"as the format says": b"", "as cameras write it": b"Exif\0\0"}.items():  # Pillow takes one off
+        data = encode(smooth(), "WEBP", lossless=True, exif=prefix + exif(6))
+        checked = check_image(data, "strict")
+        assert (checked.reencoded, checked.height, checked.width) == ("webp", 61, 45), case
+        assert difference(decode(checked.encoded), smooth().transpose(Image.Transpose.ROTATE_270)) == 0, case
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_exif_that_means_nothing_changes_nothing(check, capfd):
+    blocks = {
+        "orientation 0": exif(0),
+        "orientation 9": exif(9),
+        "an orientation of another type": exif(6).replace(b"\x12\x01\x03", b"\x12\x01\x07"),
+        "two orientations": exif(6).replace(b"\x12\x01\x03\0\x01", b"\x12\x01\x03\0\x02"),
+        "cut off": exif(6)[:20],
+        "a wild offset": exif(6).replace(b"\x08\0\0\0", b"\xff\xff\xff\xff"),
+        "more entries than there are": exif(6)[:14] + b"\xff\xff" + exif(6)[16:].replace(b"\x12\x01", b"\x13\x01"),
+        "no TIFF": b"Exif\0\0nonsense",
+        "empty": b"Exif\0\0",
+    }
+    for case, block in blocks.items():
+        data = encode(smooth(), "JPEG", exif=block)
+        assert check_image(data, check)[3:5] == (None, ""), case
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_turns_cmyk_jpegs_into_rgb(check):
+    data = encode(smooth().convert("CMYK"), "JPEG", quality=95)
+    checked = check_image(data, check, full_scale=True)
+    stored = decode(checked.encoded)
+    assert (checked.format, checked.reencoded, stored.format, stored.mode) == ("jpeg", "cmyk", "JPEG", "RGB")
+    assert (checked.height, checked.width) == (45, 61)
+    assert difference(stored, smooth()) < 4
+    if check != "header":
+        assert difference(checked.pixels, decode(data).convert("RGB")) == 0
+
+
+def test_turns_cmyk_jpegs_with_an_orientation():
+    checked = check_image(encode(smooth().convert("CMYK"), "JPEG", quality=95, exif=exif(6)), "strict")
+    assert (checked.reencoded, checked.height, checked.width) == ("exif_orientation", 61, 45)
+    assert difference(decode(checked.encoded), smooth().transpose(Image.Transpose.ROTATE_270)) < 4
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_of_several_pictures_in_a_jpeg_the_first_counts(check):
+    data = encode(smooth(), "MPO", save_all=True, append_images=[noisy(90, 80)])
+    assert data.count(b"\xff\xd8\xff") == 2
+    assert check_image(data, check) == ("jpeg", 45, 61, None, "", None, unchanged(45, 61))
+
+
+def test_reencodes_to_the_same_bytes_each_time():
+    for case, data in {"JPEG": TURNED_PHOTOGRAPH, **{case: data for case, (data, _) in REENCODED.items()}}.items():
+        assert check_image(data, "strict").encoded == check_image(data, "strict").encoded, case
+
+
+def test_stores_the_same_bytes_whatever_the_check():
+    for case, data in {"turned": TURNED_PHOTOGRAPH, "CMYK": encode(smooth().convert("CMYK"), "JPEG")}.items():
+        assert len({check_image(data, check).encoded for check in CHECKS}) == 1, case
+
+
+def test_decodes_a_jpeg_only_once(monkeypatch):
+    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
+
+    def count(*args, **options):
+        calls.append(args)
+        return decode_jpeg(*args, **options)
+
+    monkeypatch.setattr(image_codecs, "decode_with_pillow", None)
+    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
+    for case, data in {"clean": PHOTOGRAPH, "turned": TURNED_PHOTOGRAPH}.items():
+        for full_scale in (False, True):
+            calls.clear()
+            check_image(data, "strict", full_scale=full_scale)
+            assert len(calls) == 1, (case, full_scale)
+
+
+def test_an_unknown_check_is_no_bad_image():
+    with pytest.raises(ValueError, match="check='full'; expected strict, decode or header") as error:
+        check_image(FIT["JPEG"], "full")
+    assert not isinstance(error.value, BadImageError)
+
+
+def test_clean_jpegs_need_no_pillow():
+    script = (
+        "import sys; from beam_pipelines.images.images import check_image\n"
+        "data = sys.stdin.buffer.read()\n"
+        "for full_scale in (False, True): assert check_image(data, 'strict', full_scale=full_scale).width == 400\n"
+        "print([name for name in ('PIL', 'tensorflow', 'apache_beam') if name in sys.modules])"
+    )
+    root = pathlib.Path(images.__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", script], input=PHOTOGRAPH, capture_output=True, cwd=root, check=True)
+    assert run.stdout.decode().strip() == "[]"
+
+
+SMALL = ImageConfig(("short", 20))
+PIXELS = ImageConfig(encoding="raw")
+FORMATS = {"jpeg": ImageConfig(format="jpeg"), "png": ImageConfig(format="png"), "webp": ImageConfig(format="webp")}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", [*FIT, "WebP"])
+def test_passes_through_what_is_as_it_is_wanted(case, check):
+    data = FIT[case] if case in FIT else REENCODED[case][0]
+    width, height = decode(data).size
+    short, long = sorted((height, width))
+    images_format = identify(data)
+    for size in (None, ("short", short), ("long", long), ("short", 10**6), ("exact", height, width)):
+        checked = check_image(data, check, images=ImageConfig(size, images_format, 50))
+        assert checked == (images_format, height, width, None, "", None, unchanged(height, width)), (case, size)
+
+
+def test_what_passes_through_is_checked_all_the_same():
+    webp = encode(noisy(), "WEBP")
+    for case, data in {"JPEG": PHOTOGRAPH, "PNG": encode(noisy(), "PNG"), "WebP": webp}.items():
+        images = ImageConfig(("short", 10**6), identify(data))
+        if case != "WebP":  # libwebp looks at the end first
+            assert check_image(data[:-200], "header", images=images).encoded is None, case
+        for check in ("strict", "decode"):
+            with pytest.raises(BadImageError):
+                check_image(data[:-200], check, images=images)
+
+
+WANTED = {
+    # (source, what is wanted) -> stored as, its mode, why
+    "JPEG, smaller": ("JPEG", SMALL, "JPEG", "RGB", "resized"),
+    "JPEG grey, smaller": ("JPEG, grey", SMALL, "JPEG", "L", "resized"),
+    "JPEG of rare chroma, smaller": ("JPEG, 4:1:0", ImageConfig(("short", 5)), "JPEG", "RGB", "resized"),
+    "JPEG to PNG": ("JPEG", FORMATS["png"], "PNG", "RGB", "format"),
+    "JPEG to PNG, smaller": ("JPEG", ImageConfig(("long", 9), "png"), "PNG", "RGB", "resized"),
+    "JPEG to WebP": ("JPEG, grey", FORMATS["webp"], "WEBP", "RGB", "format"),
+    "CMYK, smaller": ("CMYK", SMALL, "JPEG", "RGB", "resized"),
+    "CMYK to JPEG": ("CMYK", FORMATS["jpeg"], "JPEG", "RGB", "cmyk"),
+    "CMYK to PNG": ("CMYK", FORMATS["png"], "PNG", "RGB", "format"),
+    "turned JPEG to JPEG": ("turned JPEG", FORMATS["jpeg"], "JPEG", "RGB", "exif_orientation"),
+    "turned JPEG to PNG": ("turned JPEG", FORMATS["png"], "PNG", "RGB", "format"),
+    "turned JPEG, smaller": ("turned JPEG", SMALL, "JPEG", "RGB", "resized"),
+    "PNG, smaller": ("PNG", SMALL, "PNG", "RGB", "resized"),
+    "PNG palette, smaller": ("PNG, palette", SMALL, "PNG", "RGB", "resized"),
+    "PNG palette and alpha, smaller": ("PNG, palette, alphas", SMALL, "PNG", "RGBA", "resized"),
+    "PNG 16 bit grey, smaller": ("PNG, 16 bit grey", SMALL, "PNG", "L", "resized"),
+    "PNG 16 bit colour, smaller": ("PNG, 16 bit colour", ImageConfig(("short", 2)), "PNG", "RGB", "resized"),
+    "PNG bits, smaller": ("PNG, bits", SMALL, "PNG", "L", "resized"),
+    "PNG grey and alpha, smaller": ("PNG, grey and alpha", SMALL, "PNG", "LA", "resized"),
+    "PNG alpha to JPEG": ("PNG, alpha", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "PNG palette and alpha to JPEG": ("PNG, palette, alphas", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "PNG grey and alpha to JPEG": ("PNG, grey and alpha", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG 16 bit to JPEG": ("PNG, 16 bit grey", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG bits to JPEG": ("PNG, bits", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "PNG alpha to WebP": ("PNG, alpha", FORMATS["webp"], "WEBP", "RGBA", "format"),
+    "turned PNG to PNG": ("turned PNG", FORMATS["png"], "PNG", "RGB", "exif_orientation"),
+    "GIF, smaller": ("GIF", SMALL, "PNG", "RGB", "resized"),
+    "GIF to PNG": ("GIF", FORMATS["png"], "PNG", "RGB", "gif"),
+    "GIF to JPEG": ("GIF", FORMATS["jpeg"], "JPEG", "RGB", "format"),
+    "GIF, transparent, smaller": ("GIF, transparent", SMALL, "PNG", "RGBA", "resized"),
+    "BMP, bits, to JPEG": ("BMP, bits", FORMATS["jpeg"], "JPEG", "L", "format"),
+    "WebP to PNG": ("WebP", FORMATS["png"], "PNG", "RGB", "webp"),
+    "WebP to JPEG, smaller": ("WebP", ImageConfig(("short", 20), "jpeg"), "JPEG", "RGB", "resized"),
+    "WebP, smaller": ("WebP", ImageConfig(("short", 20), "webp"), "WEBP", "RGB", "resized"),
+    "turned WebP to WebP": ("turned WebP", FORMATS["webp"], "WEBP", "RGB", "exif_orientation"),
+    "JPEG, larger": ("JPEG", ImageConfig(("exact", 100, 70)), "JPEG", "RGB", "resized"),
+}
+SOURCES = {
+    **FIT,
+    **{case: data for case, (data, _) in REENCODED.items()},
+    "CMYK": encode(smooth().convert("CMYK"), "JPEG", quality=95),
+    "turned JPEG": encode(smooth(), "JPEG", quality=95, exif=exif(6)),
+    "turned PNG": encode(smooth(), "PNG", exif=exif(6)),
+    "turned WebP": encode(smooth(), "WEBP", lossless=True, exif=exif(6)),
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", WANTED)
+def test_stores_images_as_they_are_wanted(case, check):
+    source, wanted, stored_format, mode, reason = WANTED[case]
+    data = SOURCES[source]
+    checked = check_image(data, check, full_scale=True, images=wanted)
+    stored = decode(checked.encoded)
+    assert (stored.format, stored.mode, checked.reencoded) == (stored_format, mode, reason), case
+    assert checked.format == identify(data), case
+    found, orientation = decode(data), 6 if "turned" in source else 1
+    assert checked.geometry == ((found.height, found.width), orientation, (checked.height, checked.width)), case
+    assert (checked.height, checked.width) == stored.size[::-1], case
+    assert checked.geometry.stored == stored_size(wanted.size, *checked.geometry.upright), case
+    assert (checked.pixels is None) == (check == "header"), case
+    # Against Pillow, all at full scale; what can't be seen aside, and 16 bits, which Pillow does not convert.
+    upright = ImageOps.exif_transpose(found)
+    if mode[-1] != "A" and "16 bit" not in source and not decode(data).has_transparency_data:
+        if upright.mode == "P":
+            upright = upright.convert("RGB")
+        expected = upright.convert("RGB" if upright.mode != "1" else "L").resize(stored.size, Image.Resampling.LANCZOS)
+        assert difference(stored.convert("RGB"), expected.convert("RGB")) < 5, case
+        if check != "header":
+            assert difference(checked.pixels, expected.convert("RGB")) < 4, case
+    assert check_image(data, check, images=wanted).encoded == checked.encoded, case
+
+
+def test_alpha_is_dropped_and_the_colours_stay():
+    pixels = np.full((16, 16, 4), (200, 100, 50, 0), np.uint8)
+    data = encode(Image.fromarray(pixels), "PNG")
+    cases = {"JPEG": FORMATS["jpeg"], "pixels": PIXELS, "smaller": ImageConfig(("short", 8), "jpeg")}
+    for case, wanted in cases.items():
+        checked = check_image(data, "strict", full_scale=True, images=wanted)
+        assert (checked.pixels == (200, 100, 50)).all(), case
+
+
+def test_no_metadata_survives():
+    icc, secret = bytes(200), b"secret"
+    for source, options in {
+        "JPEG": {"comment": secret, "icc_profile": icc, "exif": exif(1), "xmp": secret},
+        "PNG": {"icc_profile": icc, "exif": exif(1)},
+        "GIF": {"comment": secret},
+        "WEBP": {"icc_profile": icc, "exif": exif(1), "xmp": secret},
+    }.items():
+        data = encode(smooth(), source, **options)
+        for wanted in ("jpeg", "png", "webp"):
+            stored = decode(check_image(data, "strict", images=ImageConfig(("short", 20), wanted)).encoded)
+            assert not {"icc_profile", "exif", "xmp", "comment"} & set(stored.info), (source, wanted)
+
+
+def test_quality_decides_size_and_chroma():
+    sizes = {}
+    for image_format in ("jpeg", "webp"):
+        for quality in (50, 80, 94, 95):
+            checked = check_image(PHOTOGRAPH, "strict", images=ImageConfig(("short", 200), image_format, quality))
+            sizes[image_format, quality] = len(checked.encoded)
+            if image_format == "jpeg":
+                luma, chroma = ((1, 1), (1, 1)) if quality == 95 else ((2, 2), (1, 1))
+                assert [layer[1:3] for layer in decode(checked.encoded).layer] == [luma, chroma, chroma], quality
+        assert len({sizes[image_format, quality] for quality in (50, 80, 94, 95)}) == 4
+    assert list(sizes) == sorted(sizes, key=lambda case: (case[0], sizes[case]))
+
+
+def test_check_decides_nothing_about_what_is_stored():
+    for source in ("JPEG", "CMYK", "turned JPEG", "GIF", "PNG, alpha", "WebP"):
+        for wanted in (SMALL, FORMATS["webp"], PIXELS):
+            stored = [check_image(SOURCES[source], check, images=wanted).encoded for check in CHECKS]
+            assert len(set(stored)) == 1, (source, wanted)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", SOURCES)
+def test_pixels_are_those_that_a_reader_sees(case, check):
+    data = SOURCES[case]
+    checked = check_image(data, check, full_scale=True, images=PIXELS)
+    assert (checked.reencoded, len(checked.encoded)) == ("format", 3 * checked.height * checked.width), case
+    pixels = np.frombuffer(checked.encoded, np.uint8).reshape(checked.height, checked.width, 3)
+    wanted = check_image(data, "strict", full_scale=True).pixels
+    # A rare chroma, and a JPEG unchecked, are decoded by two libraries.
+    assert difference(pixels, wanted) <= (1 if identify(data) == "jpeg" else 0), case
+    if check != "header":
+        np.testing.assert_array_equal(pixels, checked.pixels, err_msg=case)
+
+
+def test_pixels_of_one_size():
+    for case, data in SOURCES.items():
+        checked = check_image(data, "strict", images=ImageConfig(("exact", 10, 12), encoding="raw"))
+        assert (checked.reencoded, len(checked.encoded)) == ("resized", 360), case
+        assert checked.geometry.stored == (10, 12), case
+
+
+@pytest.mark.parametrize("case", damaged(b""))
+def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
+    for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH):
+        for side in (200, 100, 30, 9):  # at each of the scales
+            images = ImageConfig(("short", side))
+            assert check_image(data, "strict", images=images).reencoded == "resized"
+            with pytest.raises(BadImageError, match="^JPEG: "):
+                check_image(damaged(data)[case], "strict", images=images)
+
+
+def test_a_jpeg_that_is_resized_is_decoded_only_once(monkeypatch):
+    calls, decode_jpeg = [], image_codecs.simplejpeg.decode_jpeg
+
+    def count(*args, **options):
+        calls.append(decode_jpeg(*args, **options).shape)
+        return decode_jpeg(*args, **options)
+
+    monkeypatch.setattr(image_codecs.simplejpeg, "decode_jpeg", count)
+    for side, shape in {200: (300, 400, 3), 70: (150, 200, 3), 30: (75, 100, 3), 10: (38, 50, 3)}.items():
+        for wanted in (ImageConfig(("short", side)), ImageConfig(("short", side), encoding="raw")):
+            calls.clear()
+            assert check_image(PHOTOGRAPH, "strict", full_scale=True, images=wanted).pixels.shape[0] == side
+            assert calls == [shape], side
+
+
+def test_refuses_what_would_become_too_large():
+    wide = make_png(
+        struct.pack(">IIBBBBB", 70_000, 1, 1, 0, 0, 0, 0), (b"IDAT", zlib.compress(bytes(8751))), (b"IEND", b"")
+    )
+    assert check_image(wide, "strict").width == 70_000
+    cases = {
+        "a JPEG": (wide, FORMATS["jpeg"], "JPEG: 70000 x 1 pixels to store; expected at most 65500 a side"),
+        "a WebP": (wide, FORMATS["webp"], "WEBP: 70000 x 1 pixels to store; expected at most 16383 a side"),
+        "a bomb": (FIT["PNG"], ImageConfig(("exact", 80, 1_100_000)), "PNG: 1100000 x 80 pixels"),
+    }
+    for case, (data, wanted, message) in cases.items():
+        for check in CHECKS:
+            with pytest.raises(BadImageError) as error:
+                check_image(data, check, images=wanted)
+            assert message in str(error.value), case
+    assert check_image(wide, "strict", images=ImageConfig(("long", 60_000), "jpeg")).width == 60_000
+
+
+RGB_PIXELS = np.asarray(noisy(30, 41))
+RAWS = {
+    "RGB": (RGB_PIXELS.tobytes(), RawImage(30, 41, 3), RGB_PIXELS),
+    "grey": (RGB_PIXELS[..., 1].tobytes(), RawImage(30, 41, 1), RGB_PIXELS[..., 1]),
+    "planar RGB": (RGB_PIXELS.transpose(2, 0, 1).tobytes(), RawImage(30, 41, 3, True), RGB_PIXELS),
+    "planar grey": (RGB_PIXELS[..., 1].tobytes(), RawImage(30, 41, 1, True), RGB_PIXELS[..., 1]),
+}
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_become_lossless_pngs(case):
+    data, raw, pixels = RAWS[case]
+    checked = check_pixels(data, raw, full_scale=True)
+    stored = decode(checked.encoded)
+    assert (checked[:3], checked.reencoded, checked.geometry) == (("raw", 30, 41), "raw", unchanged(30, 41)), case
+    assert stored.format == "PNG" and difference(stored, pixels) == 0, case
+    assert difference(checked.pixels, np.asarray(Image.fromarray(pixels).convert("RGB"))) == 0, case
+    assert check_pixels(data, raw).pixels is None, case
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_become_what_is_wanted(case):
+    data, raw, pixels = RAWS[case]
+    for wanted, (stored_format, reason) in {
+        ImageConfig(("short", 10)): ("PNG", "resized"),
+        ImageConfig(format="png"): ("PNG", "raw"),
+        ImageConfig(format="jpeg"): ("JPEG", "format"),
+        ImageConfig(("exact", 9, 9), "webp"): ("WEBP", "resized"),
+    }.items():
+        checked = check_pixels(data, raw, wanted)
+        stored = decode(checked.encoded)
+        assert (stored.format, checked.reencoded) == (stored_format, reason), (case, wanted)
+        expected = Image.fromarray(pixels).resize(stored.size, Image.Resampling.LANCZOS)
+        assert difference(stored.convert("RGB"), expected.convert("RGB")) < 12, (case, wanted)
+        assert stored.size[::-1] == (checked.height, checked.width) == checked.geometry.stored
+
+
+@pytest.mark.parametrize("case", RAWS)
+def test_raw_pixels_stay_pixels(case):
+    data, raw, pixels = RAWS[case]
+    checked = check_pixels(data, raw, PIXELS, full_scale=True)
+    if raw.is_planar:
+        assert (checked.encoded, checked.reencoded) == (pixels.tobytes(), "format"), case
+    else:
+        assert (checked.encoded, checked.reencoded) == (None, ""), case
+    assert checked.pixels.shape == (30, 41, 3), case
+    smaller = check_pixels(data, raw, ImageConfig(("short", 15), encoding="raw"), full_scale=True)
+    assert (len(smaller.encoded), smaller.reencoded) == (15 * 21 * raw.num_channels, "resized"), case
+
+
+def test_refuses_raw_pixels_of_another_length():
+    cases = {
+        "too few": (bytes(11), RawImage(2, 2, 3), "raw pixels: 11 bytes; expected 2 x 2 x 3 = 12"),
+        "too many": (bytes(13), RawImage(2, 2, 3), "raw pixels: 13 bytes"),
+        "none": (b"", RawImage(0, 2, 3), "RAW: 2 x 0 pixels"),
+        "absurd": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
+    }
+    for case, (data, raw, message) in cases.items():
+        with pytest.raises(BadImageError) as error:
+            check_pixels(data, raw)
+        assert message in str(error.value), case
+
+
+SEEDS = {
+    **{case: data for case, data in FIT.items() if len(data) < 5000},
+    **{case: data for case, (data, _) in REENCODED.items()},
+    **{case: REFUSED[case][0] for case in ("APNG", "GIF, animated", "WebP, animated")},
+    "JPEG, turned": encode(smooth(), "JPEG", exif=exif(6)),
+    "JPEG, CMYK": encode(smooth().convert("CMYK"), "JPEG"),
+    "PNG, turned": encode(smooth(), "PNG", exif=exif(6)),
+}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    case=st.sampled_from(sorted(SEEDS)),
+    check=st.sampled_from(CHECKS),
+    full_scale=st.booleans(),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6),
+    near_start=st.booleans(),
+    kept=st.floats(0.01, 1) | st.just(1.0),
+    wanted=st.sampled_from([ImageConfig(), SMALL, *FORMATS.values(), PIXELS]),
+)
+def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_start, kept, wanted):
+    data = bytearray(SEEDS[case])
+    for place, value in changes:
+        data[int(place * (min(64, len(data)) if near_start else len(data)))] = value
+    data = bytes(data[: int(len(data) * kept)])
+    try:
+        checked = check_image(data, check, full_scale=full_scale, images=wanted)
+    except BadImageError as error:
+        assert str(error) and "\n" not in str(error)
+        return
+    assert checked.height * checked.width > 0
+    assert (checked.encoded is None) == (checked.reencoded == "")
+    assert (checked.pixels is not None) == (full_scale and check != "header")
+    if checked.pixels is not None:
+        assert (checked.pixels.shape, checked.pixels.dtype) == ((checked.height, checked.width, 3), np.uint8)

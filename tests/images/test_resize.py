@@ -1,0 +1,133 @@
+"""resize: which size an image gets, from how little of a JPEG, and that the pixels are the right ones."""
+
+import io
+import resource
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS, ImageConfig
+from beam_pipelines.images.images import check_image
+from beam_pipelines.images.resize import jpeg_reduction, resize, stored_size
+from made_images import encode
+
+SIZES = [  # (size, found) -> stored; each (height, width)
+    (None, (375, 500), (375, 500)),
+    (("short", 256), (375, 500), (256, 341)),
+    (("short", 256), (500, 375), (341, 256)),
+    (("short", 256), (256, 9000), (256, 9000)),
+    (("short", 256), (100, 200), (100, 200)),
+    (("long", 256), (375, 500), (192, 256)),
+    (("long", 256), (300, 200), (256, 171)),
+    (("long", 256), (256, 256), (256, 256)),
+    (("long", 10), (1000, 1), (10, 1)),
+    (("long", 2), (5, 5), (2, 2)),
+    (("short", 2), (4, 5), (2, 3)),  # 2.5: half up
+    (("short", 1), (999_999, 999_999), (1, 1)),
+    (("exact", 24, 32), (375, 500), (24, 32)),
+    (("exact", 375, 500), (375, 500), (375, 500)),
+    (("exact", 24, 32), (5, 5), (24, 32)),
+]
+
+
+@pytest.mark.parametrize("size, found, expected", SIZES)
+def test_the_size_that_is_stored(size, found, expected):
+    assert stored_size(size, *found) == expected
+
+
+@given(
+    side=st.sampled_from(["short", "long"]),
+    limit=st.integers(1, 10**6),
+    found=st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)),
+)
+def test_images_are_only_made_smaller_and_keep_their_proportions(side, limit, found):
+    stored = stored_size((side, limit), *found)
+    of = min if side == "short" else max
+    assert of(stored) == min(limit, of(found))
+    assert all(1 <= small <= large for small, large in zip(stored, found))
+    assert stored_size((side, limit), *stored) == stored
+    scale = of(stored) / of(found)
+    for small, large in zip(stored, found):
+        assert abs(small - large * scale) <= 0.5 or small == 1
+
+
+REDUCTIONS = [
+    ((375, 500), (256, 341), 1),
+    ((375, 500), (94, 125), 1),
+    ((376, 500), (94, 125), 2),
+    ((752, 1000), (94, 125), 4),
+    ((3000, 4000), (94, 125), 8),
+    ((3000, 4000), (94, 4000), 1),
+    ((10, 10), (10, 10), 1),
+    ((7, 4000), (1, 40), 1),
+    ((8, 4000), (1, 40), 4),
+]
+
+
+@pytest.mark.parametrize("found, wanted, expected", REDUCTIONS)
+def test_twice_the_wanted_size_is_decoded_at_least(found, wanted, expected):
+    assert jpeg_reduction(found, wanted) == expected
+
+
+def waves(height: int, width: int) -> np.ndarray:
+    """uint8 [height, width, 3]: soft shapes, such as a JPEG keeps."""
+    y, x = np.mgrid[0:height, 0:width]
+    channels = [np.sin(x / 37 + phase) + np.cos(y / 43 - phase) + np.sin((x + y) / 31) for phase in (0, 1, 2)]
+    return (127 + 40 * np.stack(channels, axis=-1)).astype(np.uint8)
+
+
+def psnr(actual: np.ndarray, expected: np.ndarray) -> float:
+    return 10 * np.log10(255**2 / max(1e-9, np.mean((actual.astype(float) - expected.astype(float)) ** 2)))
+
+
+@pytest.mark.parametrize("check", ["strict", "decode", "header"])
+@pytest.mark.parametrize("found", [(331, 473), (328, 472), (335, 477)])
+def test_a_jpeg_decoded_at_a_part_of_its_scale_looks_the_same(found, check):
+    data = encode(waves(*found), "JPEG", quality=95)
+    at_full_scale = Image.open(io.BytesIO(data)).convert("RGB")
+    for side, reduction in {160: 1, 80: 2, 40: 4, 20: 8}.items():
+        images = ImageConfig(("short", side), "png")
+        checked = check_image(data, check, images=images)
+        stored = np.asarray(Image.open(io.BytesIO(checked.encoded)))
+        expected = at_full_scale.resize((checked.width, checked.height), Image.Resampling.LANCZOS)
+        assert jpeg_reduction(found, stored.shape[:2]) == reduction
+        # With what sticks out of the image resized too, it has 32 to 46 dB for the sides that no scale divides.
+        assert psnr(stored, np.asarray(expected)) > 50, (side, found)
+
+
+def test_shrinks_with_antialiasing():
+    pixels = np.zeros((200, 200), np.uint8)
+    pixels[:, ::2] = 255
+    shrunk = np.asarray(resize(Image.fromarray(pixels), (40, 40), 1, (200, 200)))
+    assert shrunk[:, 2:-2].min() > 100 and shrunk[:, 2:-2].max() < 155  # all of it grey, no stripes
+
+
+def test_what_cannot_be_seen_does_not_shine_through():
+    pixels = np.zeros((64, 64, 4), np.uint8)
+    pixels[:, :32] = 255, 0, 0, 255  # red beside green that is transparent
+    pixels[:, 32:] = 0, 255, 0, 0
+    checked = check_image(encode(pixels, "PNG"), "strict", images=ImageConfig(("short", 15)))
+    stored = Image.open(io.BytesIO(checked.encoded))
+    red, green, _, alpha = np.asarray(stored).reshape(-1, 4).T
+    assert stored.mode == "RGBA" and {0, 255} < set(alpha.tolist())
+    assert (green[alpha > 0] == 0).all() and (red[alpha > 8] > 240).all()
+
+
+def test_a_size_that_passes_both_limits_on_the_way_takes_little_memory():
+    found, wanted = (900_000, 4), (4, 200_000)  # rows first it would have 180 billion pixels in between
+    image = Image.new("L", found[::-1], 7)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    resized = resize(image, wanted, 1, found)
+    assert resized.size == wanted[::-1] and resized.getextrema() == (7, 7)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 300 << 10  # KiB
+    assert found[0] * wanted[1] > MAX_IMAGE_PIXELS
+
+
+def test_both_ways_of_resizing_give_the_same(monkeypatch):
+    image = Image.fromarray(waves(90, 70))
+    expected = np.asarray(resize(image, (40, 50), 1, (90, 70))).astype(int)
+    monkeypatch.setattr("beam_pipelines.images.resize.MAX_IMAGE_PIXELS", 1000)
+    assert np.abs(np.asarray(resize(image, (40, 50), 1, (90, 70))) - expected).max() <= 1

@@ -1,0 +1,49 @@
+"""How many cores a process may use."""
+
+import os
+import pathlib
+
+import pytest
+
+from beam_pipelines.parallel import cores as of_the_writer
+from tf_input import cores
+
+GROUPS = {
+    "no quota": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, []),
+    "a container's": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "250000 100000"}, [2.5]),
+    "a slice within another": (
+        {"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max": "50000 100000"},
+        [0.5],
+    ),
+    "version 1": (
+        {
+            "proc/self/cgroup": "5:memory:/x\n4:cpu,cpuacct:/docker/1",
+            "sys/fs/cgroup/cpu/docker/1/cpu.cfs_quota_us": "300000\n",
+            "sys/fs/cgroup/cpu/docker/1/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        [3.0],
+    ),
+    "something else": ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "?"}, []),
+    "no control groups": ({}, []),
+}
+
+
+@pytest.mark.parametrize("module", [cores, of_the_writer], ids=["reader", "writer"])
+@pytest.mark.parametrize("case", GROUPS)
+def test_quotas_of_control_groups(tmp_path, case, module):
+    files, expected = GROUPS[case]
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert list(module.quotas(pathlib.Path(tmp_path))) == expected
+
+
+@pytest.mark.parametrize("module", [cores, of_the_writer], ids=["reader", "writer"])
+@pytest.mark.parametrize("quotas, expected", [([], 4), ([2.5], 3), ([0.2], 1), ([64.0], 4), ([3.0, 1.0], 1)])
+def test_the_least_of_what_is_allowed(monkeypatch, module, quotas, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+    monkeypatch.setattr(module, "quotas", lambda: iter(quotas))
+    assert module.num_cores() == expected

@@ -1,0 +1,74 @@
+"""Counts of several processes add up, and become bars."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.progress import Counts, count, read_counts
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from object_stores import store_server
+
+
+def test_counts_of_every_process_add_up(tmp_path):
+    directory = str(tmp_path / "progress")
+    progress.count(directory, listed=5)
+    progress.count(directory, listed=2, listing_done=1)
+    code = f"from beam_pipelines.parallel import progress; progress.count({directory!r}, written=3, dead_letters=1)"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=_environment())
+    assert read_counts(directory) == Counts(listed=7, listing_done=1, written=6, dead_letters=2)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(pathlib.Path(progress.__file__).parents[2])}
+
+
+def test_a_second_run_in_one_process_counts_from_nothing(tmp_path):
+    directory = tmp_path / "progress"
+    for run in range(2):
+        progress.count(str(directory), written=3)
+        assert read_counts(str(directory)).written == 3, run
+        shutil.rmtree(directory)
+
+
+def test_nothing_is_counted_where_no_run_is(tmp_path):
+    assert read_counts(str(tmp_path / "nowhere")) == Counts()
+
+
+def test_totals_are_shown_only_once_they_are_known():
+    cases = {
+        "while listing": (Counts(listed=5), [(5, None), (0, None)]),
+        "while writing what is listed": (Counts(listed=5, written=3), [(5, None), (3, None)]),
+        "while writing": (Counts(listed=9, listing_done=1, dead_letters=2, written=3), [(9, 9), (3, 9)]),
+    }
+    for case, (counts, expected) in cases.items():
+        assert [(stage.done, stage.total) for stage in progress._stages(counts)] == expected, case
+    assert progress._stages(Counts(dead_letters=2))[1].note == "2 dead letters"
+
+
+def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        directory = f"{server.make_bucket()}/out.incomplete/progress"
+        assert read_counts(directory) == Counts()
+        count(directory, written=3)
+        count(directory, written=4, dead_letters=1)  # too soon to be told
+        assert read_counts(directory) == Counts(written=3)
+        monkeypatch.setattr(progress, "OBJECT_SECONDS", 0)
+        count(directory, written=5)
+        assert read_counts(directory) == Counts(written=12, dead_letters=1)
+        progress._objects.clear()  # as another process has none of them
+        count(directory, written=100)
+        assert read_counts(directory) == Counts(written=112, dead_letters=1)
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def test_where_nobody_looks_nothing_is_counted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    count("", written=1)
+    assert not list(tmp_path.iterdir())

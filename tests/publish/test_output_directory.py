@@ -1,0 +1,163 @@
+"""The output of a run: whose it is, what a failed run leaves, and how a data set gets to its place."""
+
+import dataclasses
+import os
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.publish import publishing as publish
+from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.publishing import move_into_place
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked
+from made_images import write_class_folders, write_files
+
+
+def make_config(output: pathlib.Path) -> PrepareConfig:
+    return PrepareConfig(input=".", output=str(output), name="made")
+
+
+def names(directory: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_run_that_fails_leaves_nothing_not_even_the_folders_on_the_way(tmp_path):
+    with pytest.raises(ZeroDivisionError), working_directory(make_config(tmp_path / "a" / "b" / "out")):
+        (tmp_path / "a" / "b" / "out.incomplete" / "half").write_text("")
+        1 / 0
+    assert names(tmp_path) == []
+
+
+def test_what_a_killed_run_left_is_removed_wherever_it_was_killed(tmp_path):
+    killed = {
+        "as it made it": {},
+        "as it wrote the mark": {MARKER: MARKER_TEXT[:9]},
+        "at work": {MARKER: MARKER_TEXT, "half": b""},
+    }
+    for when, files in killed.items():
+        (tmp_path / "out.incomplete" / "spool").mkdir(parents=True) if len(files) == 2 else (tmp_path / "out.incomplete").mkdir()
+        for name, data in files.items():
+            (tmp_path / "out.incomplete" / name).write_bytes(data)
+        with working_directory(make_config(tmp_path / "out")):
+            assert names(tmp_path / "out.incomplete") == [MARKER], when
+            assert (tmp_path / "out.incomplete" / MARKER).read_bytes() == MARKER_TEXT, when
+        assert names(tmp_path) == [], when
+
+
+def snapshot(folder: pathlib.Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+FOREIGN = {
+    "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, where the run would work, holds what no run has put there"),
+    "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "holds what no run has put there"),
+    "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "holds what no run has put there"),
+    "killed before the rename": ("out.incomplete", {"manifest.json": b"{}"}, "out.incomplete is a whole data set, whose run was killed"),
+    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "bring it back (`mv "),
+    "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+@pytest.mark.parametrize("source", ["images", "rubbish"])
+def test_what_no_run_has_put_there_is_refused_in_one_line_and_stays(tmp_path, capsys, monkeypatch, case, source):
+    """Also where the run would have failed; as a user types it."""
+    name, files, told = FOREIGN[case]
+    write_class_folders(tmp_path / "images", {"a": 2, "b": 2})
+    write_files(tmp_path / "rubbish", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
+    write_files(tmp_path / name, files)
+    before = snapshot(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["prepare", "--input", source, "--output", "out", "--overwrite"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("recordmill: --output=out: ") and told in error and error.count("\n") == 1, error
+    assert snapshot(tmp_path) == before
+    (tmp_path / name).rename(tmp_path / "elsewhere")
+    assert main(["prepare", "--input", source, "--output", "out", "--overwrite"]) == (0 if source == "images" else 2)
+
+
+def test_a_link_to_a_folder_is_not_taken_for_what_a_run_left(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "out.incomplete").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match="holds what no run has put there"), working_directory(make_config(tmp_path / "out")):
+        pass
+    assert names(tmp_path) == ["mine", "out.incomplete"]
+
+
+def test_what_came_to_the_output_meanwhile_is_left_as_it_is(tmp_path):
+    config = dataclasses.replace(make_config(tmp_path / "out"), is_output_new=True)
+    with pytest.raises(RunError, match="out came into being while the run was at work"), working_directory(config):
+        write_files(tmp_path / "out", {"notes.txt": b"mine"})
+        publish.publish(config, b"{}")
+    assert snapshot(tmp_path) == {"out": None, "out/notes.txt": b"mine"}
+
+
+def test_what_this_very_run_has_published_may_be_replaced_by_its_second_attempt(tmp_path):
+    config = dataclasses.replace(make_config(tmp_path / "out"), is_output_new=True)
+    with working_directory(config):
+        publish.publish(config, b"{}")
+        assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json"], "the mark is gone"
+        make_marked(config.working_directory)  # the whole job is tried again
+        publish.publish(config, b"{}")
+    assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json"]
+
+
+def test_two_runs_do_not_write_to_one_output(tmp_path):
+    with working_directory(make_config(tmp_path / "out")):
+        (tmp_path / "out.incomplete" / "half").write_text("")
+        with pytest.raises(UserError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
+            pass
+        assert names(tmp_path / "out.incomplete") == [MARKER, "half"]
+
+
+def test_a_run_that_is_done_does_not_remove_what_the_next_one_has_begun(tmp_path):
+    with working_directory(make_config(tmp_path / "out")):
+        os.replace(tmp_path / "out.incomplete", tmp_path / "out")
+        (tmp_path / "out.incomplete").mkdir()  # by another run, with --overwrite
+        (tmp_path / "out.incomplete" / "half").write_text("")
+    assert names(tmp_path / "out.incomplete") == ["half"]
+
+
+def make_directories(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """A finished working directory, and an older output."""
+    new, output = folder / "out.incomplete", folder / "out"
+    for directory, text in ((new, "new"), (output, "old")):
+        directory.mkdir()
+        (directory / "data").write_text(text)
+    return new, output
+
+
+def test_a_data_set_takes_the_place_of_the_old_one(tmp_path):
+    new, output = make_directories(tmp_path)
+    move_into_place(new, output)
+    assert (names(tmp_path), (output / "data").read_text()) == (["out"], "new")
+
+
+def test_what_lies_where_the_old_one_steps_aside_is_never_removed(tmp_path):
+    new, output = make_directories(tmp_path)
+    write_files(tmp_path / "out.replaced", {"notes.txt": b"mine"})
+    with pytest.raises(RunError, match="out.replaced came into being while the run was at work"):
+        move_into_place(new, output)
+    assert (output / "data").read_text() == "old" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
+    os.replace(output, tmp_path / "aside")  # where an attempt was killed between its two renames
+    move_into_place(new, output)
+    assert (output / "data").read_text() == "new" and (tmp_path / "out.replaced/notes.txt").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_the_old_data_set_steps_back_where_the_new_one_cannot_be_moved(tmp_path, monkeypatch, error):
+    new, output = make_directories(tmp_path)
+    replace = os.replace
+
+    def refuse_the_new_one(source: pathlib.Path, target: pathlib.Path) -> None:
+        if source == new:
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(publish.os, "replace", refuse_the_new_one)
+    with pytest.raises(error):
+        move_into_place(new, output)
+    assert (output / "data").read_text() == "old" and names(tmp_path) == ["out", "out.incomplete"]

@@ -1,0 +1,306 @@
+"""The promises hold in object stores: the same bytes as on disk, all or nothing, and what replaces what."""
+
+import errno
+import hashlib
+import pathlib
+from typing import Iterator
+
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.publish import publishing as publish
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.storage.marked_directory import MARKER
+from beam_pipelines.storage.object_stores.object_store import ObjectStore
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from made_images import encode, noise, write_class_folders
+from object_stores import StoreServer, faulty, store_server
+from tf_input.dataset_format import MANIFEST, RUN, Manifest
+
+
+class Broken(Exception):
+    """The worker is gone."""
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def server(request) -> Iterator[StoreServer]:
+    with store_server(request.param) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("source")
+    write_class_folders(folder, {"ant": 60, "bee": 40})
+    (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
+    (folder / "bee" / "large.jpg").write_bytes(encode(noise(2, 300, 400), "JPEG"))
+    (folder / "bee" / "bad.jpg").write_bytes(b"<html>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(source, tmp_path_factory) -> dict[str, str]:
+    """sha256 of each file of the same data set, written to disk."""
+    output = tmp_path_factory.mktemp("prepared") / "out"
+    assert prepare(str(source), str(output)) == 0
+    return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
+
+
+@pytest.fixture
+def bucket(server, source) -> str:
+    """With the source in it, at `in/`."""
+    bucket = server.make_bucket()
+    store = open_store(server, bucket)
+    for path in source.rglob("*.*"):
+        store.write(f"{bucket}/in/{path.relative_to(source)}", path.read_bytes())
+    return bucket
+
+
+def prepare(source: str, output: str, *options: str) -> int:
+    call = ["prepare", "--input", source, "--output", output, "--name=made", "--num_shards=7", "--max_bad_fraction=0.1"]
+    return main([*call, *options])
+
+
+def open_store(server: StoreServer, path: str) -> ObjectStore:
+    FileSystems.set_options(parse_pipeline_options(server.flags))
+    return open_object_store(path)
+
+
+def objects(server: StoreServer, folder: str) -> dict[str, bytes]:
+    store = open_store(server, folder)
+    return {name: store.read(f"{folder}/{name}") for name, _ in store.list(folder)}
+
+
+def digest(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != RUN}
+
+
+def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(server, bucket, prepared):
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    assert digest(objects(server, f"{bucket}/out")) == prepared
+    assert not objects(server, f"{bucket}/out.incomplete")
+
+
+def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_path):
+    assert prepare(str(source), f"{bucket}/out", *server.flags) == 0
+    assert prepare(f"{bucket}/in", str(tmp_path / "out"), *server.flags) == 0
+    on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert digest(objects(server, f"{bucket}/out")) == prepared
+    assert digest({name: path.read_bytes() for name, path in on_disk.items()}) == prepared
+
+
+def test_without_a_check_too(server, bucket, source, tmp_path):
+    assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
+    assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", *server.flags) == 0
+    for name, data in objects(server, f"{bucket}/out").items():
+        assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), name
+
+
+def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path):
+    assert prepare(str(source), str(tmp_path / "out"), "--output_layout=tfx") == 0
+    for layout in ("flat", "tfx"):
+        assert prepare(str(source), f"{bucket}/out", f"--output_layout={layout}", "--overwrite", *server.flags) == 0
+    on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
+
+
+def test_the_summary_says_what_is_there(server, bucket, capsys):
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    printed = capsys.readouterr().out
+    assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 103 inputs" in printed
+
+
+def test_an_estimate_needs_the_listing_alone(server, bucket, capsys):
+    assert main(["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--estimate", *server.flags]) == 0
+    assert "images:    103 in 2 classes" in capsys.readouterr().out
+    assert not objects(server, f"{bucket}/out")
+
+
+def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(server, bucket, prepared, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
+    before = objects(server, out)
+    assert prepare(f"{bucket}/in", out, *server.flags) == 2
+    assert f"--output={out} exists; expected a new path, or --overwrite" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("beam_pipelines.publish.publishing.publish", lambda *unused: 1 / 0)
+        with pytest.raises(Exception, match="division by zero"):
+            prepare(f"{bucket}/in", out, "--overwrite", *server.flags)
+    assert objects(server, out) == before
+    capsys.readouterr()
+    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 2
+    assert f"--output={out}: 7 of 7 shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
+    assert prepare(f"{bucket}/in", out, "--overwrite", "--restart", *server.flags) == 0
+    assert digest(objects(server, out)) == prepared
+    assert not objects(server, f"{out}.incomplete")
+
+
+def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
+    """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
+    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", "--num_shards=7", *server.flags]
+    assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
+    assert "split 'test' would come out empty" in capsys.readouterr().err
+    assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
+    assert main([*call, "--max_bad_fraction=0"]) == 1
+    assert "1 of 103 inputs are dead letters" in capsys.readouterr().err
+    assert MANIFEST not in objects(server, f"{bucket}/out")
+    assert main([*call, "--max_bad_fraction=0.1", "--resume"]) == 0
+    assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
+
+
+def test_what_a_killed_run_left_is_no_data_set_and_goes_when_asked(server, bucket, prepared, capsys):
+    out, store = f"{bucket}/out", open_store(server, bucket)
+    for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
+        store.write(f"{out}/{name}", b"left")
+    for name in (MARKER, "spool/0.spool"):
+        store.write(f"{out}.incomplete/{name}", b"left")
+    assert prepare(f"{bucket}/in", out, *server.flags) == 2
+    assert "holds what a run left that failed or still goes on" in capsys.readouterr().err
+    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
+    assert digest(objects(server, out)) == prepared
+    assert not objects(server, f"{out}.incomplete")
+
+
+def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
+    open_store(server, bucket).write(f"{bucket}/out.incomplete/spool/notes.txt", b"mine")
+    for source in ("in", "nowhere"):
+        assert prepare(f"{bucket}/{source}", f"{bucket}/out", "--overwrite", *server.flags) == 2
+        error = capsys.readouterr().err
+        assert source != "in" or "out.incomplete/, where the run would work, holds what no run has put there" in error, error
+        assert objects(server, f"{bucket}/out.incomplete") == {"spool/notes.txt": b"mine"}
+    assert not objects(server, f"{bucket}/out")
+
+
+def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, prepared, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
+
+    def break_off(*unused, **options) -> None:
+        raise OSError(errno.EIO, "broken off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "copy_all", break_off)
+        assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
+    error = capsys.readouterr().err
+    assert f"{out} was being replaced, and is not whole; 7 of 7 shards are there: --resume goes on" in error, error
+    kept = objects(server, f"{out}.incomplete/data_set")
+    assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
+    assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
+    assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
+
+
+def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
+    open_store(server, bucket).write(f"{bucket}/out/thesis.pdf", b"precious")
+    assert prepare(f"{bucket}/in", f"{bucket}/out", "--overwrite", *server.flags) == 2
+    assert "is not a data set, and --overwrite replaces nothing else" in capsys.readouterr().err
+    assert objects(server, f"{bucket}/out") == {"thesis.pdf": b"precious"}
+
+
+def test_paths_within_each_other_are_refused(server, bucket, capsys):
+    for source, output in ((f"{bucket}/in", f"{bucket}/in/out"), (f"{bucket}/in/bee", f"{bucket}/in"), (bucket, f"{bucket}/o")):
+        assert prepare(source, output, *server.flags) == 2
+        assert "expected a path outside the input" in capsys.readouterr().err
+
+
+def test_a_bucket_that_is_not_there_and_an_empty_input_are_named(server, bucket, source, capsys):
+    nowhere = f"{server.scheme}://no-such-bucket-anywhere/out"
+    for option, call in (("--input", (nowhere, f"{bucket}/out")), ("--output", (str(source), nowhere))):
+        assert prepare(*call, *server.flags) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert f"{option}={nowhere}: bucket 'no-such-bucket-anywhere' does not exist" in line
+    assert prepare(f"{bucket}/empty", f"{bucket}/out", *server.flags) == 2
+    assert f"--input={bucket}/empty: nothing lies there" in capsys.readouterr().err
+
+
+def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepared, monkeypatch):
+    with faulty(server) as (proxy, faults):
+        faults.choose = lambda method, path, number: (503, 429, "truncate")[number % 3] if number % 7 == 3 else None
+        for name, value in proxy.environment.items():
+            monkeypatch.setenv(name, value)
+        assert prepare(f"{bucket}/in", f"{bucket}/out", *proxy.flags) == 0
+        assert faults.count(503, 429) > 10
+    monkeypatch.undo()
+    assert digest(objects(server, f"{bucket}/out")) == prepared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces, step", [*((False, step) for step in range(5)), *((True, step) for step in range(9))])
+def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, monkeypatch, tmp_path, step, replaces):
+    """The second attempt of the last bundle finds whatever the first one left."""
+    source, out = write_class_folders(tmp_path / "in", {"ant": 10, "bee": 10}), f"{server.make_bucket()}/out"
+    assert prepare(str(source), str(tmp_path / "out")) == 0
+    expected = digest({str(p.relative_to(tmp_path / "out")): p.read_bytes() for p in (tmp_path / "out").rglob("*.*")})
+    if replaces:
+        assert prepare(str(source), out, "--seed=5", *server.flags) == 0
+    calls, attempts = [], []
+    steps = {name: getattr(ObjectStore, name) for name in ("remove_all", "remove", "copy_all", "write")}
+
+    def breaking(name: str):
+        def call(self, *args, **kwargs):
+            if len(attempts) == 1:
+                calls.append(name)
+                if len(calls) == step + 1:
+                    raise Broken
+            return steps[name](self, *args, **kwargs)
+
+        return call
+
+    def publish_twice(*args) -> None:
+        for _ in range(2):
+            attempts.append(1)
+            try:
+                return original(*args)
+            except Broken:
+                continue
+
+    original = publish.publish
+    monkeypatch.setattr("beam_pipelines.publish.publishing.publish", publish_twice)
+    for name in steps:
+        monkeypatch.setattr(ObjectStore, name, breaking(name))
+    assert prepare(str(source), out, *(("--overwrite",) if replaces else ()), *server.flags) == 0
+    assert len(calls) > step, "it broke off"
+    monkeypatch.undo()
+    assert digest(objects(server, out)) == expected
+    assert not objects(server, f"{out}.incomplete")
+    assert Manifest.from_json(objects(server, out)[MANIFEST].decode()).name == "made"
+
+
+def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, capsys):
+    """With the options that reach it; what has changed there is named."""
+    output = tmp_path / "out"
+    assert prepare(f"{bucket}/in", str(output), *server.flags) == 0
+    files = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    shards = sorted(output.glob("made-train.tfrecord-*"))
+    shards[0].unlink()
+    shards[1].write_bytes(files[shards[1]][:-9])
+    assert main(["repair", str(output), *server.flags]) == 0
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == files
+    shards[0].unlink()
+    store, catalog = open_store(server, bucket), pq.read_table(next((output / "catalog").glob("made-train-00000-*")))
+    gone, changed = catalog.column("key").to_pylist()[:2]
+    store.write(f"{bucket}/in/{changed}", encode(noise(99), "PNG"))
+    capsys.readouterr()
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {changed}: the image has " in capsys.readouterr().err
+    store.remove(f"{bucket}/in/{gone}")
+    assert main(["repair", str(output), *server.flags]) == 1
+    assert f"{shards[0].name}: {gone}: is not listed any more" in capsys.readouterr().err
+    assert not shards[0].exists()
+
+
+def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
+    """Light processes would not know how to reach it."""
+    rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
+    (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
+    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", "--num_shards=7"]
+    assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0
+    assert main([*call, "--image_root", str(source), "--output", str(tmp_path / "disk")]) == 0
+    shards = sorted((tmp_path / "out").glob("made-*"))
+    assert [path.read_bytes() for path in shards] == [(tmp_path / "disk" / path.name).read_bytes() for path in shards]
+    shards[0].unlink()
+    assert main(["repair", str(tmp_path / "out"), *server.flags]) == 0
+    assert shards[0].read_bytes() == (tmp_path / "disk" / shards[0].name).read_bytes()

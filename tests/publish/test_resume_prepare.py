@@ -1,0 +1,443 @@
+"""A run that was killed, stopped or out of room is gone on from: what is finished stays, and the bytes are those of a run that was never stopped."""
+
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from typing import Iterator
+
+import pytest
+from test_prepare_objects import digest as digest_of_objects
+from test_prepare_objects import objects, open_store
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.run_options import FREE, find_differences, plain_options
+from beam_pipelines.elements import plain_json
+from beam_pipelines.elements.plan import WrittenShard
+from beam_pipelines.options.arguments import make_config, make_parser
+from beam_pipelines.parallel import progress
+from beam_pipelines.publish import write_metadata
+from engines import digest
+from forked_runs import ForkedRun, Forker, forked_runs
+from made_images import encode, jpeg, noise, write_class_folders, write_files
+from object_stores import StoreServer, store_server
+
+NUM_SHARDS = 12
+OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
+KEPT = rf"\d+ of {NUM_SHARDS} shards are there: --resume goes on"
+BEGUN_ANEW = "recordmill: --resume: no run has left a whole plan there; this one begins anew\n"
+
+
+def call(source: pathlib.Path | str, output: pathlib.Path | str, *options: str) -> list[str]:
+    return ["prepare", "--input", str(source), "--output", str(output), *OPTIONS, *options]
+
+
+@pytest.fixture(scope="module")
+def forker(tmp_path_factory) -> Iterator[Forker]:
+    with forked_runs(tmp_path_factory.mktemp("told")) as forker:
+        yield forker
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    """With one dead letter, which is less than the 1 % that are allowed."""
+    folder = write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 100, "bee": 80, "cow": 120})
+    return write_files(folder, {"cow/page.jpg": b"<!DOCTYPE html>"})
+
+
+@pytest.fixture(scope="module")
+def unbroken(source, tmp_path_factory) -> dict[str, str]:
+    """Of a run that was never stopped."""
+    output = tmp_path_factory.mktemp("unbroken") / "out"
+    assert main(call(source, output)) == 0
+    return digest(output)
+
+
+@pytest.fixture(scope="module")
+def killed(source, forker, tmp_path_factory) -> pathlib.Path:
+    """A folder with nothing but the OUT.incomplete of a run that was killed as it finished its fourth shard."""
+    folder = tmp_path_factory.mktemp("killed")
+    kill_at(forker, call(source, folder / "out"), "beam_pipelines.shards.shard_files:write_done:4")
+    return folder
+
+
+@pytest.fixture
+def left(killed, tmp_path) -> pathlib.Path:
+    """Its copy: the output of a run that can be gone on from."""
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "out"
+
+
+def kill_at(forker: Forker, command: list[str], place: str) -> None:
+    run = forker.start(*command, signalled=f"{signal.SIGKILL.value}:{place}")
+    assert run.wait() == -signal.SIGKILL, run.told()
+
+
+def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of the files of every finished shard, below OUT.incomplete, by their names."""
+    directory = output.with_name(f"{output.name}.incomplete")
+    files = {}
+    for path in (directory / "done").glob("*.json"):
+        try:
+            info = plain_json.loads(path.read_bytes(), WrittenShard).info
+            found = {name: os.stat(directory / name) for name, *_ in info.files()}
+        except FileNotFoundError:  # the run has just come to its end
+            continue
+        files |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
+    return files
+
+
+def check_resumed(output: pathlib.Path, unbroken: dict[str, str], kept: dict[str, tuple[int, int]]) -> None:
+    """The same bytes, nothing finished was written again, and nothing is left beside them."""
+    assert digest(output) == unbroken
+    now = {name: os.stat(output / name) for name in kept}
+    assert {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in now.items()} == kept
+    assert [path.name for path in output.parent.iterdir() if path.name.startswith("out")] == ["out"]
+
+
+# Kills
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_comes_to_the_same_bytes(source, unbroken, forker, tmp_path):
+    """40 kills or more, in chains: each run of a chain but the last is killed, and the next one goes on.
+
+    Half of them at a random time of a run's life, the others within its writing: when some shards more are finished.
+    """
+    randomness, num_kills, num_while_writing, chain, seconds = random.Random(15), 0, 0, 0, None
+    while num_kills < 40 or num_while_writing < 15:
+        output = tmp_path / f"{chain}" / "out"
+        output.parent.mkdir()
+        chain += 1
+        kept: dict[str, tuple[int, int]] = {}
+        for _ in range(randomness.randint(4, 9)):
+            run, began = forker.start(*call(source, output, "--resume")), time.monotonic()
+            if seconds is None:  # the first, which measures a run's life
+                assert run.wait() == 0, run.told()
+                seconds = time.monotonic() - began
+                break
+            by_time = randomness.random() < 0.5
+            wait_until(run, output, seconds * randomness.random() if by_time else None, len(kept) // 3 + randomness.randint(0, 3))
+            run.kill()
+            if run.wait() == 0:  # it was over before that: the machine is faster than it was
+                seconds = min(seconds, time.monotonic() - began)
+                break
+            num_kills += 1
+            assert not output.exists() or not output.with_name("out.incomplete").exists()
+            kept |= {name: state for name, state in finished_files(output).items() if name not in kept}
+            num_while_writing += bool(kept)
+        if not output.exists():
+            run = forker.start(*call(source, output, "--resume"))
+            assert run.wait() == 0, run.told()
+        check_resumed(output, unbroken, kept)
+
+
+def wait_until(run: ForkedRun, output: pathlib.Path, seconds: float | None, num_done: int) -> None:
+    """Until a run is some time old, or has its plan and so many finished shards, or is over."""
+    directory, began = output.with_name("out.incomplete"), time.monotonic()
+    while not run.is_over():
+        if seconds is not None and time.monotonic() - began > seconds:
+            return
+        if seconds is None and (directory / "plan/plan.json").exists() and len([*directory.glob("done/*.json")]) >= num_done:
+            return
+        time.sleep(0.001)
+
+
+# Where a run is killed -> whether another one has something to go on from.
+KILLED_AT = {
+    "as the plan becomes whole": ("beam_pipelines.shuffle.global_shuffle:write_plan:1", False),
+    "before the first shard is finished": ("beam_pipelines.shards.shard_files:write_done:1", True),
+    "when all shards are finished": ("beam_pipelines.publish.write_metadata:check_sums:1", True),
+    "before the manifest": ("beam_pipelines.publish.publishing:publish:1", True),
+    "after the manifest": ("beam_pipelines.publish.publishing:_finish_folder:1", True),
+    "before the last rename": ("beam_pipelines.publish.publishing:move_into_place:1", True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", KILLED_AT)
+def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroken, forker, tmp_path, capsys, case):
+    place, has_left = KILLED_AT[case]
+    output = tmp_path / "out"
+    kill_at(forker, call(source, output), place)
+    kept = finished_files(output)
+    if "last rename" in case:  # by then only the data set is there
+        files = (path for path in (tmp_path / "out.incomplete").rglob("*") if path.is_file())
+        kept = {str(path.relative_to(tmp_path / "out.incomplete")): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
+    if has_left:
+        assert main(call(source, output)) == 2
+        told = capsys.readouterr().err
+        assert re.fullmatch(rf"recordmill: --output={output}: .* shards are there: --resume goes on, --restart begins anew\n", told), told
+    assert main(call(source, output, "--resume")) == 0
+    assert (capsys.readouterr().err == BEGUN_ANEW) != has_left
+    check_resumed(output, unbroken, kept)
+
+
+# What is said, and refused
+
+
+def test_the_same_command_says_what_is_there_and_changes_nothing(source, left, capsys):
+    before = finished_files(left)
+    for options in ((), ("--overwrite",), ("--seed=5",)):
+        assert main(call(source, left, *options)) == 2
+        told = f"3 of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew"
+        assert capsys.readouterr().err == f"recordmill: --output={left}: {told}\n", options
+    assert finished_files(left) == before and len(before) == 9
+    assert not left.exists()
+
+
+def test_resume_writes_what_is_missing_and_shows_how_far_it_is(source, left, unbroken, monkeypatch, capsys):
+    kept, counts = finished_files(left), []
+    publish = write_metadata.publish_files
+    monkeypatch.setattr(write_metadata, "publish_files", lambda config, *arguments: (
+        counts.append(progress.read_counts(config.progress_directory)), publish(config, *arguments)
+    ))  # fmt: skip
+    write_files(left.with_name("out.incomplete"), {".made-train.tfrecord-00007-of-00011.0.tmp": b"half", "progress/1-a": b"\1" + bytes(39)})
+    assert main(call(source, left, "--resume")) == 0
+    (count,) = counts
+    assert (count.listed, count.written, count.dead_letters) == (301, 301, 1), "what was there counts as written"
+    assert capsys.readouterr().err == ""
+    check_resumed(left, unbroken, kept)
+
+
+def test_a_finished_shard_that_is_damaged_is_written_again(source, left, unbroken):
+    kept = finished_files(left)
+    path = left.with_name("out.incomplete") / next(name for name in kept if ".tfrecord-" in name)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert main(call(source, left, "--resume")) == 0
+    split, place = re.fullmatch(r"made-(.*)\.tfrecord-(.*)", path.name).groups()
+    check_resumed(left, unbroken, {name: state for name, state in kept.items() if not (place in name and split in name)})
+
+
+def test_restart_begins_anew(source, left, unbroken, capsys):
+    before = finished_files(left)
+    assert main(call(source, left, "--restart")) == 0
+    assert digest(left) == unbroken and os.listdir(left.parent) == ["out"]
+    assert not {name for name, (_, time_ns) in before.items() if os.stat(left / name).st_mtime_ns == time_ns}
+
+
+def test_where_no_plan_is_whole_the_command_begins_anew(source, killed, unbroken, tmp_path, capsys):
+    for case, options in {"nothing is there": ["--resume"], "half a plan": ["--resume"], "the same command": []}.items():
+        if case != "nothing is there":
+            shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+            (tmp_path / "out.incomplete/plan/plan.json").unlink()
+        assert main(call(source, tmp_path / "out", *options)) == 0, case
+        assert capsys.readouterr().err == (BEGUN_ANEW if options else ""), case
+        assert digest(tmp_path / "out") == unbroken and os.listdir(tmp_path) == ["out"], case
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_a_finished_output_is_refused_as_ever(source, left, capsys):
+    assert main(call(source, left, "--resume")) == 0
+    capsys.readouterr()
+    assert main(call(source, left, "--resume")) == 2
+    assert capsys.readouterr().err == f"recordmill: --output={left} exists; expected a new path, or --overwrite\n"
+    assert main(call(source, left, "--resume", "--restart")) == 2
+    assert "--restart: not allowed with argument --resume" in capsys.readouterr().err
+
+
+def test_what_is_to_replace_a_data_set_is_gone_on_from_too(source, left, unbroken):
+    assert main(call(source, left.with_name("other"), "--seed=5")) == 0
+    os.rename(left.with_name("other"), left)
+    kept = finished_files(left)
+    assert main(call(source, left, "--resume")) == 2, "it was not said that it may be replaced"
+    assert main(call(source, left, "--resume", "--overwrite")) == 0
+    check_resumed(left, unbroken, kept)
+
+
+def test_another_command_does_not_empty_it(source, left, tmp_path, capsys):
+    assert main(call(source, tmp_path / "whole", "--image_size=exact=8x8")) == 0
+    assert main(["analyze", str(tmp_path / "whole"), "--image_size=8"]) == 0
+    capsys.readouterr()
+    before = finished_files(left)
+    assert main(["transform", str(tmp_path / "whole"), str(left)]) == 2
+    assert capsys.readouterr().err == (
+        f"recordmill: OUT2={left}: a run of `recordmill prepare` has left its work in {left}.incomplete; expected another path, or remove it\n"
+    )
+    assert finished_files(left) == before
+
+
+# options of a run, options of --resume -> how the refusal begins
+OTHER_OPTIONS = {
+    "another value": ((), ("--seed=5",), "--seed=5: the run that is there has --seed=0 ("),
+    "one that is not given": (("--check=none",), (), "--check=strict: the run that is there has --check=none ("),
+    "two": ((), ("--seed=5", "--ignore=*.x"), "--seed=5: the run that is there has --seed=0; --ignore=*.x: the run that is there has no --ignore ("),
+    "by its own name": (("--image_size=short=8",), ("--image_size=exact=8x9",), "--image_size=exact=8x9: the run that is there has --image_size=short=8 ("),
+    "a format": (("--image_format=jpeg:90",), ("--image_format=jpeg:91",), "--image_format=jpeg:91: the run that is there has --image_format=jpeg:90 ("),
+    "splits": (("--splits=train=1",), (), "--splits is not given: the run that is there has --splits=train=1 ("),
+    "their order": (
+        ("--splits=a=1/2,b=1/2",), ("--splits=b=1/2,a=1/2",), "--splits=b=1/2,a=1/2: the run that is there has --splits=a=1/2,b=1/2 ("
+    ),
+    "folders": ((), ("--split_folders=no",), "--split_folders=no: the run that is there has no --split_folders ("),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OTHER_OPTIONS)
+def test_other_options_are_refused_by_name(source, forker, tmp_path, capsys, case):
+    options, others, told = OTHER_OPTIONS[case]
+    output = tmp_path / "out"
+    kill_at(forker, call(source, output, *options), "beam_pipelines.shards.shard_files:write_done:2")
+    before = finished_files(output)
+    assert main(call(source, output, *others, "--resume")) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"recordmill: {told}--resume of --output={output}); expected the same options"), error
+    assert error.count("\n") == 1 and finished_files(output) == before
+    assert main(call(source, output, *options, "--resume", "--max_bad_fraction=0.5", "--direct_num_workers=1")) == 0, "these may differ"
+
+
+def test_every_option_of_a_run_is_compared_by_a_name_that_the_command_has():
+    parser = make_parser()
+    config = make_config(parser.parse_args(call("in", "out")))
+    fields = [(config, field.name) for field in dataclasses.fields(config) if field.name not in (*FREE, "source", "images")]
+    fields += [(part, field.name) for part in (config.source, config.images) for field in dataclasses.fields(part)]
+    (commands,) = (action for action in parser._actions if action.dest == "command")
+    options = {option for action in commands.choices["prepare"]._actions for option in action.option_strings}
+    there = plain_options(config)
+    for part, name in fields:
+        here = plain_options(config)
+        (here if part is config else here["source" if part is config.source else "images"])[name] = "another"
+        if name == "quality":  # is part of the format's text, where that has one
+            here["images"]["format"] = "jpeg"
+        (told,) = find_differences(there, here)
+        assert told.partition("=")[0] in options, told
+
+
+def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, left, capsys):
+    plan = left.with_name("out.incomplete") / "plan/plan.json"
+    whole = plan.read_bytes()
+    version = re.search(rb'"version": "(recordmill .*?, format \d+)"', whole)[1]
+    cases = {
+        "another version": (whole.replace(version, b"recordmill 0.0.1, format 1"), "the run that is there is of recordmill 0.0.1, format 1, and this is "),
+        "a field more": (whole.replace(b'"version"', b'"another": 1, "version"'), "the plan that is there is damaged, or another version's"),
+        "half of it": (whole[: len(whole) // 2], "the plan that is there is damaged, or another version's"),
+    }  # fmt: skip
+    for case, (data, told) in cases.items():
+        plan.write_bytes(data)
+        before = finished_files(left)
+        assert main(call(source, left, "--resume")) == 2, case
+        error = capsys.readouterr().err
+        assert error.startswith(f"recordmill: --output={left}: {told}") and error.endswith("; --restart begins anew\n"), error
+        assert main(call(source, left)) == 2 and "--restart begins anew" in capsys.readouterr().err, case
+        assert finished_files(left) == before, case
+    assert main(call(source, left, "--restart")) == 0
+
+
+# Failures and interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, forker, tmp_path, number):
+    output = tmp_path / "out"
+    run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
+    assert (run.wait(), run.told()) == (130, "recordmill: interrupted; nothing was written\n")
+    assert os.listdir(tmp_path) == []
+    run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
+    assert run.wait() == 130 and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert not [*tmp_path.rglob(".*.tmp")]
+    kept = finished_files(output)
+    run = forker.start(*call(source, output, "--resume"))
+    assert run.wait() == 0, run.told()
+    check_resumed(output, unbroken, kept)
+
+
+def test_too_many_dead_letters_leave_what_a_larger_fraction_goes_on_from(source, tmp_path, capsys):
+    write_files(tmp_path / "in", {f"{label}/{index}.jpg": jpeg(index) for label in "ab" for index in range(100)})
+    write_files(tmp_path / "in", {"a/0.jpg": b"no image", "b/1.jpg": b"no image", "b/2.jpg": b"no image"})
+    output = tmp_path / "out"
+    assert main(call(tmp_path / "in", output)) == 1
+    error = capsys.readouterr().err
+    assert "3 of 200 inputs are dead letters, more than --max_bad_fraction=0.01 allows (with --resume another one may be given)" in error
+    assert error.endswith(f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on\n"), error
+    kept = finished_files(output)
+    assert main(call(tmp_path / "in", output, "--resume", "--max_bad_fraction=0.02")) == 0
+    assert main(call(tmp_path / "in", tmp_path / "whole", "--max_bad_fraction=0.02")) == 0
+    check_resumed(output, digest(tmp_path / "whole"), kept)
+
+
+def test_an_input_that_makes_no_data_set_leaves_nothing(tmp_path, capsys):
+    write_files(tmp_path / "in", {"a/1.jpg": b"no image", "b/1.jpg": b"no image"})
+    assert main(call(tmp_path / "in", tmp_path / "out", "--max_bad_fraction=1")) == 2
+    assert "no input has a readable image" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[pathlib.Path]:
+    """A file system of its own, of 3 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(folder)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_leaves_what_was_finished(small_disk, tmp_path, capfd):
+    pictures = {f"{label}/{index}.png": encode(noise(index, 150, 150), "PNG") for label in "ab" for index in range(40)}
+    source, output = write_files(tmp_path / "in", pictures), small_disk / "out"  # 5 MB
+    assert main(call(source, output)) == 1
+    told = capfd.readouterr().err
+    assert re.fullmatch(rf"recordmill: .* could not be written: No space left on device; {KEPT}\n", told), told
+    kept = finished_files(output)
+    assert kept and not [*small_disk.rglob(".*.tmp")]
+    subprocess.run(["mount", "-o", "remount,size=30m", str(small_disk)], check=True)
+    assert main(call(source, output, "--resume")) == 0
+    assert main(call(source, tmp_path / "whole")) == 0
+    check_resumed(output, digest(tmp_path / "whole"), kept)
+
+
+# Object stores
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def server(request) -> Iterator[StoreServer]:
+    with store_server(request.param) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces", [False, True])
+def test_in_an_object_store_too(source, unbroken, server, tmp_path, capsys, replaces):
+    out = f"{server.make_bucket()}/out"
+    options = [*server.flags, *(["--overwrite"] if replaces else [])]
+    if replaces:
+        assert main(call(source, out, "--seed=5", *server.flags)) == 0
+    with forked_runs(tmp_path) as forker:  # whose environment names the server
+        kill_at(forker, call(source, out, *options), "beam_pipelines.shards.shard_files:write_done:4")
+    capsys.readouterr()
+    assert main(call(source, out, *options)) == 2
+    told = f"3 of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew"
+    assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
+    working = f"{out}.incomplete/data_set" if replaces else out
+    done = plain_json.loads(next(data for name, data in objects(server, f"{out}.incomplete").items() if name.startswith("done/")), WrittenShard)
+    traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
+    open_store(server, out).write(f"{working}/{done.info.name}", traced)
+    assert main(call(source, out, *options, "--resume")) == 0
+    found = objects(server, out)
+    assert found[done.info.name] == traced
+    assert {**digest_of_objects(found), done.info.name: unbroken[done.info.name]} == unbroken
+    assert not objects(server, f"{out}.incomplete")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replaces", [False, True])
+def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_from(source, unbroken, server, tmp_path, replaces):
+    out = f"{server.make_bucket()}/out"
+    options = [*server.flags, *(["--overwrite"] if replaces else [])]
+    for place in ("beam_pipelines.publish.publishing:publish:1", "beam_pipelines.publish.publishing:write_file:2"):  # the manifest, or the mark on the old one
+        if replaces:
+            assert main(call(source, out, "--seed=5", "--overwrite", *server.flags)) == 0
+        with forked_runs(tmp_path) as forker:
+            kill_at(forker, call(source, out, *options, "--overwrite"), place)
+        assert main(call(source, out, "--overwrite", *server.flags)) == 2
+        assert main(call(source, out, *options, "--resume")) == 0
+        assert digest_of_objects(objects(server, out)) == unbroken and not objects(server, f"{out}.incomplete")
+        open_store(server, out).remove_all(out)

@@ -1,0 +1,114 @@
+"""How much classes count: with any number of targets, and beside stored weights."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_sources import write_jsonl
+
+NUM, SIZE = 20, 8
+OPTIONS = {"batch_size": NUM, "image_size": SIZE, "shuffle": False}
+
+
+def prepare(tmp_path_factory, *options: str) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("weighed")
+    source, out = folder / "in" / write_jsonl(folder / "in"), folder / "out"
+    assert main(["prepare", "--input", str(source), "--output", str(out), "--splits=train=1", *options]) == 0
+    return tf_input.open(out)
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Two classes and three, and stored weights."""
+    return prepare(tmp_path_factory, "--label=weather", "--label=ground", "--label=tags:multi_label")
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory) -> tf_input.PreparedDataset:
+    return prepare(tmp_path_factory, "--label=class", "--weight_column=")
+
+
+def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
+    (batch,) = dataset.batches("train", **OPTIONS, **options).as_numpy_iterator()
+    return batch
+
+
+def test_one_target_has_a_weight_for_each_example(single):
+    cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {1: 3}}, [1, 3, 1]), ("balanced", list(single.class_weight().values()))]
+    for option, table in cases:
+        _, y, weight = read(single, class_weight=option)
+        assert weight.dtype == np.float32
+        np.testing.assert_allclose(weight, np.array(table)[y], rtol=1e-6, err_msg=str(option))
+    _, y, weight = read(single, class_weight="balanced")
+    sums = [weight[y == label].sum() for label in range(3)]
+    np.testing.assert_allclose(sums, NUM / 3, rtol=1e-5)
+    assert len(read(single)) == 2
+
+
+def test_several_targets_have_weights_of_their_own_times_the_stored_ones(heads):
+    two = {"targets": ("weather", "ground")}
+    _, y, stored = read(heads, **two)
+    assert stored.shape == (NUM,) and len(set(stored)) == 2
+    for use_weights, factor in ((True, stored), (False, 1.0)):
+        _, y, weights = read(heads, **two, use_weights=use_weights, class_weight={"ground": {0: 2.0, 1: 0.5}})
+        np.testing.assert_allclose(weights["ground"], np.array([2, 0.5, 1])[y["ground"]] * factor)
+        np.testing.assert_allclose(weights["weather"], np.ones(NUM) * factor)
+    _, y, weights = read(heads, **two, use_weights=False, class_weight="balanced")
+    for name in two["targets"]:
+        expected = heads.class_weight(target=name)
+        np.testing.assert_allclose(weights[name], [expected[label] for label in y[name]], rtol=1e-6)
+    *_, spec = heads.example_spec("train", **OPTIONS, **two, class_weight="balanced")
+    assert spec["ground"] == tf.TensorSpec((None,), tf.float32)
+
+
+def test_keras_multiplies_the_loss_of_each_head(heads):
+    options = {"targets": ("weather", "ground"), "use_weights": False, "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
+    image = keras.Input((SIZE, SIZE, 3))
+    hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(image))
+    outputs = {name: keras.layers.Dense(n, activation="softmax", name=name)(hidden) for name, n in (("weather", 2), ("ground", 3))}
+    model = keras.Model(image, outputs)
+    model.compile("sgd", dict.fromkeys(outputs, "sparse_categorical_crossentropy"), jit_compile=False)
+    data = heads.batches("train", **OPTIONS, **options)
+    found = model.evaluate(data, verbose=0, return_dict=True)["loss"]
+    x, y, weights = read(heads, **options)
+    expected = 0.0
+    for name, predicted in model.predict(x, verbose=0).items():
+        expected += (-np.log(predicted[np.arange(NUM), y[name]]) * weights[name]).mean()
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
+
+
+def test_wrong_weights_are_refused(heads, single):
+    cases = [
+        (single, {"class_weight": "even"}, "class_weight='even': expected 'balanced', weights by label or by target, or None"),
+        (single, {"class_weight": {3: 1.0}}, "class_weight: label has labels 0 to 2; got 3"),
+        (single, {"class_weight": {"weather": {0: 1}}}, "class_weight='weather': expected one of label"),
+        (single, {"class_weight": {0.5: 1.0}}, "class_weight: label has labels 0 to 2; got 0.5"),
+        (single, {"class_weight": {1: None}}, "expected weights of 0 or more; label 1 of label has None"),
+        (single, {"class_weight": {1: -1.0}}, "expected weights of 0 or more; label 1 of label has -1.0"),
+        (single, {"class_weight": {"label": "even"}}, "class_weight='even': expected 'balanced' or weights by label, for label"),
+        (heads, {"class_weight": {0: 1.0}}, "expected weights for each of weather, ground"),
+        (heads, {"class_weight": {"tags": {0: 1}}}, "class_weight='tags': expected one of weather, ground"),
+        (heads, {"class_weight": "balanced", "targets": "tags"}, "expected a target that is one class label; there are tags"),
+        (heads, {"class_weight": "balanced", "targets": ()}, "expected a target that is one class label; there are none"),
+    ]
+    for dataset, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            dataset.batches("train", **OPTIONS, **options)
+    with pytest.raises(ValueError, match="target='label': expected one of weather, ground, tags"):
+        heads.class_weight(target="label")
+    with pytest.raises(ValueError, match="class weights are for a target with one class; here is tags"):
+        heads.class_weight(target="tags")
+
+
+def test_the_weights_of_a_target_balance_its_classes(heads):
+    counts = json.loads((heads.directory / "statistics.json").read_text())["splits"]["train"]["other_label_counts"]
+    for name in ("weather", "ground"):
+        weights = heads.class_weight(target=name)
+        sums = [weights[label] * counts[name][text] for label, text in enumerate(heads.features[name].label_names)]
+        np.testing.assert_allclose(sums, NUM / len(sums))

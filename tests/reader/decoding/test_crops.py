@@ -1,0 +1,122 @@
+"""Nothing of what a model is compared with is left out in silence: what boxes, masks and maps are read with is padded, or it is said."""
+
+import json
+import logging
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import picture
+
+SIZE = (30, 40)  # as a camera has it
+NUM_IMAGES = 8
+EDGE, MIDDLE = [0, 10, 6, 20], [15, 5, 25, 25]  # (x, y, width, height) at the left, where a square crop sees nothing; and inside
+
+
+@pytest.fixture(scope="module")
+def street(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Each image has two objects, a mask, a map and a class; half of the objects lie at its edge."""
+    folder, lines = tmp_path_factory.mktemp("street"), []
+    for index in range(NUM_IMAGES):
+        mask = np.ones(SIZE, np.uint8)
+        files = {f"{index}.png": encode(picture(index, SIZE), "PNG"), f"m{index}.png": encode(mask, "PNG")}
+        write_files(folder / "in", files)
+        np.save(folder / f"in/{index}.npy", np.ones((3, 4, 2), np.float32))
+        row = {"file_name": f"{index}.png", "mask": f"m{index}.png", "place": ["town", "land"][index % 2]}
+        row["heat"] = f"{index}.npy"
+        lines.append(json.dumps(row | {"objects": {"bbox": [EDGE, MIDDLE], "categories": ["car", "dog"]}}) + "\n")
+    (folder / "in/rows.jsonl").write_text("".join(lines))
+    labels = ["--label=objects", "--label=mask:mask", "--label=place", "--label=heat:array[3,4,2]"]
+    command = ["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--splits=train=0.5,test=0.5"]
+    assert main([*command, "--num_shards=2", "--name=street", *labels]) == 0
+    return tf_input.open(folder / "out")
+
+
+def shown(data, **options) -> tf.Tensor:
+    """All of a split: (x, y) of its one batch."""
+    return next(iter(data.batches("test", batch_size=100, image_size=20, **options)))
+
+
+def test_an_evaluation_sees_every_object(street, caplog):
+    count = street.num_examples("test")
+    x, y = shown(street, targets="objects")
+    assert y["valid"].shape == (count, 2) and np.asarray(y["valid"]).all()
+    assert not np.asarray(x)[:, 0].any() and np.asarray(x)[:, 10].any(axis=(1, 2)).all(), "a frame above and below"
+    sequence = tf_input.Sequence(street, "test", batch_size=100, image_size=20, targets="objects")
+    assert sequence[0][1]["valid"].all() and sequence[0][1]["valid"].shape == (count, 2)
+    assert np.asarray(shown(street, targets="mask")[1]).mean() == pytest.approx(0.75)  # 15 rows of 20 are the image's
+    assert np.asarray(shown(street, inputs=("image", "mask"), targets="place")[0]["mask"]).mean() == pytest.approx(0.75)
+    assert not caplog.records
+
+
+def test_what_is_read_without_them_is_cropped_as_ever(street, caplog):
+    for options in ({"targets": "place"}, {"targets": ()}):
+        plain, cropped = (tf.nest.flatten(shown(street, **options, **more)) for more in ({}, {"fit": "crop"}))
+        for one, other in zip(plain, cropped):
+            np.testing.assert_array_equal(one, other)
+    augmented = {"targets": "objects", "augment": True, "seed": 0, "shuffle": False}
+    for one, other in zip(tf.nest.flatten(shown(street, **augmented)), tf.nest.flatten(shown(street, **augmented, fit="crop"))):
+        np.testing.assert_array_equal(one, other)
+    assert not caplog.records, "a random crop is meant to leave some out"
+    flipped = shown(street, targets="objects", augment=tf_input.Augmentation(crop=False), seed=0, shuffle=False)
+    assert np.asarray(flipped[1]["valid"]).all()
+
+
+def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
+    data, count = tf_input.open(street.directory), street.num_examples("test")
+    for _ in range(2):
+        _, y = shown(data, targets="objects", fit="crop")
+        assert y["valid"].shape == (count, 1)
+    said = [(record.levelno, record.getMessage()) for record in caplog.records]
+    lost = f"test: fit='crop' leaves out {count} of {2 * count} objects of the first {count} images; fit='pad', the default here, shows all"
+    assert said == [(logging.WARNING, lost)]
+    caplog.clear()
+    shown(data, targets="mask", fit="crop")
+    tf_input.Sequence(data, "test", batch_size=100, image_size=20, fit="crop", targets=("mask", "objects"))
+    said = [record.getMessage() for record in caplog.records]
+    assert [one.partition("leaves out ")[2].partition(" of the first")[0] for one in said] == [
+        "25% of the area of masks and maps",
+        f"{count} of {2 * count} objects and 25% of the area of masks and maps",
+    ]
+    caplog.clear()
+    tf_input.open(street.directory).read_files("test", tf_input.ReadConfig(4, image_size=20, fit="crop", targets="objects"))
+    assert [record.getMessage() for record in caplog.records] == [lost], "what a service is to read"
+    caplog.clear()
+    next(iter(data.batches("test", batch_size=4, image_size=(15, 20), fit="crop", targets=("mask", "objects"))))
+    assert not caplog.records, "of an image's own proportions nothing is lost"
+
+
+def test_others_records_are_treated_alike(street, caplog):
+    files = str(pathlib.Path(street.directory) / street.manifest.splits["test"][0].name)
+    copy = pathlib.Path(street.directory).parent / "others.tfrecord"
+    copy.write_bytes(pathlib.Path(files).read_bytes())
+    columns = {"image": "image", "objects/bbox": "objects/bbox", "objects/label": "objects/label"}
+    others = tf_input.open_tfrecords(copy, columns, label_names=("car", "dog"))
+    count = street.num_examples("test")
+    for options, num_seen in (({}, 2 * count), ({"fit": "crop"}, count), ({"fit": "crop"}, count)):
+        _, y = next(iter(others.batches(batch_size=100, image_size=20, targets="objects", shuffle=False, **options)))
+        assert int(np.asarray(y["valid"]).sum()) == num_seen, options
+    assert [one.getMessage().count(f"leaves out {count} of {2 * count} objects") for one in caplog.records] == [1]
+
+
+def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
+    options = {"batch_size": 2, "image_size": 20, "seed": 0, "targets": "objects"}
+    identities = [street.batches("train", **options, **more).position.identity for more in ({}, {"fit": "pad"}, {"fit": "crop"})]
+    assert identities[0] == identities[1] != identities[2]
+
+
+@pytest.mark.slow  # imports TensorFlow Transform, and runs a job of it
+def test_an_analysis_keeps_every_object(street, caplog, tmp_path):
+    pytest.importorskip("tensorflow_transform", reason="the extra `transform` is not installed")
+    count = street.num_examples("test")
+    for options, num_seen in (([], 2 * count), (["--fit=crop", "--overwrite"], count)):
+        assert main(["analyze", str(street.directory), "--image_size=20", *options]) == 0
+        data = tf_input.open(street.directory)
+        _, y = next(iter(data.batches("test", batch_size=100, transform=True, targets="objects")))
+        assert int(np.asarray(y["valid"]).sum()) == num_seen, options
+    assert [one.getMessage().split(":")[0] for one in caplog.records if "leaves out" in one.getMessage()] == ["train"]

@@ -1,0 +1,184 @@
+"""Layers on uint8 batches: normalised by the statistics, augmented in training; saved, loaded, on each backend."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from prepared import picture, prepare_images
+from tf_input.dataset_format import Feature
+from tf_input.decoding.augment import ColorChanges, change_colors
+from tf_input.decoding.layers import RandomFlipAndColors, augmentation_layer, normalization_layer
+from tf_input.read_config import Augmentation
+
+IMAGE = Feature("image", "image")
+COLORS = Augmentation(flip=False, brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1)
+
+
+def statistics_of(images: np.ndarray) -> dict:
+    pixels = images.reshape(-1, 3).astype(np.float64)
+    facts = {"mean": pixels.mean(axis=0).tolist(), "variance": pixels.var(axis=0).tolist()}
+    return {"splits": {"train": {"pixels": facts}}}
+
+
+def pictures(count: int = 8, size: tuple[int, int] = (12, 18)) -> np.ndarray:
+    return np.stack([picture(seed, size) for seed in range(count)])
+
+
+def as_array(value) -> np.ndarray:
+    return keras.ops.convert_to_numpy(keras.ops.cast(value, "float32"))
+
+
+def test_a_data_set_has_mean_0_and_variance_1(tmp_path):
+    options = {"num_images": {"a": 30, "b": 30}, "image_size": (16, 16)}
+    flowers = tf_input.open(prepare_images(tmp_path, "--splits=train=1", **options))
+    layer = normalization_layer(flowers.statistics, flowers.features["image"])
+    outputs = np.concatenate([as_array(layer(x)) for x, _ in flowers.batches("train", batch_size=32)])
+    assert outputs.dtype == np.float32 and outputs.shape == (60, 16, 16, 3)
+    np.testing.assert_allclose(outputs.mean(axis=(0, 1, 2)), 0, atol=0.02)  # other decoders, another chroma
+    np.testing.assert_allclose(outputs.var(axis=(0, 1, 2)), 1, atol=0.01)
+
+
+def test_grey_pixels_without_a_format(tmp_path):
+    grey = pictures()[..., 0]
+    np.savez(tmp_path / "digits.npz", x=grey, y=np.arange(len(grey)) % 2)
+    options = ["--image_encoding=raw", "--splits=train=1", f"--output={tmp_path / 'out'}"]
+    assert main(["prepare", "--input", str(tmp_path / "digits.npz"), *options]) == 0
+    digits = tf_input.open(tmp_path / "out")
+    (x, _), *_ = digits.batches("train", batch_size=8)
+    outputs = as_array(normalization_layer(digits.statistics, digits.features["image"])(x))
+    assert outputs.shape == (*grey.shape, 1)
+    assert abs(outputs.mean()) < 1e-5 and abs(outputs.var() - 1) < 1e-5
+
+
+def test_a_channel_without_variance_becomes_0():
+    images = pictures()
+    images[..., 1] = 77
+    outputs = as_array(normalization_layer(statistics_of(images), IMAGE)(images))
+    assert np.isfinite(outputs).all() and not outputs[..., 1].any()
+
+
+def test_without_statistics_of_these_pixels_there_is_no_layer(tmp_path):
+    directory = prepare_images(tmp_path, "--splits=train=1", "--check=header", num_images={"a": 4, "b": 4})
+    flowers = tf_input.open(directory)
+    with pytest.raises(ValueError, match="no image of 'train' was decoded .*; expected --check=decode"):
+        normalization_layer(flowers.statistics, flowers.features["image"])
+    with pytest.raises(ValueError, match="'image' has 4 channels; expected 3"):
+        normalization_layer(statistics_of(pictures()), Feature("image", "pixels", (8, 8, 4)))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_a_model_with_both_is_saved_loaded_and_exact_enough_in_half_precision(tmp_path, policy):
+    images, augmentation = pictures(), Augmentation(brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05)
+    keras.config.set_dtype_policy(policy)
+    try:
+        first = [augmentation_layer(augmentation, seed=1), normalization_layer(statistics_of(images), IMAGE)]
+        last = [keras.layers.Flatten(), keras.layers.Dense(2)]
+        model = keras.Sequential([keras.Input((12, 18, 3), dtype="uint8"), *first, *last])
+        normalize = keras.Model(model.inputs, model.layers[1].output)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    normalized = normalize.predict(images, verbose=0)
+    assert normalized.dtype.name == policy.removeprefix("mixed_")
+    expected = (images - images.mean(axis=(0, 1, 2))) / images.std(axis=(0, 1, 2))
+    tolerance = {"float32": 1e-4, "mixed_float16": 0.01, "mixed_bfloat16": 0.05}[policy]
+    np.testing.assert_allclose(normalized.astype(np.float32), expected, atol=tolerance)
+    varied = as_array(model.layers[0](images, training=True))
+    assert np.isfinite(varied).all() and (varied != images).any() and varied.max() <= 255
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(images, verbose=0), model.predict(images, verbose=0))
+    assert loaded.layers[0].get_config() == model.layers[0].get_config()
+    assert loaded.layers[0].hue == 0.05
+
+
+def test_images_vary_in_training_alone():
+    images = pictures()
+    layer = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=3)
+    for still in (layer(images), layer(images, training=False), keras.Sequential([layer])(images)):
+        np.testing.assert_array_equal(as_array(still), images)
+    first, second = (as_array(layer(images, training=True)) for _ in range(2))
+    assert (first != second).any(axis=(1, 2, 3)).all()
+    again = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=3)
+    np.testing.assert_array_equal(as_array(again(images, training=True)), first)
+    as_float = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=3)
+    np.testing.assert_allclose(as_array(as_float(images.astype(np.float32), training=True)), first, atol=1e-3)
+
+
+def test_half_of_the_images_are_mirrored():
+    images = np.repeat(pictures(1), 400, axis=0)
+    flipped = as_array(augmentation_layer(Augmentation(), seed=0)(images, training=True))
+    mirrored = (flipped == images[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert ((flipped == images).all(axis=(1, 2, 3)) ^ mirrored).all() and 160 < mirrored.sum() < 240
+
+
+def test_colours_change_as_they_do_on_the_cpu():
+    """The layer's own draws, taken again and given to `change_colors`."""
+    for images in (pictures(), pictures()[..., :1]):
+        varied = as_array(augmentation_layer(COLORS, seed=5)(images, training=True))
+        draws = as_array(keras.random.uniform((5, len(images)), -1, 1, seed=keras.random.SeedGenerator(5)))
+        changes = ColorChanges(
+            1 + COLORS.brightness * draws[0],
+            1 + COLORS.saturation * draws[2],
+            2 * np.pi * COLORS.hue * draws[3],
+            1 + COLORS.contrast * draws[1],
+        )
+        expected = change_colors(tf.constant(images), ColorChanges(*map(tf.constant, changes))).numpy()
+        assert np.abs(varied - expected).max() < 0.51  # which rounds
+
+
+def test_wrong_use_is_named():
+    with pytest.raises(ValueError, match="expected flip, brightness"):
+        augmentation_layer(Augmentation(flip=False))
+    with pytest.raises(ValueError, match="hue=0.7: expected a number from 0 to 0.5"):
+        RandomFlipAndColors(hue=0.7)
+    with pytest.raises(ValueError, match="4 channels"):
+        augmentation_layer(COLORS)(np.zeros((1, 4, 4, 4), np.uint8), training=True)
+
+
+ON_A_BACKEND = """
+import sys, keras, numpy as np
+from tf_input.decoding.layers import augmentation_layer, normalization_layer
+from tf_input.dataset_format import Feature
+from tf_input.read_config import Augmentation
+assert keras.backend.backend() == sys.argv[1] and "tensorflow" not in sys.modules
+images = np.load(sys.argv[2])
+statistics = {"splits": {"train": {"pixels": {"mean": [120.0, 110.0, 100.0], "variance": [4000.0, 4100.0, 4200.0]}}}}
+augment = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=5)
+normalize = normalization_layer(statistics, Feature("image", "image"))
+model = keras.Sequential([keras.Input(images.shape[1:], dtype="uint8"), augment, normalize])
+normalized = model.predict(images, verbose=0)
+np.testing.assert_allclose(normalized, (images - [120, 110, 100]) / np.sqrt([4000, 4100, 4200]), atol=1e-4)
+varied = keras.ops.convert_to_numpy(augment(images, training=True))
+assert varied.shape == images.shape and varied.dtype == "float32" and (varied != images).any(axis=(1, 2, 3)).all()
+assert varied.min() >= 0 and varied.max() <= 255
+model.add(keras.layers.GlobalAveragePooling2D())
+model.add(keras.layers.Dense(1))
+model.compile(loss="mse")
+losses = model.fit(images, np.zeros(len(images)), batch_size=4, epochs=2, verbose=0).history["loss"]
+assert np.isfinite(losses).all()
+model.save(sys.argv[2] + ".keras")
+loaded = keras.saving.load_model(sys.argv[2] + ".keras")
+np.testing.assert_allclose(loaded.predict(images, verbose=0), model.predict(images, verbose=0), atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_other_backends_do_the_same(tmp_path, backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    np.save(tmp_path / "images.npy", pictures())
+    root = pathlib.Path(tf_input.__file__).parents[1]
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", ON_A_BACKEND, backend, str(tmp_path / "images.npy")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,42 @@
+"""Raw bytes of images become the pixels that the reader shows."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import prepare_images
+from tf_input.dataset_format import read_manifest
+from tf_input.decoding.raw_images import decode_images
+from tf_input.decoding.schema import parse_examples
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> pathlib.Path:
+    return prepare_images(tmp_path_factory.mktemp("raw"), "--splits=train=1", num_images={"a": 12, "b": 12})
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+@pytest.mark.parametrize("size", [24, (10, 31)])
+def test_the_pixels_are_the_readers_bit_for_bit(made, fit, size):
+    dataset = tf_input.open(made)
+    files = sorted(map(str, made.glob("*.tfrecord-*")))
+    records = next(iter(tf.data.TFRecordDataset(files).batch(24)))
+    stored = parse_examples(records, read_manifest(made).schema, ["image"])["image"]
+    (shown,) = [images for images, _ in dataset.batches("train", batch_size=24, image_size=size, fit=fit, shuffle=False)]
+    assert (decode_images(stored, size, fit).numpy() == shown.numpy()).all()
+    in_graph = tf.function(lambda images: decode_images(images, size, fit), autograph=False)
+    assert (in_graph(stored[:5]).numpy() == shown[:5].numpy()).all()
+    assert in_graph(stored[:0]).shape == (0, *np.broadcast_to(size, 2), 3)
+
+
+def test_bad_options_and_images_are_named(made):
+    images = tf.constant([b"no image"])
+    with pytest.raises(ValueError, match="fit='whole': expected"):
+        decode_images(images, 8, "whole")
+    with pytest.raises(ValueError, match="image_size=0: expected"):
+        decode_images(images, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode_images(images, 8)

@@ -1,0 +1,174 @@
+"""Boxes, maps and pixels follow the part of an image that is seen, to where its pixels come to lie."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from made_images import encode
+from made_records import encode_mask
+from prepared import picture
+from tf_input.decoding import decode
+from tf_input.decoding.decode import MAX_SMALL_SIDE
+from tf_input.decoding.views import Views, fitting_extents, make_views, move_boxes, view_maps, view_masks, view_pixels
+from tf_input.read_config import Augmentation
+
+SIZE = (40, 60)
+
+
+def views_of(box, mirrored=False, extent=None, image_size=(20, 20), size=SIZE) -> Views:
+    extents = None if extent is None else tf.constant([extent])
+    return Views(tf.constant([size]), tf.constant([box]), tf.constant([mirrored]), extents, image_size)
+
+
+def test_what_is_seen_of_an_image():
+    cases = [
+        # size, image_size, fit, box, extent, frame
+        ((40, 60), (20, 20), "crop", (0, 10, 40, 40), None, (0, 10 / 60, 1, 50 / 60)),
+        ((40, 60), (20, 20), "stretch", (0, 0, 40, 60), None, (0, 0, 1, 1)),
+        ((40, 60), (30, 30), "pad", (0, 0, 40, 60), (20, 30), (-0.25, 0, 1.25, 1)),
+        ((60, 40), (30, 30), "pad", (0, 0, 60, 40), (30, 20), (0, -0.25, 1, 1.25)),
+        ((1, 1000), (10, 10), "pad", (0, 0, 1, 1000), (1, 10), (-4, 0, 6, 1)),
+        ((20, 30), (40, 60), "pad", (0, 0, 20, 30), (40, 60), (0, 0, 1, 1)),  # made larger, too
+    ]
+    for size, image_size, fit, box, extent, frame in cases:
+        views = make_views(tf.constant([size]), image_size, fit)
+        case = (size, image_size, fit)
+        assert tuple(views.boxes[0].numpy()) == box, case
+        assert (None if views.extents is None else tuple(views.extents[0].numpy())) == extent, case
+        np.testing.assert_allclose(views.frames()[0], frame, atol=1e-6, err_msg=str(case))
+
+
+def test_an_augmentation_crops_or_leaves_that_to_the_fit():
+    sizes, seed = tf.constant([SIZE] * 50), tf.constant([3, 0], tf.int64)
+    cropped = make_views(sizes, (20, 20), "crop", Augmentation(), seed)
+    assert len(np.unique(cropped.boxes, axis=0)) > 40
+    whole = make_views(sizes, (20, 20), "stretch", Augmentation(crop=False), seed)
+    assert np.unique(whole.boxes, axis=0).tolist() == [[0, 0, 40, 60]]
+    np.testing.assert_array_equal(whole.mirrored, cropped.mirrored)
+    assert 10 < whole.mirrored.numpy().sum() < 40
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), st.tuples(st.integers(1, 600), st.integers(1, 600)))
+def test_an_extent_fills_the_frame_one_way_and_fits_the_other(size, image_size):
+    extent = fitting_extents(tf.constant([size]), image_size)[0].numpy()
+    assert (extent >= 1).all() and (extent <= image_size).all() and (extent == image_size).any()
+    scale = min(image_size[0] / size[0], image_size[1] / size[1])
+    assert np.abs(extent - np.maximum(1, np.array(size) * scale)).max() <= 0.51
+
+
+def test_boxes_move_with_the_view():
+    half = (0.25, 0.25, 0.75, 0.75)  # 10, 15, 30, 45 pixels
+    cases = [
+        # view, box, box in the view, valid
+        (views_of((0, 0, 40, 60)), half, half, True),
+        (views_of((10, 15, 20, 30)), half, (0, 0, 1, 1), True),
+        (views_of((0, 0, 40, 30)), half, (0.25, 0.5, 0.75, 1), True),  # its centre is on the edge
+        (views_of((0, 0, 40, 29)), half, (0.25, 15 / 29, 0.75, 1), False),
+        (views_of((0, 0, 40, 60), mirrored=True), (0, 0.1, 1, 0.3), (0, 0.7, 1, 0.9), True),
+        (views_of((0, 0, 40, 30), mirrored=True), (0.25, 0.25, 0.75, 0.5), (0.25, 0, 0.75, 0.5), True),
+        (views_of((0, 0, 40, 60), extent=(10, 20)), half, (0.375, 0.25, 0.625, 0.75), True),
+        (views_of((0, 0, 40, 60), extent=(20, 10), mirrored=True), (0, 0, 1, 0.5), (0, 0.5, 1, 0.75), True),
+    ]
+    for views, box, expected, valid in cases:
+        boxes, seen = move_boxes(tf.ragged.constant([[box]], inner_shape=(4,), ragged_rank=1), views)
+        np.testing.assert_allclose(boxes.values[0], expected, atol=1e-6, err_msg=str(views))
+        assert seen.to_list() == [[valid]], views
+
+
+def test_each_box_follows_its_own_image():
+    views = Views(tf.constant([SIZE] * 3), tf.constant([[0, 0, 40, 60], [0, 0, 40, 30], [0, 0, 20, 60]]), None, None, (8, 8))
+    boxes = tf.ragged.constant([[[0, 0, 0.5, 0.5]], [], [[0, 0, 0.5, 0.5]] * 2], tf.float32, ragged_rank=1, inner_shape=(4,))
+    moved, seen = move_boxes(boxes, views)
+    assert moved.to_list() == [[[0, 0, 0.5, 0.5]], [], [[0, 0, 1, 0.5]] * 2]
+    assert seen.to_list() == [[True], [], [True, True]]
+
+
+VIEWS = {
+    "whole": views_of((0, 0, 40, 60)),
+    "a part": views_of((3, 5, 30, 41)),
+    "larger": views_of((3, 5, 10, 11), image_size=(33, 41)),
+    "mirrored": views_of((3, 5, 30, 41), mirrored=True),
+    "one pixel": views_of((39, 59, 1, 1), image_size=(3, 2)),
+    "to one pixel": views_of((0, 0, 40, 60), image_size=(1, 1)),
+    "in a frame": views_of((0, 0, 40, 60), extent=(13, 19)),
+    "mirrored in a frame": views_of((0, 0, 40, 60), mirrored=True, extent=(80, 119), image_size=(81, 130)),
+}
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_pixels_are_seen_as_encoded_images_are(case):
+    views, pixels = VIEWS[case], picture(seed=0, image_size=SIZE)
+    encoded = tf.constant([encode(pixels, "PNG")])
+    expected = decode.decode_boxes(encoded, views.boxes, views.image_size, views.mirrored, views.extents).numpy()[0]
+    seen = view_pixels(tf.constant(pixels[np.newaxis]), views).numpy()[0]
+    assert seen.shape == expected.shape
+    # Beyond the edge of a box there is the rest of the image; a box that is decoded alone repeats its edge.
+    assert np.abs(seen - expected).mean() < 0.7 and np.abs(seen - expected).max() < 12
+    np.testing.assert_array_equal(seen.any(axis=-1), expected.any(axis=-1))  # the same frame
+
+
+@pytest.mark.parametrize("case", VIEWS)
+def test_masks_are_seen_as_encoded_masks_are(case):
+    views, mask = VIEWS[case], np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    expected = decode.decode_mask_boxes(
+        tf.constant([encode_mask(mask)]), views.sizes, views.boxes, views.image_size, views.mirrored, views.extents
+    )
+    for dtype in (tf.uint8, tf.int32):
+        seen = view_masks(tf.cast(mask[np.newaxis, ..., np.newaxis], dtype), views)
+        assert seen.dtype == dtype
+        np.testing.assert_array_equal(seen, expected)
+
+
+def test_by_how_much_a_jpeg_may_become_smaller():
+    cases = [
+        # size, image_size, fit, ratio, box
+        ((80, 120), (40, 40), "crop", 2, (0, 20, 80, 80)),
+        ((79, 120), (40, 40), "crop", 1, (0, 20, 79, 79)),
+        ((81, 121), (40, 40), "crop", 2, (0, 20, 80, 82)),  # of 81 rows the last is none of 40 pairs
+        ((163, 163), (20, 40), "crop", 4, (40, 0, 84, 160)),
+        ((3001, 2001), (10, 10), "crop", 8, (504, 0, 2000, 2000)),
+        ((803, 1603), (100, 100), "stretch", 8, (0, 0, 800, 1600)),
+        ((80, 39), (40, 20), "stretch", 1, (0, 0, 80, 39)),
+        ((80, 163), (40, 40), "pad", 4, (0, 0, 80, 160)),  # to 20 x 40
+    ]
+    for size, image_size, fit, ratio, box in cases:
+        views = make_views(tf.constant([size]), image_size, fit, scales=True)
+        assert (views.ratios.numpy().tolist(), tuple(views.boxes[0].numpy())) == ([ratio], box), (size, image_size, fit)
+        assert make_views(tf.constant([size]), image_size, fit).ratios is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 3000)), min_size=1, max_size=8),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    st.sampled_from(["crop", "stretch", "pad", "random"]),
+    st.integers(0, 2**40),
+)
+def test_a_smaller_jpeg_has_enough_pixels_and_whole_ones(sizes, image_size, fit, seed):
+    augmentation, seed = (Augmentation() if fit == "random" else None), tf.constant([seed, 0], tf.int64)
+    fit, sizes = "crop" if fit == "random" else fit, np.array(sizes, np.int32)
+    plain = make_views(tf.constant(sizes), image_size, fit, augmentation, seed)
+    views = make_views(tf.constant(sizes), image_size, fit, augmentation, seed, scales=True)
+    boxes, ratios = views.boxes.numpy(), views.ratios.numpy()[:, np.newaxis]
+    assert (boxes % ratios == 0).all() and (boxes[:, :2] >= 0).all() and (boxes[:, :2] + boxes[:, 2:] <= sizes).all()
+    assert (np.abs(boxes - plain.boxes.numpy()) <= 2 * ratios).all() and (boxes == plain.boxes.numpy())[ratios[:, 0] == 1].all()
+    wanted = image_size if views.extents is None else views.extents.numpy()
+    assert (boxes[:, 2:] // ratios >= np.where(ratios > 1, wanted, 1)).all()
+    is_small = sizes.max(axis=1, keepdims=True) <= MAX_SMALL_SIDE
+    assert (ratios[is_small] == 1).all()
+    assert (is_small | (ratios == 8) | (boxes[:, 2:] // ratios < 2 * np.array(wanted) + 2).any(axis=1, keepdims=True)).all()
+
+
+def test_maps_keep_their_resolution():
+    maps = np.arange(24, dtype=np.float32).reshape(1, 4, 6, 1)  # of an image of 40 x 60
+    whole = view_maps(tf.constant(maps), views_of((0, 0, 40, 60)))
+    np.testing.assert_allclose(whole, maps, atol=1e-4)
+    np.testing.assert_allclose(view_maps(maps, views_of((0, 0, 40, 60), mirrored=True)), maps[:, :, ::-1], atol=1e-4)
+    rows, columns = [0, 0.25, 0.75, 1.25], [0, 0.25, 0.75, 1.25, 1.75, 2.25]  # where the samples of a quarter lie
+    expected = 6 * np.array(rows)[:, np.newaxis] + columns
+    np.testing.assert_allclose(view_maps(maps, views_of((0, 0, 20, 30)))[0, :, :, 0], expected, atol=1e-4)
+    framed = view_maps(maps, views_of((0, 0, 40, 60), extent=(10, 20)))[0, :, :, 0].numpy()
+    assert not framed[[0, 3]].any() and framed[1:3].all(axis=1).tolist() == [True, True]

@@ -1,0 +1,65 @@
+"""A batch of small images is decoded at once, and every other number of them, and size, gives the same in a loop."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from made_images import encode
+from prepared import picture
+from tf_input.decoding import decode
+from tf_input.decoding.whole_images import decode_images, is_small
+
+SIZE = (20, 30)
+PICTURES = [picture(seed, SIZE) for seed in range(40)]
+ENCODED = [encode(one, "PNG" if index % 3 else "JPEG") for index, one in enumerate(PICTURES)]
+
+
+def num_decoders(size: tuple[int, int], batch_size: int | None) -> int:
+    function = tf.function(lambda encoded: decode_images(encoded, size, batch_size), autograph=False)
+    graph = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    return sum(node.op == "DecodeImage" for node in nodes)
+
+
+def test_a_batch_of_small_images_has_a_decoder_each_within_bounds():
+    assert is_small(SIZE) and is_small((96, 96)) and not is_small((97, 10)) and not is_small((10, 97))
+    cases = [
+        # size, batch_size, decoders
+        (SIZE, None, 1),
+        (SIZE, 1, 1),
+        (SIZE, 7, 7),
+        (SIZE, 128, 128),
+        (SIZE, 257, 1),  # a prime: not in rows
+        (SIZE, 600, 200),  # three rows
+        ((97, 97), 128, 1),
+    ]
+    for size, batch_size, expected in cases:
+        assert num_decoders(size, batch_size) == expected, (size, batch_size)
+
+
+def test_batches_of_any_number_are_the_same(monkeypatch):
+    expected = np.stack([decode.decode_image(one) for one in ENCODED])
+    monkeypatch.setattr("tf_input.decoding.whole_images._MAX_UNROLLED", 16)  # so that 32 are two rows
+    for batch_size in (None, 12, 32, 40):
+        spec = tf.TensorSpec([None], tf.string)
+        read = tf.function(lambda encoded: decode_images(encoded, SIZE, batch_size), [spec], autograph=False)
+        for num_images in (0, 1, 8, 12, 32, 40):
+            if num_images > (batch_size or 40):
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    read(tf.constant(ENCODED[:num_images]))
+                    pytest.fail(f"{num_images} in a batch of {batch_size}")
+                continue
+            images = read(tf.constant(ENCODED[:num_images], tf.string))
+            assert images.dtype == tf.uint8, (batch_size, num_images)
+            np.testing.assert_array_equal(images, expected[:num_images], err_msg=f"{batch_size} {num_images}")
+
+
+def test_they_must_have_one_size_and_be_images():
+    for batch_size in (None, 2, 3):
+        read = tf.function(lambda encoded, size: decode_images(encoded, size, batch_size), autograph=False)
+        other = encode(picture(0, (20, 31)), "PNG")
+        cases = [(ENCODED[:2], (20, 31)), ([ENCODED[0], other], SIZE), ([other] * 2, SIZE), ([ENCODED[0], b"?"], SIZE)]
+        for encoded, size in cases:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                read(tf.constant(encoded), size)
+                pytest.fail(f"{batch_size} {encoded}")

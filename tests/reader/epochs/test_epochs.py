@@ -1,0 +1,212 @@
+"""Epochs as a function of seed, epoch and step: other orders, exact resume, and splits that are held in memory."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import prepare_images
+from tf_input.epochs.position import Position
+
+SIZE = (12, 16)
+OPTIONS = {"batch_size": 8, "image_size": SIZE}
+SHUFFLES = (False, "window", "exact")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of many sizes, 93 of them in four training shards."""
+    options = ("--num_shards", "train=4,validation=1")
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), *options))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of 24 x 32 pixels, which fit into memory."""
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+
+
+def epoch(data: tf.data.Dataset) -> list[bytes]:
+    """Each batch of a pass, labels and pixels."""
+    return [b"".join(part.tobytes() for part in batch) for batch in data.as_numpy_iterator()]
+
+
+def examples(data: tf.data.Dataset) -> list[bytes]:
+    """Each example of a pass."""
+    return [image.tobytes() + bytes([label]) for batch in data.as_numpy_iterator() for image, label in zip(*batch)]
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+@pytest.mark.parametrize("name", ["mixed", "uniform"])
+def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, request):
+    dataset = request.getfixturevalue(name)
+    options = {**OPTIONS, "shuffle": shuffle, "augment": True, "seed": 5}
+    data = dataset.batches("train", **options)
+    epochs = [epoch(data) for _ in range(3)]
+    assert [len(one) for one in epochs] == [12, 12, 12] and len({batch for one in epochs for batch in one}) == 36
+    for start_epoch, start_step in [(0, 0), (1, 0), (1, 7), (2, 11)]:
+        resumed = dataset.batches("train", **options, start_epoch=start_epoch, start_step=start_step)
+        assert epoch(resumed) == epochs[start_epoch][start_step:], (start_epoch, start_step)
+        assert int(resumed.cardinality()) == 12 - start_step
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
+def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options, caplog):
+    """In the middle of an epoch too: passes are then as long as what was left of the first, and follow each other."""
+    options = {**OPTIONS, "seed": 5, **options}
+    whole = [batch for number in range(3) for batch in epoch(uniform.batches("train", **options, start_epoch=number))]
+    for start_step in (0, 1, 5, 11):
+        data = uniform.batches("train", **options, start_step=start_step)
+        count = 12 - start_step
+        for number in range(2):
+            begin = start_step + number * count
+            assert epoch(data) == whole[begin : begin + count] and len(data) == count, (start_step, number)
+    warned = [one.getMessage() for one in caplog.records if one.getMessage().startswith("start_step=5")]
+    assert warned == [
+        "start_step=5: passes have 7 batches, as the rest of the first epoch had; this one begins at epoch 1, step 0; "
+        "batches(start_epoch=1) has whole epochs"
+    ]
+
+
+def test_loops_end_with_the_epoch(mixed):
+    """After what was left of one come whole ones."""
+    epochs = [epoch(mixed.batches("train", **OPTIONS, seed=4, start_epoch=number)) for number in (2, 3)]
+    loops = mixed.as_numpy("train", **OPTIONS, seed=4, start_epoch=2, start_step=9)
+    for expected in (epochs[0][9:], epochs[1]):
+        assert len(loops) == len(expected)
+        next(iter(loops))  # a look is no pass
+        assert [b"".join(part.tobytes() for part in batch) for batch in loops] == expected
+    with pytest.raises(ValueError, match="start_step=1.5: expected 0 or more"):
+        mixed.as_numpy("train", **OPTIONS, start_step=1.5)
+
+
+def test_a_pass_counts_once_it_has_come_to_its_end(mixed):
+    data = mixed.batches("train", **OPTIONS, seed=3)
+    epochs = [epoch(mixed.batches("train", **OPTIONS, seed=3, start_epoch=number)) for number in range(3)]
+    next(iter(data))
+    for _ in data.take(11):
+        pass
+    assert data.position.next == (0, 0)
+    one, other = data.as_numpy_iterator(), data.as_numpy_iterator()
+    looked = [next(one), next(other)]  # two at a time are the same pass
+    assert epoch(tf.data.Dataset.from_generator(lambda: looked, output_signature=data.element_spec)) == [epochs[0][0]] * 2
+    assert len(list(one)) == 11 and data.position.next == (1, 0)
+    next(data.as_numpy_iterator())
+    assert len(list(other)) == 11 and data.position.next == (1, 0)  # which had been read when it ended
+    assert epoch(data.take(12)) == epochs[1] and data.position.next == (2, 0)  # nobody has asked for more than there is
+    assert epoch(data) == epochs[2]
+
+
+def make_model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+def test_a_look_changes_no_training(mixed):
+    weights = []
+    for looks in (False, True):
+        data, model = mixed.batches("train", **OPTIONS, seed=3), make_model()
+        if looks:
+            next(iter(data))
+            model.fit(data.take(2), verbose=0)
+            model = make_model()
+            model.evaluate(data, steps=3, verbose=0)
+        model.fit(data, epochs=2, verbose=0)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 5])
+@pytest.mark.parametrize("start_step", [0, 5])
+def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step, steps_per_execution, recwarn):
+    model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3, start_step=start_step)
+    model.steps_per_execution = steps_per_execution
+    model.fit(data.map(lambda x, y: (x, y)), epochs=2, validation_data=data, verbose=0)
+    assert model.optimizer.iterations.numpy() == 2 * (12 - start_step)
+    model.fit(data, epochs=2, steps_per_epoch=12 - start_step, verbose=0)
+    assert model.optimizer.iterations.numpy() == 4 * (12 - start_step)
+    assert len(model.predict(data, verbose=0)) > 0
+    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
+
+
+def test_a_position_says_what_the_next_pass_reads(mixed):
+    data = mixed.batches("train", **OPTIONS, seed=1)
+    epochs = [epoch(data) for _ in range(2)]
+    assert repr(data.position) == "Position(epoch=2, step=0)"
+    data.position.go_to(1, 10)
+    following = epoch(mixed.batches("train", **OPTIONS, seed=1, start_epoch=2))
+    assert epoch(data) == [*epochs[1][10:], *following[:10]] and len(data) == 12
+    assert repr(data.position) == "Position(epoch=2, step=10)"
+    data.position.go_to(0)
+    assert epoch(data.repeat(2).take(20)) == [*epochs[0], *epochs[1][:8]]
+    assert repr(data.position) == "Position(epoch=1, step=0)"
+
+
+@pytest.mark.parametrize("shuffle", ["window", "exact"])
+def test_each_example_once_an_epoch_in_whatever_order(mixed, shuffle):
+    expected = sorted(examples(mixed.batches("train", **OPTIONS, shuffle=False)))
+    data = mixed.batches("train", **OPTIONS, shuffle=shuffle)
+    epochs = [examples(data) for _ in range(2)]
+    assert [sorted(one) for one in epochs] == [expected] * 2
+    assert epochs[0] != epochs[1]
+
+
+def test_a_step_beyond_the_epoch_is_refused(mixed):
+    with pytest.raises(ValueError, match="start_step=12: an epoch of train has 12 batches; expected one below"):
+        mixed.batches("train", **OPTIONS, start_step=12)
+    position = mixed.batches("train", **OPTIONS).position
+    for epoch, step in ((0, 12), (0, -1), (-1, 0)):
+        with pytest.raises(ValueError, match=f"epoch={epoch}, step={step}: an epoch has 12 batches; expected one of them"):
+            position.go_to(epoch, step)
+    assert position.next == (0, 0)
+
+
+def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
+    caplog.set_level(logging.INFO, "tf_input")
+    uniform = tf_input.open(uniform.directory)
+    num_bytes = uniform.num_examples("train") * 24 * 32 * 3
+    held = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
+    streamed = {**held, "memory_budget": num_bytes - 1}
+    for options in ({"shuffle": False}, {"shuffle": "exact"}):
+        assert epoch(uniform.batches("train", **held, **options)) == epoch(uniform.batches("train", **streamed, **options))
+    messages = [record.getMessage() for record in caplog.records]
+    expected = "train: 93 images held in memory, 0.2 MB of a budget of 0.2; shuffled, their order is exact"
+    assert messages == [expected]
+    # What nobody asked to be a buffer is exact.
+    exact = epoch(uniform.batches("train", **held, shuffle="exact"))
+    assert epoch(uniform.batches("train", **held)) == exact != epoch(uniform.batches("train", **streamed))
+
+
+def test_in_memory_reading_needs_no_files(uniform, tmp_path):
+    """Once they are held."""
+    import shutil
+
+    dataset = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
+    data = dataset.batches("train", batch_size=8, image_size=(12, 16), augment=True, seed=0)
+    shutil.rmtree(tmp_path / "copy")
+    again = dataset.batches("train", batch_size=8, image_size=(12, 16), augment=True, seed=0)
+    assert epoch(data) == epoch(again)
+
+
+def test_views_from_memory_show_what_views_of_files_show(uniform):
+    options = {"batch_size": 93, "image_size": (12, 16), "augment": True, "seed": 3, "shuffle": "exact"}
+    (held, labels), (streamed, expected) = (
+        next(uniform.batches("train", **options, memory_budget=budget).as_numpy_iterator()) for budget in (1 << 30, 0)
+    )
+    np.testing.assert_array_equal(labels, expected)
+    assert np.abs(held.astype(int) - streamed).mean() < 1
+
+
+def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
+    plan = mixed.plan("validation", tf_input.ReadConfig(1_000_000, SIZE))
+    asked, read = [], plan.reader.read_stretch
+    plan.reader.read_stretch = lambda *place: asked.append(place[:3]) or read(*place)
+    ((images, labels),) = plan.read(Position())
+    runs = plan.reader.runs
+    assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17

@@ -1,0 +1,566 @@
+"""TFRecords as others write them, read without preparing them first."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from made_images import encode, noise, write_files
+from made_records import encode_mask, example, write_records
+from prepared import prepare_images
+
+SIZE = (6, 8)
+COUNT = 5
+IMAGES = [noise(seed, *SIZE) for seed in range(COUNT)]
+OBJECT = "image/object"
+
+
+def encoded(index: int) -> bytes:
+    return encode(IMAGES[index], "PNG")
+
+
+def slim(index: int) -> dict:
+    return {"image/encoded": encoded(index), "image/format": b"png", "image/class/label": index, "image/filename": f"{index}.png"}
+
+
+def detection(index: int) -> dict:
+    count = index % 3
+    sides = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
+    boxes = {f"{OBJECT}/bbox/{side}": np.full(count, value, np.float32) for side, value in sides.items()}
+    labels = {f"{OBJECT}/class/label": [index + 1] * count, f"{OBJECT}/class/text": [b"x"] * count}
+    return {"image/encoded": encoded(index), "image/source_id": str(index), **boxes, **labels, f"{OBJECT}/is_crowd": [0] * count}
+
+
+def raw(index: int) -> dict:
+    height, width = SIZE
+    return {"image_raw": IMAGES[index].tobytes(), "height": height, "width": width, "depth": 3, "label": index}
+
+
+def name_shape_data(index: int) -> dict:
+    return {"name": f"n{index}", "shape": [*SIZE, 3], "data": IMAGES[index].tobytes()}
+
+
+def feature_shape_label(index: int) -> dict:
+    return {"feature": IMAGES[index].tobytes(), "shape": np.array([*SIZE, 3], "<i8").tobytes(), "label": index}
+
+
+LAYOUTS = {
+    "slim": (slim, "label"),
+    "detection": (detection, "objects"),
+    "raw": (raw, "label"),
+    "name_shape_data": (name_shape_data, None),
+    "feature_shape_label": (feature_shape_label, "label"),
+    "image_label": (lambda index: {"image": encoded(index), "label": index}, "label"),
+}
+
+
+def write(path: pathlib.Path, make, compression: str = "", count: int = COUNT) -> str:
+    return str(write_records(path, [example(make(index)) for index in range(count)], compression))
+
+
+def read_all(files: tf_input.RecordFiles, **options) -> list:
+    options = {"batch_size": 2, "image_size": SIZE, "shuffle": False, **options}
+    return [tf.nest.map_structure(lambda tensor: tensor.numpy(), batch) for batch in files.batches(**options)]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_layout_is_found_and_read(tmp_path, name):
+    make, target = LAYOUTS[name]
+    path = write(tmp_path / "a.tfrecord", make)
+    files = tf_input.open_tfrecords(path)
+    assert (files.layout.name, files.compression, files.splits) == (name, "", ("train",))
+    assert files.targets == ((target,) if target else ())
+    read = read_all(files)
+    images = np.concatenate([batch[0] if target else batch for batch in read])
+    np.testing.assert_array_equal(images, IMAGES)
+    if target == "label":
+        assert np.concatenate([batch[1] for batch in read]).tolist() == list(range(COUNT))
+    assert tf_input.open_tfrecords(path, name).features == files.features
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_compression_is_found_too(tmp_path, compression):
+    path = write(tmp_path / "a.tfrecord", slim, compression)
+    for files in (tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, compression=compression)):
+        assert files.compression == compression
+        assert np.concatenate(read_all(files, inputs="key", targets="label")[0][1:]).tolist() == [0, 1]
+
+
+def test_the_spec_of_examples_is_that_of_batches(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", detection))
+    options = {"batch_size": 2, "image_size": 8, "max_objects": 4, "drop_remainder": True}
+    spec = files.example_spec(**options)
+    assert spec == files.batches(**options).element_spec
+    assert spec[1]["bbox"] == tf.TensorSpec((2, 4, 4), tf.float32)
+
+
+def test_objects_of_others(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.record", detection))
+    assert set(files.features) == {"image", "key", "objects/bbox", "objects/label", "objects/is_crowd"}
+    objects = read_all(files, batch_size=COUNT)[0][1]
+    assert objects["valid"].sum(axis=1).tolist() == [0, 1, 2, 0, 1]
+    assert objects["label"].tolist() == [[-1, -1], [2, -1], [3, 3], [-1, -1], [5, -1]]
+    assert objects["bbox"][2].tolist() == [[0, 0.25, 0.5, 1]] * 2
+    assert objects["is_crowd"].shape == (COUNT, 2)
+
+
+def text_boxes(index: int) -> dict:
+    """As PixelLink has them: one class, a shape that is no shape of pixels."""
+    of_others = {name: value for name, value in detection(index).items() if "class" not in name}
+    return {**of_others, f"{OBJECT}/bbox/label": [1] * (index % 3), "image/shape": [*SIZE, 3]}
+
+
+def test_boxes_with_a_class_of_their_own(tmp_path):
+    path = write(tmp_path / "a.tfrecord", text_boxes)
+    files = tf_input.open_tfrecords(path)
+    assert (files.layout.name, files.targets) == ("text_boxes", ("objects",))
+    assert read_all(files, batch_size=COUNT)[0][1]["label"].tolist() == [[-1, -1], [1, -1], [1, 1], [-1, -1], [1, -1]]
+
+
+@pytest.mark.parametrize(
+    "case, of_image, stored, expected",
+    [
+        ("an image with a format", {}, {"shape": [6, 8, 3], "height": 1.5, "depth": b"deep"}, {"shape", "height", "depth"}),
+        ("a shape that is text", {}, {"shape": b"round"}, {"shape"}),
+        ("pixels with sides", {"height": "h", "width": "w", "depth": "d"}, {"shape": b"round"}, {"shape"}),
+        ("pixels with a shape", {"shape": "s"}, {"height": 1.5}, {"height"}),
+    ],
+)
+def test_what_says_nothing_of_pixels_is_a_feature_of_any_name(tmp_path, case, of_image, stored, expected):
+    sizes = {"s": [*SIZE, 3], "h": SIZE[0], "w": SIZE[1], "d": 3}
+
+    def make(index: int) -> dict:
+        return {"image": IMAGES[index].tobytes() if of_image else encoded(index), **sizes, **stored}
+
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", make), {"image": "image", **of_image, **{name: name for name in stored}})
+    assert set(files.features) == {"image"} | expected, case
+    (x, *_), *_ = [batch if isinstance(batch, tuple) else (batch,) for batch in read_all(files, inputs=("image", *expected))]
+    np.testing.assert_array_equal(x["image"], IMAGES[:2])
+    for name in expected:
+        assert np.asarray(x[name]).tolist()[0] == stored[name], (case, name)
+
+
+def test_sides_of_boxes_must_agree(tmp_path):
+    sides = {f"{OBJECT}/bbox/xmin": np.zeros(3, np.float32)}
+    path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), **(sides if index == 4 else {})})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="different numbers of box sides"):
+        read_all(tf_input.open_tfrecords(path), batch_size=COUNT)
+
+
+def test_a_mapping_says_what_is_what(tmp_path):
+    def make(index: int) -> dict:
+        boxes = np.tile(np.float32([0, 0.5, 1, 1]), index)
+        picture = {"picture": encoded(index), "seg": encode_mask(np.full(SIZE, index, np.uint8))}
+        return {**picture, "cls": [b"dog", b"cat"][index % 2], "w": index / 2, "boxes": boxes, "ids": [1] * index, "age": [1, 2]}
+
+    path = write(tmp_path / "a.tfrecord", make)
+    mapping = {"image": "picture", "label": "cls", "weight": "w", "mask": "seg"}
+    more = {"objects/bbox": "boxes", "objects/label": "ids", "years": "age"}
+    files = tf_input.open_tfrecords(path, mapping | more, label_names=("cat", "dog"))
+    assert (files.layout.name, files.class_names, files.targets) == ("mapping", ("cat", "dog"), ("label",))
+    x, y, weight = read_all(files, inputs=("image", "years"), targets=("label", "mask", "objects"), batch_size=COUNT)[0]
+    np.testing.assert_array_equal(x["image"], IMAGES)
+    assert x["years"].tolist() == [[1, 2]] * COUNT
+    assert y["label"].tolist() == [1, 0, 1, 0, 1] and weight["label"].tolist() == [0, 0.5, 1, 1.5, 2]
+    assert y["mask"].dtype == np.int32 and [set(mask.flat) for mask in y["mask"]] == [{index} for index in range(COUNT)]
+    assert y["objects"]["valid"].sum(axis=1).tolist() == list(range(COUNT))
+    assert y["objects"]["bbox"][4].tolist() == [[0, 0.5, 1, 1]] * 4
+
+    unknown = tf_input.open_tfrecords(path, mapping, label_names=("cow", "dog"))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="class names that label_names does not have"):
+        read_all(unknown)
+
+
+def test_any_number_of_labels_needs_names(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": [0, 2][: index % 3]})
+    (_, y), *_ = read_all(tf_input.open_tfrecords(path, label_names="abc"), batch_size=COUNT)
+    assert y.tolist() == [[0, 0, 0], [1, 0, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
+    with pytest.raises(ValueError, match="targets='label': its number of classes is unknown; label_names=... says it"):
+        read_all(tf_input.open_tfrecords(path))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_no_record_alone_says_how_many_values_there_are(tmp_path, order):
+    values = [([1], [b"a"]), ([0, 2], [b"a", b"b"]), ([], [])]
+
+    def make(index: int) -> dict:
+        labels, tags = values[order[index]]
+        return {"image": encoded(index), "label": labels, "tags": tags, **({"ids": [7]} if index else {})}
+
+    path = write(tmp_path / "a.tfrecord", make, count=3)
+    mapping = {name: name for name in ("image", "label", "tags", "ids")}
+    files = tf_input.open_tfrecords(path, mapping, label_names="abc")
+    assert {files.features[name].shape for name in ("label", "tags", "ids")} == {(None,)}
+    ((x, y),) = read_all(files, inputs=("tags", "ids"), batch_size=3)
+    expected = [[float(label in values[index][0]) for label in range(3)] for index in order]
+    assert y.tolist() == expected and [row.tolist() for row in x["tags"]] == [values[index][1] for index in order]
+    assert [row.tolist() for row in x["ids"]] == [[], [7], [7]]
+
+
+def test_later_files_are_looked_at_where_the_first_has_few_records(tmp_path):
+    for index, labels in enumerate([[1], [0, 2], []]):
+        write(tmp_path / f"{index}.tfrecord", lambda _: {"image": encoded(0), "label": labels}, count=1)  # noqa: B023
+    ((_, y),) = read_all(tf_input.open_tfrecords(tmp_path / "*.tfrecord", label_names="abc"), batch_size=3)
+    assert y.tolist() == [[0, 1, 0], [1, 0, 1], [0, 0, 0]]
+
+
+def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
+    late = 70  # further than anybody looks
+    path = write(
+        tmp_path / "a.tfrecord",
+        lambda index: {"image": encoded(0), "label": [0, 2] if index == late else [1], "age": [3] * (1 + index // late)},
+        count=late + 1,
+    )
+    mapping = {"image": "image", "label": "label", "age": "age"}
+    options = {"label_names": "abc"}
+    for name in ("age", "label"):
+        message = rf"{name}: expected 1 of it in each record, .* in which {name} is a list, \[{name}\], is for any number"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            read_all(tf_input.open_tfrecords(path, mapping, **options), inputs=name, targets=())
+    files = tf_input.open_tfrecords(path, {**mapping, "label": ["label"], "age": ["age"]}, **options)
+    assert files.features["label"].shape == files.features["age"].shape == (None,)
+    x, y = read_all(files, inputs="age", batch_size=late + 1)[0]
+    assert x[late - 1].tolist() == [3] and x[late].tolist() == [3, 3]
+    assert y[late - 1].tolist() == [0, 1, 0] and y[late].tolist() == [1, 0, 1]
+
+
+def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
+    bare = {name: value for name, value in detection(0).items() if not name.startswith(OBJECT)}
+    for count, layout in ((2, None), (71, "detection")):
+        path = write(tmp_path / f"{count}", lambda index: detection(2) if index == count - 1 else bare, count=count)  # noqa: B023
+        files = tf_input.open_tfrecords(path, layout)
+        assert files.targets == ("objects",), count
+        objects = read_all(files, batch_size=count)[0][1]
+        assert objects["valid"].sum(axis=1).tolist() == [0] * (count - 1) + [2], count
+        assert objects["label"][-1].tolist() == [3, 3], count
+    with pytest.raises(ValueError, match="its first 64 records have .*, which is no known layout"):
+        tf_input.open_tfrecords(path)
+
+
+def test_records_must_agree_in_types(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": index if index else b"ant"})
+    with pytest.raises(ValueError, match="label: expected values of one type; .* records have bytes and int64 × 1 in label"):
+        tf_input.open_tfrecords(path)
+    lacking = write(tmp_path / "b.tfrecord", lambda index: {"label": index, **({} if index else {"image": encoded(index)})})
+    with pytest.raises(ValueError, match="image: expected one string of bytes; its first 5 records have bytes × 0..1 in image"):
+        tf_input.open_tfrecords(lacking)
+
+
+@pytest.mark.parametrize("labels", [[0, 3, 1], [0, -1, 1], [[0, 1], [3], []]])
+def test_a_label_without_a_name_is_an_error(tmp_path, labels):
+    path = write(tmp_path / "a.tfrecord", lambda index: {"image": encoded(index), "label": labels[index]}, count=3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have, which names 0..2"):
+        read_all(tf_input.open_tfrecords(path, label_names="abc"))
+    assert len(read_all(tf_input.open_tfrecords(path, label_names="abc"), targets=(), batch_size=3)) == 1
+
+
+def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
+    path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have"):
+        read_all(tf_input.open_tfrecords(path, label_names="abc"))
+    sides = tuple(f"{OBJECT}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
+    mapping = {"image": "image/encoded", "label": "label", "objects/bbox": sides, "objects/label": f"{OBJECT}/class/label"}
+    read = read_all(tf_input.open_tfrecords(path, mapping, label_names="abc"), targets=("label", "objects"))
+    assert max(y["objects"]["label"].max() for _, y in read) == COUNT
+
+
+def test_a_raw_image_may_be_an_encoded_one(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", lambda index: {**raw(index), "image_raw": encoded(index)}))
+    assert (files.layout.name, files.features["image"].kind) == ("raw", "image")
+    np.testing.assert_array_equal(np.concatenate([x for x, _ in read_all(files)]), IMAGES)
+
+
+def test_the_shape_of_pixels(tmp_path):
+    grey = [image[..., 0] for image in IMAGES]
+    cases = {
+        "integers": [*SIZE, 1],
+        "height and width": [*SIZE],
+        "int32": np.array([*SIZE, 1], "<i4").tobytes(),
+        "int64": np.array(SIZE, "<i8").tobytes(),
+    }
+    for case, shape in cases.items():
+        path = write(tmp_path / case, lambda index: {"name": "x", "shape": shape, "data": grey[index].tobytes()})  # noqa: B023
+        files = tf_input.open_tfrecords(path)
+        assert files.image_size == SIZE and files.features["image"].shape == (*SIZE, 1), case
+        np.testing.assert_array_equal(np.concatenate(read_all(files, image_size=None))[..., 0], grey, err_msg=case)
+
+
+def test_pixels_that_differ_in_shape_are_an_error(tmp_path):
+    def make(index: int) -> dict:
+        height, width = SIZE if index < 4 else SIZE[::-1]
+        return {**raw(index), "height": height, "width": width}
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="pixels differ in shape from those of the first record"):
+        read_all(tf_input.open_tfrecords(write(tmp_path / "a", make)))
+
+
+def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
+    floats = IMAGES[0].astype(np.float32).tobytes()
+    image = {"image": "image/encoded"}
+    cases = [
+        # a record, layout, message
+        ({"x": 1, "y": [b"a", b"b"]}, None, "record has x (int64 × 1), y (bytes × 2), which is no known layout (detection: "),
+        ({}, None, "first record has no features, which is no known layout"),
+        (slim(0), "raw", "raw needs image_raw, height, width, depth, label; its first record has image/class/label (int64"),
+        (slim(0), "voc", "layout='voc': expected one of detection, slim, text_boxes, raw, name_shape_data, feature_shape_label"),
+        (slim(0), {"image": "photo"}, "layout mapping needs photo; its first record has image/class/label"),
+        (slim(0), {"label": "image/class/label"}, "layout: expected an image in it"),
+        (raw(0) | {"image_raw": floats}, None, "image: expected uint8 of shape (6, 8, 3); its first record has 576 bytes"),
+        (raw(0) | {"height": 10**15}, None, "image: expected uint8 of shape (1000000000000000, 8, 3)"),
+        (raw(0) | {"depth": 7}, None, "expected a height, a width, and 1 or 3 channels; its first record has [6, 8, 7]"),
+        (raw(0) | {"width": -8}, None, "image: expected a height, a width, and 1 or 3 channels"),
+        (slim(0) | {"image/encoded": b"none"}, None, "expected a JPEG, PNG, GIF, BMP or WebP, or its shape beside it"),
+        (slim(0) | {"image/encoded": 3}, None, "image: expected one string of bytes; its first record has int64 × 1"),
+        (slim(0) | {"image/class/label": b"dog"}, None, "label: expected integers, or label_names=... with texts"),
+        (slim(0) | {"w": 2}, {**image, "weight": "w"}, "weight: expected one float; its first record has int64 × 1"),
+        (slim(0) | {"b": 2}, {**image, "objects/bbox": "b"}, "objects/bbox: expected floats in 0..1"),
+        (slim(0), {"image": ("image/encoded", "image/format")}, "image: expected a name; found ['image/encoded', 'image/"),
+        (slim(0), {"image": ["image/encoded"]}, "layout: image: expected a name; found ['image/encoded']"),
+        (slim(0), {**image, "label": ("a", "b")}, "layout mapping needs a, b; its first record has"),
+    ]
+    for index, (record, layout, message) in enumerate(cases):
+        path = write_records(tmp_path / f"{index}.tfrecord", [example(record)])
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(str(path), layout)
+        assert message in str(caught.value)
+        assert str(path) in str(caught.value) or message.startswith("layout='")
+
+
+def test_files_that_can_not_be_read_are_refused(tmp_path):
+    write_files(tmp_path, {"text": b"no records at all, " * 9, "empty": b"", "folder/a": b"", "folder/manifest.json": b"{}"})
+    write_records(tmp_path / "no_example", [b"no example"])
+    cases = [
+        ("none*", FileNotFoundError, "none*: no such file"),
+        ("text", ValueError, "text is no TFRecord file"),
+        ("empty", ValueError, "no records in"),
+        ("folder", ValueError, "folder is a directory; expected files, such as"),
+        ("no_example", ValueError, "no_example: its first record is no tf.train.Example"),
+    ]
+    for name, error, message in cases:
+        with pytest.raises(error) as caught:
+            tf_input.open_tfrecords(tmp_path / name)
+        assert message in str(caught.value), name
+    plain = write(tmp_path / "plain", slim)
+    with pytest.raises(ValueError, match="plain is no TFRecord file with compression 'GZIP'"):
+        tf_input.open_tfrecords(plain, compression="GZIP")
+    with pytest.raises(ValueError, match="compression='gzip': expected None, '', 'GZIP', 'ZLIB'"):
+        tf_input.open_tfrecords(plain, compression="gzip")
+
+
+def test_what_was_prepared_is_refused(tmp_path):
+    made = prepare_images(tmp_path, num_images={"ant": 3, "bee": 3})
+    shard = next(made.glob("*.tfrecord-*"))
+    for pattern in (made, f"{made}/", f"{made}/*.tfrecord-*", [shard]):
+        with pytest.raises(ValueError, match="made/? was prepared: tf_input.open reads it"):
+            tf_input.open_tfrecords(pattern)
+
+
+def test_the_manifest_of_somebody_else_is_no_hindrance(tmp_path, monkeypatch):
+    write(tmp_path / "a.tfrecord", slim)
+    (tmp_path / "manifest.json").write_text('{"name": "an app"}')
+    monkeypatch.chdir(tmp_path)
+    assert tf_input.open_tfrecords("*.tfrecord").layout.name == "slim"
+
+
+def test_files_must_be_compressed_alike(tmp_path):
+    for first, second in (("", "GZIP"), ("GZIP", ""), ("", "ZLIB"), ("ZLIB", "GZIP")):
+        folder = tmp_path / f"{first}-{second}"
+        write(folder / "a.tfrecord", slim, first, count=COUNT)
+        write(folder / "b.tfrecord", slim, second)
+        write(folder / "c.tfrecord", slim, first, count=0)
+        with pytest.raises(ValueError, match=f"b.tfrecord is no TFRecord file with compression '{first}'"):
+            tf_input.open_tfrecords(folder / "*")
+
+
+@pytest.mark.parametrize("length", [0x8B1F, 0x0178])
+def test_a_length_may_look_like_a_compression(tmp_path, length):
+    path = tmp_path / "b.tfrecord"
+    for padding in range(length):
+        record = example({**slim(0), "x": bytes(padding)}) if padding > length - 1200 else b""
+        if len(record) == length:
+            break
+    else:
+        pytest.fail("no record of that length")
+    write(tmp_path / "a.tfrecord", slim)
+    write_records(path, [record])
+    assert len(tf_input.open_tfrecords(tmp_path / "*.tfrecord").paths["train"]) == 2
+
+
+def test_no_files_are_refused():
+    with pytest.raises(ValueError, match=r"pattern=\[\]: expected files"):
+        tf_input.open_tfrecords([])
+
+
+def test_a_damaged_record_is_found_where_it_is_looked_at(tmp_path):
+    path = pathlib.Path(write(tmp_path / "a.tfrecord", slim))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="a.tfrecord: one of its first 64 records is damaged, or cut short"):
+        tf_input.open_tfrecords(path)
+
+
+def test_many_files_are_one_split(tmp_path):
+    for index in range(3):
+        write(tmp_path / f"train-{index}.tfrecord", slim, count=index)  # the first is empty
+    files = tf_input.open_tfrecords(tmp_path / "train-*.tfrecord")
+    assert files.paths["train"] == [str(tmp_path / f"train-{index}.tfrecord") for index in range(3)]
+    assert sum(len(y) for _, y in read_all(files)) == 3
+    listed = tf_input.open_tfrecords([tmp_path / "train-2.tfrecord", str(tmp_path / "train-1.tfrecord")])
+    assert sum(len(y) for _, y in read_all(listed)) == 3
+    with pytest.raises(ValueError, match="split='test': expected one of train"):
+        files.batches("test", batch_size=2, image_size=8)
+    with pytest.raises(ValueError, match="image_size=None: the images' sizes are unknown; expected a size such as 224"):
+        files.batches(batch_size=2)
+
+
+def test_examples_are_counted_when_asked(tmp_path):
+    path = write(tmp_path / "a.tfrecord", slim, "GZIP")
+    unknown, known = tf_input.open_tfrecords(path), tf_input.open_tfrecords(path, count=True)
+    assert (unknown.num_examples(), known.num_examples()) == (None, COUNT)
+    options = {"batch_size": 2, "image_size": SIZE}
+    assert int(unknown.batches(**options).cardinality()) == tf.data.UNKNOWN_CARDINALITY
+    assert len(known.batches(**options)) == 3
+
+
+def test_training_shuffles_and_augments(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
+    options = {"batch_size": COUNT, "image_size": 4, "augment": True}
+    epochs = [[y.numpy().tolist() for _, y in files.batches(**options, seed=seed)] for seed in range(4)]
+    assert all(sorted(labels) == list(range(COUNT)) for (labels,) in epochs) and len({str(one) for one in epochs}) > 1
+
+
+def test_what_needs_an_index_is_refused(tmp_path):
+    write(tmp_path / "a", slim)
+    files = tf_input.open_tfrecords(tmp_path / "a")
+    cases = {
+        "start_epoch=1": {"start_epoch": 1},
+        "start_step=1": {"start_step": 1},
+        "on_error='skip'": {"on_error": "skip"},
+        "hosts=(2, 0)": {"hosts": (2, 0)},
+        "service='grpc://a:1'": {"service": "grpc://a:1"},
+        "memory_budget=0": {"memory_budget": 0},
+        "shuffle='exact'": {"shuffle": "exact"},
+    }
+    for message, options in cases.items():
+        for call in (files.batches, files.example_spec):
+            with pytest.raises(ValueError) as caught:
+                call(batch_size=2, image_size=8, **options)
+            assert str(caught.value).startswith(f"{message}: only a data set that was prepared has the index for it")
+
+
+def test_a_directory_of_tensorflow_datasets(tmp_path):
+    tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
+    features = tfds.features
+    schema = {
+        "image": features.Image(shape=(None, None, 3)),
+        "label": features.ClassLabel(names=["ant", "bee"]),
+        "key": features.Text(),
+        "score": np.float32,
+        "tags": features.Sequence(features.ClassLabel(num_classes=3)),
+        "zipped": features.Tensor(shape=(2,), dtype=np.uint8, encoding="zlib"),
+        "objects": features.Sequence({"bbox": features.BBoxFeature(), "label": features.ClassLabel(names=["x", "y"])}),
+        "segmentation_mask": features.LabeledImage(labels=3, shape=(None, None, 1)),
+        "trimap": features.Image(shape=(None, None, 1), use_colormap=True),
+        "depth": features.Image(shape=(None, None, 1), dtype=np.uint16),
+        "flow": features.Image(shape=(None, None, 1), dtype=np.float32),
+    }
+
+    def make(index: int) -> dict:
+        box = features.BBox(ymin=0.0, xmin=0.25, ymax=0.5, xmax=1.0)
+        return {
+            **{"image": IMAGES[index], "label": index % 2, "key": f"k{index}", "score": index / 2},
+            **{"tags": [0, 2][: index % 3], "objects": [{"bbox": box, "label": 1}] * (index % 3)},
+            "zipped": np.zeros(2, np.uint8),
+            "segmentation_mask": np.full((*SIZE, 1), index % 3, np.uint8),
+            "trimap": np.full((*SIZE, 1), index % 3 + 1, np.uint8),
+            "depth": np.full((*SIZE, 1), 1000 * index, np.uint16),
+            "flow": np.full((*SIZE, 1), index, np.float32),
+        }
+
+    class Toy(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+        pkg_dir_path = tmp_path
+
+        def _info(self):
+            return self.dataset_info_from_configs(features=features.FeaturesDict(schema), supervised_keys=("image", "label"))
+
+        def _split_generators(self, _):
+            return {"train": self._generate_examples(range(COUNT)), "test": self._generate_examples(range(2))}
+
+        def _generate_examples(self, indices):
+            for index in indices:
+                yield index, make(index)
+
+    builder = Toy(data_dir=tmp_path)
+    builder.download_and_prepare()
+    toy = tf_input.open_tfrecords(builder.data_path)
+    assert (toy.layout.name, toy.splits, toy.targets) == ("tfds", ("train", "test"), ("label",))
+    assert (toy.num_examples("train"), toy.num_examples("test")) == (COUNT, 2)
+    assert toy.class_names == ("ant", "bee") and toy.features["objects/label"].label_names == ("x", "y")
+    masks = ("segmentation_mask", "trimap", "depth")
+    assert set(toy.features) == {"image", "label", "key", "score", "tags", "objects/bbox", "objects/label", *masks}
+    assert {toy.features[name].kind for name in masks} == {"mask"}
+    targets = ("label", "tags", "objects", *masks)
+    options = {"inputs": ("image", "key", "score"), "targets": targets}
+    (batch,) = toy.batches("train", batch_size=COUNT, image_size=SIZE, **options)
+    x, y = tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+    expected = {f"k{index}".encode(): make(index) for index in range(COUNT)}
+    assert sorted(x["key"]) == sorted(expected)
+    for row, key in enumerate(x["key"]):
+        one = expected[key]
+        np.testing.assert_array_equal(x["image"][row], one["image"])
+        assert (x["score"][row], y["label"][row]) == (one["score"], one["label"])
+        assert np.flatnonzero(y["tags"][row]).tolist() == one["tags"]
+        assert y["objects"]["valid"][row].sum() == len(one["objects"])
+        for name in masks:
+            np.testing.assert_array_equal(y[name][row], one[name], err_msg=name)
+    with pytest.raises(ValueError, match="layout='slim': .* is a directory of TensorFlow Datasets"):
+        tf_input.open_tfrecords(builder.data_path, "slim")
+    for option in ({"label_names": ("a", "b")}, {"compression": "GZIP"}):
+        with pytest.raises(ValueError, match="says its class names, and is not compressed"):
+            tf_input.open_tfrecords(builder.data_path, **option)
+
+
+def test_an_only_image_of_tensorflow_datasets_is_no_mask(tmp_path):
+    info = b'{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "a"}]}'
+    grey, mapped = ({"shape": {"dimensions": ["-1", "-1", "1"]}, **more} for more in ({}, {"useColormap": True}))
+    cases = [
+        ({"image": grey}, {"image": "image"}),
+        ({"left": grey, "right": grey}, {"image": "image", "right": "image"}),
+        ({"image": mapped}, {"image": "image"}),
+        ({"image": grey, "seg": mapped}, {"image": "image", "seg": "mask"}),
+        ({"image": grey, "colour": {"shape": {"dimensions": ["8", "8", "3"]}}}, {"image": "image", "colour": "image"}),
+        ({"image": {}, "scan": {**grey, "encodingFormat": "jpeg"}}, {"image": "image", "scan": "image"}),
+    ]
+    for index, (images, kinds) in enumerate(cases):
+        fields = {"featuresDict": {"features": {name: {"image": image} for name, image in images.items()}}}
+        files = {"dataset_info.json": info, "features.json": json.dumps(fields).encode()}
+        folder = write_files(tmp_path / str(index), files)
+        write(folder / "a", lambda _, names=tuple(images): dict.fromkeys(names, encoded(0)), count=1)
+        found = tf_input.open_tfrecords(folder).features
+        assert {name: feature.kind for name, feature in found.items()} == kinds, images
+
+
+def test_a_damaged_directory_of_tensorflow_datasets_is_refused(tmp_path):
+    info = '{"name": "a", "splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "%s"}]}'
+    image = '{"featuresDict": {"features": {"photo": {"image": {}}}}}'
+    cases = [
+        # dataset_info.json, features.json, message
+        ("{", image, "dataset_info.json: "),
+        ("[1]", image, "dataset_info.json: "),
+        ("{}", image, "dataset_info.json: KeyError: 'splits'"),
+        ('{"fileFormat": "riegeli", "splits": []}', image, "files of format 'riegeli'; expected tfrecord"),
+        (info % "../{SPLIT}", image, "leads out of the directory"),
+        (info % "{NOTHING}", image, "dataset_info.json: KeyError"),
+        (info % "a", '{"featuresDict": 3}', "features.json: "),
+        (info % "a", '{"featuresDict": {"features": {"x": {"text": {}}}}}', "features.json: expected an image; found x"),
+    ]
+    for index, (dataset_info, features, message) in enumerate(cases):
+        files = {"dataset_info.json": dataset_info.encode(), "features.json": features.encode()}
+        folder = write_files(tmp_path / str(index), files)
+        write(folder / "a", slim, count=1)
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(folder)
+        assert message in str(caught.value)

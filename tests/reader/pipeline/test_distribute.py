@@ -1,0 +1,307 @@
+"""Many hosts: each reads its own part of a split, all of them as many batches, and together they read all."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections import Counter
+from typing import Iterable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.runners.job_servers import reserve_port
+from prepared import prepare_images
+from tf_input.pipeline.distribute import divide_shards
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NUM_SHARDS = 6
+BUDGET = 1 << 30  # all is held in memory
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("prepared")
+    return tf_input.open(prepare_images(folder, "--num_shards", f"train={NUM_SHARDS},validation=1", image_size=(20, 24)))
+
+
+def names_of(batches: Iterable[tuple]) -> list[int]:
+    """What tells examples apart."""
+    return [hash(np.asarray(image).tobytes()) for batch in batches for image in batch[0]]
+
+
+def test_whole_shards_are_dealt_out_where_nothing_less_can_be():
+    counts = [3, 1, 4, 1, 5]
+    parts = [divide_shards("train", counts, (2, index)) for index in range(2)]
+    assert [list(part.shards) for part in parts] == [[0, 2, 4], [1, 3]] and {part.count for part in parts} == {2}
+    with pytest.raises(ValueError, match=r"hosts=\(6, 1\): train has 14 examples in 5 shards, too few for 6 hosts"):
+        divide_shards("train", counts, (6, 1))
+
+
+@pytest.mark.parametrize(
+    "shuffle, memory_budget, numbers", [(False, 0, [4]), ("window", 0, [2, 6]), ("exact", 0, [3]), (True, BUDGET, [4]), (False, BUDGET, [3])]
+)
+def test_any_number_of_hosts_reads_the_batches_of_one(dataset, shuffle, memory_budget, numbers):
+    """Views and colours too, whatever host draws them; what fills up the last batch weighs nothing."""
+    augment = tf_input.Augmentation(brightness=0.3, hue=0.1)
+    options = {"batch_size": 12, "shuffle": shuffle, "seed": 3, "memory_budget": memory_budget, "read_buffer": 30_000}
+    options |= {"augment": augment, "image_size": 16, "start_epoch": 1, "start_step": 2}
+    alone = list(dataset.batches("train", **options).as_numpy_iterator())
+    for num_hosts in numbers:
+        hosts = [list(dataset.batches("train", hosts=(num_hosts, index), **options).as_numpy_iterator()) for index in range(num_hosts)]
+        assert {len(host) for host in hosts} == {len(alone)}
+        for step, batch in enumerate(alone):
+            parts = [host[step] for host in hosts]
+            assert len({len(part[0]) for part in parts}) == 1, "as many rows on each"
+            read = Counter(name for part in parts for name in names_of([part_of(part)]))
+            assert read == Counter(names_of([batch])), (num_hosts, step)
+
+
+def part_of(batch: tuple) -> tuple:
+    """Without what fills it up."""
+    return batch if len(batch) == 2 else (batch[0][batch[2] > 0], batch[1][batch[2] > 0])
+
+
+def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
+    num_examples = dataset.num_examples("validation")
+    for batch_size, num_hosts in ((4, 2), (1002, 3)):
+        parts = [dataset.batches("validation", batch_size=batch_size, hosts=(num_hosts, index)) for index in range(num_hosts)]
+        is_filled = num_examples % batch_size % num_hosts > 0
+        assert all(len(data.element_spec) == 2 + is_filled for data in parts)
+        weights = [batch[2] for data in parts for batch in data.as_numpy_iterator()] if is_filled else [np.ones(num_examples)]
+        assert sum(weight.sum() for weight in weights) == num_examples
+        read = [name for data in parts for batch in data.as_numpy_iterator() for name in names_of([part_of(batch)])]
+        assert sorted(read) == sorted(names_of(dataset.batches("validation", batch_size=7)))
+
+
+def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
+    """Keras' own result on all hosts together is that of one."""
+    dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
+    options = {"batch_size": 8, "image_size": 8, "class_weight": {0: 0.5, 1: 2.0}}
+    ((_, labels, weights),) = dataset.batches("validation", **{**options, "batch_size": 100}).as_numpy_iterator()
+    np.testing.assert_array_equal(weights, np.array([0.5, 2.0], np.float32)[labels])
+    hosts = [list(dataset.batches("validation", hosts=(4, index), **options).as_numpy_iterator()) for index in range(4)]
+    assert sum(batch[2].sum() for host in hosts for batch in host) == weights.sum()
+    assert [[len(batch[1]) for batch in host] for host in hosts] == [[2, 2, 1]] * 4
+
+
+def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
+    num_examples = dataset.num_examples("validation")
+    for num_hosts in (next(count for count in range(2, 9) if num_examples % count), 1):
+        caplog.clear()
+        dataset.batches("validation", batch_size=100 * num_hosts, hosts=(num_hosts, 0), targets=())
+        told = [one for one in caplog.messages if "validation has no targets, and so no weights" in one]
+        assert len(told) == (num_hosts > 1)
+
+
+def test_a_training_goes_on_with_another_number_of_hosts(dataset):
+    options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
+    whole = [Counter(names_of([batch])) for batch in dataset.batches("train", start_epoch=2, **options)]
+    first = [list(dataset.batches("train", start_epoch=2, hosts=(4, index), **options).take(3)) for index in range(4)]
+    then = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
+    read = [Counter(name for host in hosts for name in names_of([host[step]])) for hosts in (first, then) for step in range(len(hosts[0]))]
+    assert read == whole
+    identities = [dataset.batches("train", hosts=hosts, **options).position.identity for hosts in ((1, 0), (4, 2))]
+    assert identities[0] == identities[1]
+
+
+def test_hosts_have_to_have_equal_parts(dataset):
+    for memory_budget in (0, BUDGET):
+        with pytest.raises(ValueError, match="batch_size=8: expected a multiple of the 3 hosts, .* such as 6"):
+            dataset.batches("train", batch_size=8, hosts=(3, 1), memory_budget=memory_budget)
+
+
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+
+
+def tf_config(kind: str, index: int, cluster: dict = CLUSTER) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+def test_hosts_are_found(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    one_device = tf.distribute.OneDeviceStrategy("CPU:0")
+    strategies = [tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0"]), one_device]
+    context = tf.distribute.InputContext(num_input_pipelines=3, input_pipeline_id=2, num_replicas_in_sync=6)
+    assert tf_input.find_hosts() == (1, 0) and tf_input.find_hosts(context) == (3, 2)
+    assert [tf_input.find_hosts(strategy) for strategy in strategies] == [(1, 0)] * 3
+    cases = [
+        (tf_config("chief", 0), (3, 0)),
+        (tf_config("worker", 1), (3, 2)),
+        (tf_config("worker", 1, {"worker": ["b:1", "c:1"]}), (2, 1)),
+        (json.dumps({"environment": "cloud"}), (1, 0)),
+    ]
+    for text, expected in cases:
+        monkeypatch.setenv("TF_CONFIG", text)
+        assert tf_input.find_hosts() == expected, text
+        assert tf_input.find_hosts(strategies[0]) == (1, 0), text  # it trains alone, whatever the variable says
+
+
+def test_hosts_that_cannot_be_found_are_errors(monkeypatch):
+    for text in ("{", "[]", tf_config("worker", 2), tf_config("ps", 0), tf_config("evaluator", 0)):
+        monkeypatch.setenv("TF_CONFIG", text)
+        with pytest.raises(ValueError, match="TF_CONFIG="):
+            tf_input.find_hosts()
+    with pytest.raises(ValueError, match="expected the InputContext of its distribute_datasets_from_function"):
+        tf_input.find_hosts(tf.distribute.experimental.CentralStorageStrategy())
+
+
+def start(code: str, *arguments: object, **variables: str) -> subprocess.Popen:
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"} | variables
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(*processes: subprocess.Popen) -> list[dict]:
+    """What each said in its last line."""
+    try:
+        said = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), said[0][1][-3000:]
+    return [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
+
+
+MIRRORED = """
+import json
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_input
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+dataset = tf_input.open(sys.argv[1])
+options = {"batch_size": 8, "seed": 0, "memory_budget": 0}
+
+
+class Names(keras.metrics.Metric):
+    # Sums of images, which tell them apart: of each step, on each replica.
+    def __init__(self):
+        super().__init__()
+        self.sum = self.add_weight(name="sum", initializer="zeros", dtype="float32")
+        self.count = self.add_weight(name="count", initializer="zeros", dtype="float32")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.sum.assign_add(tf.reduce_sum(tf.cast(y_pred[:, -1], tf.float32)))
+        self.count.assign_add(tf.cast(tf.shape(y_pred)[0], tf.float32))
+
+    def result(self):
+        return {"sum": self.sum, "count": self.count}
+
+
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[Names()])
+train = dataset.batches("train", **options)
+history = model.fit(train, epochs=3, verbose=0).history
+evaluation = model.evaluate(dataset.batches("validation", **options), return_dict=True, verbose=0)
+
+
+def of_worker(context):
+    return dataset.batches("train", hosts=tf_input.find_hosts(context), start_epoch=2, **options)
+
+
+read = []
+for batch in strategy.distribute_datasets_from_function(of_worker):
+    read += [int(np.sum(image)) for part in strategy.experimental_local_results(batch[0]) for image in part.numpy()]
+print(json.dumps({
+    "counts": history["count"], "loss": history["loss"], "evaluated": evaluation["count"], "next": repr(train.position),
+    "read": sorted(read), "hosts": tf_input.find_hosts(strategy),
+}))
+"""
+
+
+@pytest.mark.slow
+def test_mirrored_strategy_reads_each_example_once(dataset):
+    (said,) = finish(start(MIRRORED, dataset.directory))
+    num_examples = dataset.num_examples("train")
+    assert said["counts"] == [num_examples] * 3 and np.isfinite(said["loss"]).all()
+    assert said["evaluated"] == dataset.num_examples("validation")
+    assert said["next"] == "Position(epoch=3, step=0)"  # the batch from which Keras built the model is of no pass
+    assert said["read"] == sorted(int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images)
+    assert said["hosts"] == [1, 0]
+
+
+JAX = """
+import json
+import jax
+
+address, index, directory = sys.argv[1:]
+jax.distributed.initialize(address, num_processes=2, process_id=int(index))
+import numpy as np
+import tf_input
+
+hosts = tf_input.find_hosts()
+data = tf_input.open(directory).batches("train", batch_size=8, seed=0)  # who reads what is found
+kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
+sums = [[int(np.sum(image)) for image in kept(*batch)] for batch in data.as_numpy_iterator()]
+jax.distributed.shutdown()
+print(json.dumps({"hosts": hosts, "sums": sums}))
+"""
+
+
+@pytest.mark.slow
+def test_jax_processes_are_found_and_read_disjoint_parts(dataset):
+    pytest.importorskip("jax", reason="JAX is not installed")
+    address = f"localhost:{reserve_port()}"
+    said = finish(*(start(JAX, address, index, dataset.directory) for index in range(2)))
+    assert [one["hosts"] for one in said] == [[2, 0], [2, 1]]
+    assert len(said[0]["sums"]) == len(said[1]["sums"])
+    read = [name for one in said for batch in one["sums"] for name in batch]
+    everything = [int(np.sum(image)) for images, _ in dataset.batches("train", batch_size=50) for image in images]
+    assert Counter(read) == Counter(everything)
+
+
+FOUND = """
+import json, logging
+import tf_input
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")  # what a script shows
+dataset = tf_input.open(sys.argv[1])
+options = {"batch_size": 8, "seed": 0}
+kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
+names = lambda data: [hash(image.tobytes()) for batch in data for image in kept(*batch)]
+print(json.dumps({
+    "train": names(dataset.as_numpy("train", **options)),
+    "validation": names(dataset.as_numpy("validation", **options)),
+    "sequence": names(tf_input.Sequence(dataset, "train", **options)),
+    "all": names(dataset.as_numpy("train", hosts=(1, 0), **options)),
+}))
+"""
+
+
+def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
+    """Two processes of a TF_CONFIG: together they read everything, each once, and each says so."""
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    processes = [start(FOUND, dataset.directory, PYTHONHASHSEED="0", TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)]
+    said = [process.communicate(timeout=240) for process in processes]
+    assert all(process.returncode == 0 for process in processes), said
+    hosts = [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]
+    num_train, num_valid = dataset.num_examples("train"), dataset.num_examples("validation")
+    for split, total in (("train", num_train), ("validation", num_valid), ("sequence", num_train)):
+        read = [name for host in hosts for name in host[split]]
+        assert len(set(read)) == len(read) == total, split
+        assert abs(len(hosts[0][split]) - len(hosts[1][split])) <= 1
+    assert len(set(hosts[0]["all"])) == num_train and sorted(hosts[0]["all"]) == sorted(hosts[1]["all"])
+    for index, (_, stderr) in enumerate(said):
+        for split in ("train", "validation"):
+            assert f"{split}: found 2 hosts by TF_CONFIG; this is number {index}, and reads its own part. hosts=(1, 0)" in stderr
+
+
+def test_who_reads_beside_a_training_is_told_apart(dataset, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", tf_config("evaluator", 0))
+    assert len(names_of(dataset.batches("validation", batch_size=8))) == dataset.num_examples("validation")
+    monkeypatch.setenv("TF_CONFIG", tf_config("worker", 1))
+    with pytest.raises(ValueError, match=r"parameter servers is not known from here; expected hosts=\(number of hosts, index\)"):
+        dataset.batches("train", batch_size=8)
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():  # it trains alone, whatever the variable says
+        assert len(names_of(dataset.batches("train", batch_size=8))) == dataset.num_examples("train")
+    with tf.distribute.experimental.CentralStorageStrategy().scope():
+        with pytest.raises(ValueError, match=r"hosts=None: strategy=.*hosts=\(1, 0\) reads all of it"):
+            dataset.batches("train", batch_size=8)

@@ -1,0 +1,120 @@
+"""Examples in the hands of others: pickled, in processes that are started anew, in Grain, in torch."""
+
+import concurrent.futures
+import copy
+import multiprocessing
+import pickle
+import subprocess
+import sys
+
+import grain
+import numpy as np
+import pytest
+
+import tf_input
+from prepared import prepare_images
+from tf_input import dataset
+from tf_input.random_access import Example, Examples
+
+SIZE = (24, 32)
+NUM_TRAIN = 93
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("flowers")
+    return tf_input.open(prepare_images(folder, "--name=flowers", "--num_shards=train=3,validation=1", image_size=SIZE))
+
+
+def assert_same(found: Example, expected: Example) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+        assert type(found[name]) is type(value), name
+
+
+def read(examples: Examples, index: int) -> tuple[Example, int]:
+    """In a worker: an example, and how many data sets it has opened."""
+    return examples[index], dataset._reopen_once.cache_info().misses
+
+
+def test_examples_can_be_pickled(flowers):
+    for chosen in (flowers["train"], flowers["train"][10:20:3], flowers["train"][::-1], flowers["validation"]):
+        for again in (pickle.loads(pickle.dumps(chosen)), copy.deepcopy(chosen)):
+            assert len(again) == len(chosen) and repr(again) == repr(chosen)
+            for index in (0, 1, -1):
+                assert_same(again[index], chosen[index])
+    assert len(pickle.dumps(flowers["train"])) < 5000  # how to open it, and nothing of what was read
+
+
+def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers):
+    tasks = [(flowers[split], index) for split in flowers for index in range(17)] + [(flowers["train"][5:9], -1)]
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for (found, num_opened), (examples, index) in zip(pool.map(read, *zip(*tasks)), tasks, strict=True):
+            assert_same(found, examples[index])
+            assert num_opened == 1
+
+
+def test_a_data_set_that_took_the_place_of_another_is_opened_anew(tmp_path):
+    made = prepare_images(tmp_path / "a")
+    first = tf_input.open(made)["train"]
+    assert_same(pickle.loads(pickle.dumps(first))[0], first[0])
+    made.rename(tmp_path / "kept")
+    prepare_images(tmp_path / "b", "--seed=5").rename(made)
+    second = tf_input.open(made)["train"]
+    assert second[0]["key"] != tf_input.open(tmp_path / "kept")["train"][0]["key"]
+    assert_same(pickle.loads(pickle.dumps(second))[0], second[0])
+
+
+def test_grain_reads_examples(flowers):
+    train = grain.MapDataset.source(flowers["train"])
+    assert len(train) == NUM_TRAIN
+    assert_same(train[17], flowers["train"][17])
+    batches = train.shuffle(seed=3).map(lambda example: {"image": example["image"], "key": example["key"]}).batch(8)
+    found = [batches[index] for index in range(len(batches))]
+    assert {one["image"].shape for one in found} == {(8, *SIZE, 3), (NUM_TRAIN % 8, *SIZE, 3)}
+    keys = [key for one in found for key in one["key"]]
+    expected = [example["key"] for example in flowers["train"]]
+    assert sorted(keys) == sorted(expected) and keys != expected
+    assert [key for one in batches.to_iter_dataset() for key in one["key"]] == keys  # through Grain's threads
+
+
+GRAIN_PROGRAM = """
+import sys
+
+import grain
+import tf_input
+from absl import flags
+
+if __name__ == "__main__":
+    flags.FLAGS(sys.argv[:1])  # which Grain's worker processes want to be parsed
+    train = grain.MapDataset.source(tf_input.open(sys.argv[1])["train"]).shuffle(seed=3)
+    batches = train.to_iter_dataset().batch(8).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
+    print(*(key for one in batches for key in one["key"]), sep="\\n")
+"""
+
+
+@pytest.mark.slow
+def test_grain_reads_examples_in_processes(flowers, tmp_path):
+    (tmp_path / "program.py").write_text(GRAIN_PROGRAM)
+    run = subprocess.run([sys.executable, tmp_path / "program.py", flowers.directory], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.split()) == sorted(example["key"] for example in flowers["train"])
+
+
+def keys_and_images(examples: list[Example]) -> tuple[list[str], np.ndarray]:
+    """What torch's loader makes of a batch."""
+    return [example["key"] for example in examples], np.stack([example["image"] for example in examples])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torch_reads_examples(flowers, num_workers):
+    data = pytest.importorskip("torch.utils.data", reason="needs torch: pip install 'recordmill[backends]'")
+    options = {"multiprocessing_context": "spawn"} if num_workers else {}
+    loader = data.DataLoader(
+        flowers["train"], batch_size=8, shuffle=True, num_workers=num_workers, collate_fn=keys_and_images, **options
+    )
+    for _ in range(2):
+        keys, images = zip(*loader)
+        assert sorted(key for batch in keys for key in batch) == sorted(example["key"] for example in flowers["train"])
+        assert images[0].shape == (8, *SIZE, 3)

@@ -1,0 +1,244 @@
+"""The user's functions: called as `Dataset.map` calls them, with the same batches before and after."""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import picture, prepare_images
+from tf_input.pipeline.user_functions import apply_functions
+
+SIZE, COUNT, BATCH = 12, 50, 16
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder, num_images = tmp_path_factory.mktemp("flowers"), {"a": 30, "b": COUNT - 30}
+    return tf_input.open(prepare_images(folder, "--splits=train=1", num_images=num_images))
+
+
+@pytest.fixture(scope="module")
+def images(flowers) -> tuple[np.ndarray, np.ndarray]:
+    """Of two batches, with their labels."""
+    return arrays(read(flowers, batch_size=2 * BATCH))[0]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> tf_input.PreparedDataset:
+    """With objects, a weight and a text."""
+    root, lines = tmp_path_factory.mktemp("rows"), []
+    for index in range(COUNT):
+        boxes = [[1, 1, 4 + index % 7, 5]] * (index % 3)
+        objects = {"bbox": boxes, "categories": ["cat"] * len(boxes)}
+        row = {"file_name": f"{index}.png", "objects": objects, "weight": 1 + index % 2, "words": f"é {index}"}
+        write_files(root, {f"{index}.png": encode(picture(index, (16, 20)), "PNG")})
+        lines.append(json.dumps(row) + "\n")
+    (root / "rows.jsonl").write_text("".join(lines))
+    options = ["--label=objects", "--weight_column=weight", "--feature=words:text", "--splits=train=1"]
+    assert main(["prepare", "--input", str(root / "rows.jsonl"), "--output", str(root / "out"), *options]) == 0
+    return tf_input.open(root / "out")
+
+
+def read(dataset, **options) -> tf.data.Dataset:
+    return dataset.batches("train", **{"batch_size": BATCH, "image_size": SIZE, "seed": 3, **options})
+
+
+def arrays(data) -> list:
+    return [tf.nest.map_structure(lambda one: one.numpy(), batch) for batch in data]
+
+
+def assert_same(found, expected) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+SEED = tf.constant([1, 2], tf.int64)
+
+
+def batches_of(parts, make_batch, spec) -> tf.data.Dataset:
+    def generate():
+        for part in parts:
+            batch = make_batch(part)
+            first = tf.nest.flatten(batch, expand_composites=False)[0]
+            yield batch, SEED, range(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
+
+    rows = tf.TensorSpec([None], tf.int64)
+    return tf.data.Dataset.from_generator(generate, output_signature=(spec, tf.TensorSpec([2], tf.int64), rows))
+
+
+def scaled(x, y):
+    return tf.cast(x, tf.float32) / 255, tf.one_hot(y, 2)
+
+
+def in_numpy(x, y):
+    mean = tf.numpy_function(lambda pixels: pixels.mean(axis=(0, 1), dtype=np.float32), [x], tf.float32)
+    return tf.ensure_shape(mean, [3]), y
+
+
+def branching(x, y):
+    if y == 0:  # a tensor: AutoGraph makes a tf.cond of it
+        x = 255 - x
+    return x, y
+
+
+PER_EXAMPLE = {
+    "another dtype": (scaled, lambda x, y: (x.astype(np.float32) / np.float32(255), np.eye(2, dtype=np.float32)[y])),
+    "NumPy": (in_numpy, lambda x, y: (x.mean(axis=(1, 2), dtype=np.float32), y)),
+    "AutoGraph": (branching, lambda x, y: (np.where((y == 0)[:, None, None, None], 255 - x, x), y)),
+    "a dictionary": (lambda x, y: {"image": x}, lambda x, y: {"image": x}),
+    "a list is a tensor": (lambda x, y: (x, [y, y + 1]), lambda x, y: (x, np.stack([y, y + 1], axis=1))),
+    "a weight more": (lambda x, y: (x, y, 0.5), lambda x, y: (x, y, np.full(len(y), 0.5, np.float32))),
+    "a partial": (functools.partial(lambda x, y, by: (x, y * by), by=2), lambda x, y: (x, y * 2)),
+    "a tf.function": (tf.function(lambda x, y: (x, y + 1)), lambda x, y: (x, y + 1)),
+}
+
+
+@pytest.mark.parametrize("case", PER_EXAMPLE)
+def test_each_example_passes_the_function(images, case):
+    function, expected = PER_EXAMPLE[case]
+    for length in (None, BATCH) if case == "another dtype" else (None,):  # of a batch, if it is known
+        spec = tf.TensorSpec((length, SIZE, SIZE, 3), tf.uint8), tf.TensorSpec((length,), tf.int64)
+        parts = slice(0, BATCH), slice(BATCH, 2 * BATCH)
+        data = batches_of(parts, lambda part: (images[0][part], images[1][part]), spec)
+        mapped = apply_functions(data, function, None)
+        found = arrays(mapped)
+        for start, batch in zip((0, BATCH), found, strict=True):
+            wanted = expected(*(one[start : start + BATCH] for one in images))
+            tf.nest.map_structure(functools.partial(np.testing.assert_allclose, rtol=1e-6), batch, wanted)
+        for leaf, value in zip(tf.nest.flatten(mapped.element_spec), tf.nest.flatten(found[0])):
+            assert leaf.shape.as_list() == [length, *value.shape[1:]] and leaf.dtype == value.dtype
+
+
+def test_a_batch_passes_the_function_after_its_examples_did(flowers):
+    def swap(x, y):
+        return {"first": x[::-1], "mean": tf.reduce_mean(x)}, tf.reverse(y, [0])
+
+    for drop_remainder in (False, True):
+        plain = arrays(read(flowers, drop_remainder=drop_remainder))
+        batches = read(flowers, drop_remainder=drop_remainder, map_example=scaled, map_batch=swap)
+        found = arrays(batches)
+        assert batches.cardinality() == len(found) == COUNT // BATCH + (not drop_remainder)
+        for (x, y), (inputs, labels) in zip(plain, found, strict=True):
+            np.testing.assert_allclose(inputs["first"], x[::-1] / 255, rtol=1e-6)
+            np.testing.assert_allclose(inputs["mean"], x.mean() / 255, rtol=1e-4)
+            np.testing.assert_array_equal(labels, np.eye(2)[y[::-1]])
+    assert batches.element_spec[0]["first"] == tf.TensorSpec((BATCH, SIZE, SIZE, 3), tf.float32)
+    options = {"batch_size": BATCH, "image_size": SIZE, "drop_remainder": True}
+    assert flowers.example_spec(map_example=scaled, map_batch=swap, **options) == batches.element_spec
+
+
+def test_weights_objects_and_text_pass(rows):
+    options = {"inputs": ("image", "words"), "targets": "objects"}
+    functions = {"map_example": lambda x, y, weight: (x, y, weight), "map_batch": lambda *outputs: outputs}
+    assert_same(arrays(read(rows, **options, **functions)), arrays(read(rows, **options)))
+
+
+def test_padded_objects_are_those_of_the_batch(rows):
+    def cover(x, y, weight):
+        assert y["bbox"].shape.as_list() == [None, 4] and weight.shape == ()
+        return tf.strings.length(x), {"num": tf.shape(y["valid"])[0], "sum": tf.reduce_sum(y["bbox"])}, weight
+
+    options = {"inputs": "words", "targets": "objects"}
+    for (x, y, weight), found in zip(read(rows, **options), read(rows, map_example=cover, **options), strict=True):
+        np.testing.assert_array_equal(found[0], tf.strings.length(x))
+        np.testing.assert_array_equal(found[1]["num"], [y["bbox"].shape[1]] * len(x))
+        np.testing.assert_allclose(found[1]["sum"], tf.reduce_sum(y["bbox"], axis=(1, 2)), rtol=1e-5)
+        np.testing.assert_array_equal(found[2], weight)
+
+
+def draw(x, y, seed):
+    return tf.random.stateless_uniform([2], seed), y
+
+
+def test_seeds_depend_on_seed_epoch_step_and_place_alone(flowers):
+    options = {"map_example": draw, "map_batch": lambda x, y, seed: (x, tf.random.stateless_uniform([2], seed))}
+    data = read(flowers, **options)
+    epochs = [arrays(data), arrays(data)]
+    assert_same(arrays(read(flowers, start_epoch=1, start_step=2, **options)), epochs[1][2:])
+    examples = np.concatenate([x for epoch in epochs for x, _ in epoch])
+    batches = np.stack([y for epoch in epochs for _, y in epoch])
+    assert len(np.unique(examples, axis=0)) == 2 * COUNT and len(np.unique(batches, axis=0)) == 2 * 4
+    other = arrays(read(flowers, **{**options, "seed": 4}))
+    assert not np.isin(np.concatenate([x for x, _ in other]), examples).any()
+    assert abs(examples.mean() - 0.5) < 0.1
+
+
+def test_a_seed_that_is_bound_stays(flowers):
+    bound = functools.partial(draw, seed=tf.constant([1, 2], tf.int64))
+    (x, _), *_ = arrays(read(flowers, map_example=bound))
+    assert len(np.unique(x, axis=0)) == 1
+
+
+def test_numpy_s_random_numbers_from_a_seed(flowers):
+    """The way to a function that draws with NumPy, and resumes exactly."""
+
+    def shift(x, y, seed):
+        def in_numpy(x, seed):
+            return x + np.random.default_rng(seed.view(np.uint64)).normal()
+
+        return tf.ensure_shape(tf.numpy_function(in_numpy, [x, seed], tf.float64), x.shape), y
+
+    whole = arrays(read(flowers, map_batch=shift))
+    assert_same(arrays(read(flowers, map_batch=shift, start_step=2)), whole[2:])
+
+
+def test_a_batch_that_damaged_records_left_short_stays_by_itself():
+    """Also one of which nothing is left, and where shapes are unknown."""
+    data = batches_of([3, 0, 2], lambda size: tf.ones((size, 4)), tf.TensorSpec((None, 4)))
+    functions = {
+        "known": (lambda x: {"x": x, "sum": tf.reduce_sum(x)}, [(3, 4), (0, 4), (2, 4)]),
+        "unknown": (lambda x: {"x": tf.numpy_function(np.copy, [x], tf.float32)}, [(3, 4), (0,), (2, 4)]),
+    }
+    for case, (function, shapes) in functions.items():
+        assert [batch["x"].shape for batch in apply_functions(data, function, None)] == shapes, case
+
+
+def test_features_of_any_length_are_vectors_in_an_example_and_ragged_in_a_batch():
+    def make_batch(size):
+        return tf.RaggedTensor.from_row_lengths(tf.range(size * (size + 1) // 2), tf.range(1, size + 1))
+
+    spec = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int32)
+    data = batches_of([3, 0, 2], make_batch, spec)
+    same = [batch.to_list() for batch in apply_functions(data, lambda x: x + 1, None)]
+    assert same == [[[1], [2, 3], [4, 5, 6]], [], [[1], [2, 3]]]
+    padded = apply_functions(data, lambda x: tf.ensure_shape(tf.pad(x, [[0, 4 - tf.shape(x)[0]]]), [4]), None)
+    expected = [[[0, 0, 0, 0], [1, 2, 0, 0], [3, 4, 5, 0]], [], [[0, 0, 0, 0], [1, 2, 0, 0]]]
+    assert [batch.numpy().tolist() for batch in padded] == expected
+
+
+WRONG = {
+    "not a function": ({"map_example": 3}, ValueError, "map_example=3: expected a function"),
+    "not a function of batches": ({"map_batch": "flip"}, ValueError, "map_batch='flip': expected a function"),
+    "too few parameters": ({"map_example": lambda x: x}, TypeError, r"function of \(x, y\), not of \(x\): too many"),
+    "too many": ({"map_batch": lambda x, y, weight: x}, TypeError, "map_batch=.*missing a required argument: 'weight'"),
+    "seed where y comes": ({"map_batch": lambda x, seed: x}, TypeError, r"of \(x, y, seed\), not of \(x, seed\)"),
+    "returns nothing": ({"map_example": lambda x, y: None}, ValueError, "map_example=.*returned None"),
+    "a batch of nothing": ({"map_batch": lambda x, y: print(end="")}, ValueError, "map_batch=.*returned None"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_no_use_is_said_before_anything_is_read(flowers, case):
+    options, error, message = WRONG[case]
+    with pytest.raises(error, match=message):
+        read(flowers, **options)
+
+
+def test_examples_of_one_batch_that_differ_in_shape_are_refused(flowers):
+    data = read(flowers, shuffle=False, map_example=lambda x, y: (tf.repeat(x, y + 1, axis=0), y))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="number of elements does not match"):
+        arrays(data)
+
+
+def test_keras_fits_on_what_the_functions_make(flowers):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, activation="softmax")])
+    model.compile(loss="categorical_crossentropy")
+    means = read(flowers, map_example=scaled, map_batch=lambda x, y: (tf.reduce_mean(x, axis=(1, 2)), y))
+    assert np.isfinite(model.fit(means, epochs=2, verbose=0).history["loss"]).all()

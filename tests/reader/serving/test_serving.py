@@ -1,0 +1,438 @@
+"""`export_serving`: raw image bytes in, names of labels out, by the very graph that training read through; and its server."""
+
+import base64
+import http.client
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from analysed import NAMES, SIZE, analysed_images
+from beam_pipelines.__main__ import main
+from made_images import encode
+from prepared import picture, prepare_images
+from tf_input.decoding.schema import parse_examples
+from tf_input.serving.serving import export_serving
+from tf_input.serving.serving_checks import check_inputs
+from tf_input.serving.serving_heads import Head
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SERVING = ROOT / "deploy/serving"
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="session")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(analysed_images(tmp_path_factory))
+
+
+def make_model(activation: str | None = None, units: int = 3, scale: float = 1.0) -> keras.Model:
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((SIZE, SIZE, 3)),
+        keras.layers.Rescaling(scale),
+        keras.layers.Conv2D(8, 3, 2, activation="relu"),
+        keras.layers.BatchNormalization(),
+        keras.layers.Flatten(),
+        keras.layers.Dropout(0.5),
+        keras.layers.Dense(units, activation=activation),
+    ]
+    model = keras.Sequential(layers)
+    losses = {
+        None: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "softmax": "sparse_categorical_crossentropy",
+        "sigmoid": keras.losses.BinaryCrossentropy(),
+    }
+    model.compile("adam", losses[activation])
+    return model
+
+
+def small_model(activation: str | None = None, scale: float = 1.0) -> keras.Sequential:
+    layers = [keras.Input((SIZE, SIZE, 3)), keras.layers.Rescaling(scale), keras.layers.Flatten()]
+    model = keras.Sequential([*layers, keras.layers.Dense(3, activation=activation)])
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=activation is None))
+    return model
+
+
+@pytest.fixture(scope="session")
+def served(flowers, tmp_path_factory) -> pathlib.Path:
+    """A model whose weights a training has moved, exported."""
+    model = make_model()
+    train = flowers.batches("train", batch_size=16, transform=True, seed=0)
+    model.fit(train, epochs=2, verbose=0)
+    model.save((folder := tmp_path_factory.mktemp("models")) / "model.keras")
+    export_serving(model, train, folder / "flowers/1")
+    return folder / "flowers/1"
+
+
+def stored(data: tf_input.PreparedDataset, split: str) -> tf.Tensor:
+    """The images of a split as they are stored, string [n], in the order of its shards."""
+    files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
+    spec = {"image": tf.io.FixedLenFeature((), tf.string)}
+    return tf.io.parse_example(next(iter(tf.data.TFRecordDataset(files).batch(1000))), spec)["image"]
+
+
+def signatures(path: pathlib.Path):
+    """Of a SavedModel, and what owns them."""
+    return (loaded := tf.saved_model.load(str(path))).signatures, loaded
+
+
+def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
+    """And as TensorFlow Transform's own call: a hundred images of many sizes, JPEG and PNG, in colour and grey."""
+    import tensorflow_transform as tft
+
+    before = dict(os.environ)
+    images = stored(flowers, "train")
+    assert len(images) >= 100
+    asked, _owner = signatures(served)
+    found = asked["preprocess"](image=images)["image"].numpy()
+    trained = np.concatenate([x for x, _ in flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False)])
+    assert found.tobytes() == trained.tobytes() and found.shape[1:] == (SIZE, SIZE, 3)
+    files = [str(flowers.directory / shard.name) for shard in flowers.manifest.splits["train"]]
+    raw = parse_examples(next(iter(tf.data.TFRecordDataset(files).batch(1000))), flowers.manifest.schema)
+    whole = tft.TFTransformOutput(str(flowers.directory)).transform_raw_features(raw)
+    assert whole["image"].numpy().tobytes() == trained.tobytes()
+    assert {**os.environ} == before or "TF_USE_LEGACY_KERAS" in before
+
+
+def test_it_answers_what_the_model_predicts(flowers, served):
+    model = keras.saving.load_model(served.parent.parent / "model.keras")
+    asked, _owner = signatures(served)
+    answers = asked["serving_default"](image=stored(flowers, "validation"))
+    logits = model.predict(flowers.batches("validation", batch_size=16, transform=True), verbose=0)
+    assert np.abs(answers["scores"].numpy() - keras.ops.convert_to_numpy(keras.ops.softmax(logits))).max() < 1e-5
+    assert [one.decode() for one in answers["label"].numpy()] == [NAMES[label] for label in logits.argmax(axis=1)]
+    assert (served / "assets/label.labels.txt").read_text().split() == NAMES
+    assert sorted(one.name for one in served.parent.iterdir()) == ["1"], "nothing is left beside it"
+
+
+def test_bytes_of_any_image_file(served):
+    asked, _owner = signatures(served)
+    pixels = picture(5, (301, 187))
+    for image_format in ("PNG", "GIF", "BMP", "WEBP", "JPEG"):
+        (image,) = asked["preprocess"](image=tf.constant([encode(pixels, image_format)]))["image"]
+        (reference,) = asked["preprocess"](image=tf.constant([encode(pixels, "PNG")]))["image"]
+        differ = np.abs(image - reference).mean()
+        assert differ < {"PNG": 1e-9, "BMP": 1e-9, "WEBP": 0.2, "JPEG": 0.2, "GIF": 0.4}[image_format], image_format
+    for damaged in (b"", b"no image", encode(pixels, "JPEG")[:200]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), damaged]))
+
+
+@pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop"), ((40, 32), "pad")], ids=str)
+def test_without_a_transform(sizes, fit, tmp_path):
+    """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
+    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 12, "bee": 12, "cow": 12}, image_size=sizes))
+    options = {"image_size": SIZE, "fit": fit}
+    export_serving(small_model("softmax", scale=1 / 255), made, tmp_path / "1", transform=False, **options)
+    asked, _owner = signatures(tmp_path / "1")
+    found = asked["preprocess"](image=stored(made, "train"))["image"]
+    trained = [x for x, _ in made.as_numpy("train", batch_size=6, shuffle=False, **options)]
+    assert found.dtype == tf.uint8
+    differ = np.abs(np.concatenate(trained).astype(int) - found.numpy())
+    assert differ.max() <= (0 if sizes is None else 1) and differ.mean() < 0.01
+    others = tf.constant([encode(picture(1, size), "PNG") for size in [(90, 300), (40, 32), (500, 20)]])
+    assert asked["serving_default"](image=others)["scores"].shape == (3, 3), "images of other sizes are taken too"
+
+
+HEADS = {
+    "logits of one class": (Head("t", ("a", "b", "c"), from_logits=True), [[0, 2, 1]], b"b", [0.0900, 0.6652, 0.2447]),
+    "probabilities": (Head("t", ("a", "b")), [[0.3, 0.7]], b"b", [0.3, 0.7]),
+    "one logit of two": (Head("t", ("a", "b"), from_logits=True), [[-1.0]], b"a", [0.7311, 0.2689]),
+    "one probability of two": (Head("t", ("a", "b")), [[0.9]], b"b", [0.1, 0.9]),
+    "any number": (Head("t", ("a", "b", "c"), True), [[0.6, 0.2, 0.9]], [b"c", b"a"], [0.6, 0.2, 0.9]),
+    "any number, of logits": (Head("t", ("a", "b"), True, True), [[0.0, -3.0]], [b"a"], [0.5, 0.0474]),
+    "none of any number": (Head("t", ("a", "b"), True), [[0.1, 0.2]], [], [0.1, 0.2]),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_what_a_client_is_told(case):
+    head, predictions, label, scores = HEADS[case]
+    head.check(np.array(predictions, np.float32))
+    outputs = head.outputs(tf.constant(predictions))
+    assert outputs["label"].numpy().tolist()[0] == label
+    assert np.allclose(outputs["scores"][0], scores, atol=1e-4)
+    assert head.outputs(tf.constant(predictions)[:0])["label"].shape[0] == 0
+
+
+def test_several_targets(flowers, tmp_path):
+    """Outputs have their targets' names; a target without class names is a value."""
+    keras.utils.set_random_seed(0)
+    image = keras.Input((SIZE, SIZE, 3))
+    flat = keras.layers.Flatten()(image)
+    outputs = {"label": keras.layers.Dense(3, name="label")(flat), "height": keras.layers.Dense(1, name="height")(flat)}
+    model = keras.Model(image, outputs)
+    model.compile("adam", {"label": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "height": "mse"})
+    options = {"transform": False, "image_size": SIZE, "fit": "crop", "targets": ("label", "height")}
+    export_serving(model, flowers, tmp_path / "1", **options)
+    asked, _owner = signatures(tmp_path / "1")
+    answers = asked["serving_default"](image=stored(flowers, "validation"))
+    shapes = {name: value.shape[1:].as_list() for name, value in answers.items()}
+    assert shapes == {"label/label": [], "label/scores": [3], "height/value": [1]}
+
+
+def test_what_can_not_be_served_is_said(flowers, tmp_path):
+    uncompiled = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("mine")
+    of_others = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    broken = small_model()
+    broken.layers[-1].bias.assign([0, np.nan, 0])
+    logits = make_model()
+    logits.compile("adam", "sparse_categorical_crossentropy")
+    cases = [
+        (uncompiled, {}, ValueError, "from_logits=None: the model's loss does not say"),
+        (logits, {}, ValueError, "label: the model's predictions are no probabilities; expected from_logits=True"),
+        (make_model(units=4), {}, ValueError, r"label: the model predicts \(4,\); expected one for each of 3 classes"),
+        (make_model(), {"image_size": 32, "transform": True}, ValueError, "image_size=32: expected None with transform=True"),
+        (make_model(), {"targets": "age"}, ValueError, "targets='age'"),
+        (make_model(), {"threshold": 2}, ValueError, "threshold=2: expected"),
+        (make_model(), {"path": tmp_path / "there"}, FileExistsError, "there exists"),
+        (make_model(), {"path": tmp_path / "mine", "overwrite": True}, FileExistsError, "mine is no SavedModel, and overwrite=True"),
+        (make_model(), {"path": "gs://bucket/models/1"}, ValueError, "path='gs://bucket/models/1': expected a local directory"),
+        ("model.keras", {}, ValueError, "model='model.keras': expected a model of Keras 3"),
+        (of_others, {}, ValueError, r"fed with float32 \[None, 24, 24, 3\], and it takes float32 \[None, 32, 32, 3\]; expected"),
+        (broken, {}, ValueError, "label: the model predicts NaN or infinity"),
+    ]
+    for model, options, error, message in cases:
+        path = options.pop("path", tmp_path / "1")
+        with pytest.raises(error, match=message):
+            export_serving(model, flowers, path, **{"transform": True, **options})
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine", "there"] and (tmp_path / "mine/notes.txt").exists()
+
+
+class Noise(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.random.uniform(tf.shape(x))
+
+
+class Count(keras.layers.Layer):
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.calls.assign_add(1)
+        return x * self.calls
+
+
+@pytest.mark.parametrize("layer", [Noise, Count])
+def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
+    """A model that predicts something else each time, as nothing that is served may."""
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3), layer()])
+    with pytest.raises(RuntimeError, match="served predictions of 'label' differ from the model's by"):
+        export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_that_vary_images_do_so_in_training_alone(flowers, tmp_path):
+    """Those of Keras take themselves to be in training where nobody says anything; and parts may compute in half precision."""
+    varying = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.5), keras.layers.GaussianNoise(1.0)]
+    half = keras.layers.Conv2D(4, 3, dtype="mixed_float16")
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *varying, half, keras.layers.Flatten(), keras.layers.Dense(3)])
+    export_serving(model, flowers, tmp_path / "1", transform=True, from_logits=True)
+    asked, _owner = signatures(tmp_path / "1")
+    images = stored(flowers, "validation")[:4]
+    first, second = (asked["serving_default"](image=images)["scores"].numpy() for _ in range(2))
+    assert first.tobytes() == second.tobytes()
+
+
+def test_what_a_model_is_fed_with_is_compared_to_the_bit():
+    trained = np.array([[1.0, np.nan, -2.0]], np.float32)
+    check_inputs("x", trained.copy(), trained, 0)
+    check_inputs("x", np.array([b"a"], object), np.array([b"a"], object), 0)
+    check_inputs("x", np.array([7], np.uint8), np.array([8], np.uint8), 1)
+    cases = {
+        "the last bit": (np.nextafter(trained, 3), trained, 0, "differs by up to"),
+        "no number": (trained, np.nan_to_num(trained), 0, "differs by up to"),
+        "no number, rounded": (trained, np.nan_to_num(trained), 1, "differs by up to"),
+        "dtype": (trained.astype(np.float64), trained, 0, "float64"),
+        "shape": (trained[0], trained, 0, r"\(3,\)"),
+        "text": (np.array([b"a"], object), np.array([b"b"], object), 0, "another text"),
+        "two of 255": (np.array([6], np.uint8), np.array([8], np.uint8), 1, "differs by up to 2"),
+    }
+    for case, (found, expected, rounding, message) in cases.items():
+        with pytest.raises(RuntimeError, match="'x' is not preprocessed as in training: .*" + message):
+            check_inputs("x", found, expected, rounding)
+            pytest.fail(case)
+
+
+def test_several_inputs_in_a_dictionary(flowers, tmp_path):
+    """Texts among them, which the model looks up; the served one takes each under its name."""
+    inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}
+    looked_up = keras.layers.StringLookup(vocabulary=["ant/000.png"], output_mode="one_hot")(inputs["key"])
+    joined = keras.layers.Concatenate()([keras.layers.Flatten()(inputs["image"]), looked_up])
+    model = keras.Model(inputs, keras.layers.Dense(3)(joined))
+    export_serving(model, flowers, tmp_path / "1", transform=True, inputs=("image", "key"), from_logits=True)
+    asked, _owner = signatures(tmp_path / "1")
+    images = stored(flowers, "validation")[:2]
+    asked_with = (["", ""], ["", "ant/000.png"])
+    scores = [asked["serving_default"](image=images, key=tf.constant(keys))["scores"].numpy() for keys in asked_with]
+    assert (scores[0][0] == scores[1][0]).all() and (scores[0][1] != scores[1][1]).any()
+
+
+def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
+    assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
+    with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
+        export_serving(small_model(), tmp_path / "written", tmp_path / "1", transform=True)
+    with pytest.raises(ValueError, match="images are transformed already.* expected the data set from which `recordmill transform`"):
+        export_serving(small_model(), tf_input.open(tmp_path / "written").batches("train", batch_size=2), tmp_path / "1")
+    written = tf_input.open(tmp_path / "written")
+    options = {"batch_size": 16, "shuffle": False}
+    for (x, y), (images, labels) in zip(
+        written.as_numpy("train", **options), flowers.as_numpy("train", transform=True, **options), strict=True
+    ):
+        assert x.tobytes() == images.tobytes() and y.tolist() == labels.tolist()
+
+
+def test_replaced_when_it_is_whole(flowers, served, tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/old").touch()
+    (tmp_path / "1/saved_model.pb").touch()
+    export_serving(small_model(), flowers.directory, tmp_path / "1", transform=True, overwrite=True)
+    assert not (tmp_path / "1/old").exists() and [one.name for one in tmp_path.iterdir()] == ["1"]
+    assert (tmp_path / "1/saved_model.pb").stat().st_size > 0
+
+
+@pytest.mark.slow  # processes that import TensorFlow
+def test_a_server_and_its_client(flowers, served, tmp_path):
+    """In a process without Keras, this package and TensorFlow Transform, over HTTP, against the same model here."""
+    images = stored(flowers, "validation").numpy()[:5]
+    asked, _owner = signatures(served)
+    answers = asked["serving_default"](image=tf.constant(images))
+    labels = [one.decode() for one in answers["label"].numpy()]
+    for name in ("keras", "tf_keras", "tf_input", "tensorflow_transform"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name} is not there')\n")
+    command = [sys.executable, str(SERVING / "serve.py"), "--model", str(served.parent), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as server:
+        try:
+            url = re.search(r"http://[^/]+", server.stdout.readline())[0]
+            call(url, images, labels, answers["scores"].numpy())
+            refuse_bodies_of_unknown_length(url)
+            files = [tmp_path / f"{index}.jpg" for index in range(2)]
+            for file, image in zip(files, images):
+                file.write_bytes(image)
+            client = [sys.executable, str(SERVING / "client.py"), "--server", url, "--name", "flowers"]
+            run = subprocess.run([*client, *map(str, files)], capture_output=True, text=True)
+            assert [line.split("\t")[1] for line in run.stdout.splitlines()] == labels[:2], run.stderr
+            files[0].write_bytes(b"no image")
+            run = subprocess.run([*client, str(files[0])], capture_output=True, text=True)
+            assert (run.returncode, run.stdout) == (2, "") and run.stderr.startswith("client.py: Unknown image file format")
+            assert run.stderr.count("\n") == 1
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(240) == 0
+    run = subprocess.run([*client, str(files[1])], capture_output=True, text=True)
+    assert run.returncode == 1 and run.stderr.count("\n") == 1
+
+
+def call(url: str, images, labels: list[str], scores: np.ndarray) -> None:
+    """What TensorFlow Serving's clients send and expect."""
+
+    def ask(path: str, body=None) -> tuple[int, dict]:
+        data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(f"{url}/v1/models/{path}", data, timeout=60) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.load(error)
+
+    encoded = [{"b64": base64.b64encode(one).decode()} for one in images]
+    for instances in ([{"image": one} for one in encoded], encoded):
+        status, answer = ask("flowers:predict", {"instances": instances})
+        assert status == 200 and [row["label"] for row in answer["predictions"]] == labels
+        assert np.allclose([row["scores"] for row in answer["predictions"]], scores, atol=1e-6)
+    for inputs in ({"image": encoded}, encoded):
+        status, answer = ask("flowers/versions/1:predict", {"inputs": inputs, "signature_name": "serving_default"})
+        assert status == 200 and answer["outputs"]["label"] == labels
+    assert ask("flowers")[1]["model_version_status"][0]["state"] == "AVAILABLE"
+    signature = ask("flowers/metadata")[1]["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert signature["inputs"]["image"]["dtype"] == "DT_STRING" and signature["outputs"]["scores"]["dtype"] == "DT_FLOAT"
+    for path, body, expected in [
+        ("flowers:predict", b"{", 400),
+        ("flowers:predict", {}, 400),
+        ("flowers:predict", {"instances": []}, 400),
+        ("flowers:predict", {"instances": [{"image": {"b64": "!"}}]}, 400),
+        ("flowers:predict", {"instances": [{"picture": "x"}]}, 400),
+        ("flowers:predict", {"instances": encoded, "signature_name": "other"}, 400),
+        ("flowers:predict", {"instances": [{"b64": base64.b64encode(b"no image").decode()}]}, 400),
+        ("trees:predict", {"instances": encoded}, 404),
+        ("flowers/versions/2:predict", {"instances": encoded}, 404),
+        ("flowers:predict", None, 405),
+    ]:
+        status, answer = ask(path, body)
+        assert status == expected and answer["error"], (path, body)
+
+
+def refuse_bodies_of_unknown_length(url: str) -> None:
+    """Else what is left of one would be taken for the next call."""
+    for headers in ({"Content-Length": "many"}, {"Transfer-Encoding": "chunked"}):
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+        connection.putrequest("POST", "/v1/models/flowers:predict")
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, answer.will_close) == (411, True) and "expected the number of bytes" in answer.read().decode()
+        connection.close()
+
+
+def test_the_client_prints_what_it_is_told():
+    spec = importlib.util.spec_from_file_location("client", SERVING / "client.py")
+    spec.loader.exec_module(client := importlib.util.module_from_spec(spec))
+    assert client.describe({"label": "ant", "scores": [0.1, 0.9]}) == "ant\t0.900"
+    assert client.describe({"label": ["bee", "ant", ""], "scores": [0.6, 0.9]}) == "bee, ant\t0.900"
+    for answer in ({"label/label": "ant", "label/scores": [1.0], "height/value": [3.0]}, [2.5]):
+        assert json.loads(client.describe(answer)) == answer
+
+
+@pytest.mark.slow  # a process that imports TensorFlow
+def test_a_trainer_needs_no_tensorflow_transform(flowers, tmp_path):
+    """It fits on another backend, where there is one, and its model becomes a graph of TensorFlow, for any number of images."""
+    backend = "jax" if importlib.util.find_spec("jax") else "tensorflow"
+    code = f"""
+import os, sys
+import keras
+import tf_input
+flowers = tf_input.open({str(flowers.directory)!r})
+train = flowers.batches("train", batch_size=16, transform=True, seed=0)
+valid = flowers.batches("validation", batch_size=16, transform=True)
+layers = [keras.Input(({SIZE}, {SIZE}, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
+model = keras.Sequential(layers)
+model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
+assert history["loss"][-1] < history["loss"][0], history
+tf_input.export_serving(model, train, {str(tmp_path / "1")!r})
+assert keras.backend.backend() == {backend!r}
+assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
+names = {{name.partition(".")[0] for name in sys.modules}}
+assert not names & {{"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}}
+"""
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
+    environment["KERAS_BACKEND"] = backend
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert run.returncode == 0, run.stderr[-2000:]
+    asked, _owner = signatures(tmp_path / "1")
+    assert asked["serving_default"](image=stored(flowers, "validation"))["scores"].shape[1] == 3

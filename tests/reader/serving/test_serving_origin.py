@@ -1,0 +1,159 @@
+"""What `export_serving` serves is what the model was trained on: it is found or asked for, and what plainly does not fit is refused."""
+
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from analysed import SIZE, analysed_images
+from prepared import prepare_images
+from tf_input.decoding.schema import parse_examples
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="session")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(analysed_images(tmp_path_factory))
+
+
+def train_model(train, *first: keras.layers.Layer, epochs: int = 6) -> keras.Model:
+    """A small network, by the loop that the documentation shows."""
+    keras.utils.set_random_seed(1)
+    convolution = keras.layers.Conv2D(16, 3, 2, activation="relu")
+    rest = [convolution, keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")]
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), *first, *rest])
+    model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(train, epochs=epochs, verbose=0)
+    return model
+
+
+def raw_examples(data: tf_input.PreparedDataset, split: str) -> dict[str, np.ndarray]:
+    files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
+    records = next(iter(tf.data.TFRecordDataset(files).batch(10_000)))
+    return {name: value.numpy() for name, value in parse_examples(records, data.manifest.schema, ["image", "label"]).items()}
+
+
+def served_labels(path: pathlib.Path, images: np.ndarray) -> list[str]:
+    loaded = tf.saved_model.load(str(path))
+    return [one.decode() for one in loaded.signatures["serving_default"](image=tf.constant(images))["label"].numpy()]
+
+
+WAYS = {
+    "as the section Train shows": {"image_size": SIZE, "augment": tf_input.Augmentation(min_area=0.6)},
+    "padded": {"image_size": SIZE, "fit": "pad"},
+    "streamed": {"image_size": SIZE, "memory_budget": 0},
+    "as the section Transform shows": {"transform": True},
+}
+
+
+GIVEN = [*((how, given) for how in WAYS for given in ("batches", "options") if how != "streamed" or given == "batches")]
+
+
+@pytest.mark.parametrize("how, given", [*GIVEN, ("as the section Train shows", "Sequence")])
+def test_the_served_model_is_as_good_as_the_evaluated_one(how, given, flowers, tmp_path):
+    """On the bytes of the images as they are stored, example by example."""
+    options = WAYS[how]
+    first = [] if options.get("transform") else [flowers.normalization_layer()]
+    train = flowers.batches("train", batch_size=16, seed=0, **options)
+    model = train_model(train, *first)
+    if given == "options":
+        said = {"transform": False, "fit": "crop", **options} if first else dict(options)
+        for name in ("augment", "memory_budget"):
+            said.pop(name, None)
+        tf_input.export_serving(model, flowers.directory, tmp_path / "1", **said)
+    else:
+        made = tf_input.Sequence(flowers, "train", batch_size=16, seed=0, **options) if given == "Sequence" else train
+        tf_input.export_serving(model, made, tmp_path / "1")
+    shown = {name: value for name, value in options.items() if name != "augment"}
+    valid = flowers.batches("validation", batch_size=16, **shown)
+    accuracy = model.evaluate(valid, verbose=0, return_dict=True)["accuracy"]
+    raw = raw_examples(flowers, "validation")
+    found = served_labels(tmp_path / "1", raw["image"])
+    assert found == [flowers.class_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
+    expected = [flowers.class_names[label] for label in raw["label"]]
+    assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
+
+
+def test_without_a_transform_none_is_asked_for(tmp_path):
+    """What the documentation's page Training makes, without `recordmill analyze`."""
+    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}))
+    train = made.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
+    model = train_model(train, made.normalization_layer(), epochs=1)
+    tf_input.export_serving(model, train, tmp_path / "1")
+    assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
+
+
+def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
+    """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
+    made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
+    for budget in (1 << 30, 0):
+        train = made.batches("train", batch_size=6, image_size=SIZE, memory_budget=budget, shuffle=False)
+        model = train_model(train, made.normalization_layer(), epochs=1)
+        tf_input.export_serving(model, train, tmp_path / "1", overwrite=True)
+        asked = tf.saved_model.load(str(tmp_path / "1")).signatures["preprocess"]
+        found = asked(image=tf.constant(raw_examples(made, "train")["image"]))["image"].numpy().astype(int)
+        differ = np.abs(found - np.concatenate([x for x, _ in train.as_numpy_iterator()]))
+        assert differ.max() <= (1 if budget else 0)
+
+
+def asks(layers, shape=(SIZE, SIZE, 3), dtype=None) -> keras.Model:
+    layers = [*layers, keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
+    model = keras.Sequential([keras.Input(shape, dtype=dtype), *layers])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return model
+
+
+def test_nothing_is_guessed(flowers, tmp_path):
+    model, plain = asks([]), {"batch_size": 16, "image_size": SIZE}
+    train = flowers.batches("train", **plain)
+    changed = flowers.batches("train", **plain, map_batch=lambda x, y: (x / 255, y))
+    both = "expected what `batches` returned for the training.*; or transform=True for a model .* or else transform=False with its"
+    cases = {
+        "a data set alone": (flowers, {}, f"transform=None: nothing says what the model was trained on; {both}"),
+        "a directory alone": (flowers.directory, {"image_size": SIZE}, f"transform=None: .*{both}"),
+        "what map returned": (train.map(lambda x, y: (x, y)), {}, f"{both}.*what `map` and its like make .* no longer says how"),
+        "others' batches": (tf.data.Dataset.range(3), {}, both),
+        "something else": (3, {}, f"train=3: {both}"),
+        "said twice": (train, {"transform": False}, "transform=False: train says itself how it was read, with transform=False"),
+        "said otherwise": (train, {"image_size": 32}, f"image_size=32: train says .* with image_size={SIZE}; expected one of"),
+        "a function": (changed, {}, "train was read with map_batch=.*: whether what is served has to pass through it is not known"),
+        "how images become square": (flowers, {"transform": False, "image_size": SIZE}, f"fit=None: .* image_size={SIZE} in one of"),
+    }
+    for case, (given, options, message) in cases.items():
+        with pytest.raises(ValueError) as error:
+            tf_input.export_serving(model, given, tmp_path / "1", **options)
+        assert re.search(message, str(error.value)) and "\n" not in str(error.value), case
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
+    """Each of these answers something for what it was never trained on."""
+    plain = {"transform": False, "image_size": SIZE, "fit": "crop"}
+    inner = asks([flowers.normalization_layer()])
+    cases = {
+        "normalised twice": (asks([flowers.normalization_layer()]), {"transform": True}, "standard deviation of .*, which here is 1"),
+        "behind a flip": (asks([keras.layers.RandomFlip(), flowers.normalization_layer()]), {"transform": True}, "'normalization' is"),
+        "within a model": (keras.Sequential([keras.Input((SIZE, SIZE, 3)), inner]), {"transform": True}, "'normalization' is made for"),
+        "scaled twice": (asks([keras.layers.Rescaling(1 / 255)]), {"transform": True}, "multiplies by 0.0039.* at most .* already"),
+        "made for normalised images": (
+            asks([keras.layers.Normalization(mean=[0.0] * 3, variance=[1.0] * 3)]), plain, "standard deviation of 1, which here is"
+        ),
+        "made for integers": (asks([], dtype="uint8"), {"transform": True}, "fed with float32 .*, and it takes uint8"),
+        "made for another size": (asks([], (32, 32, 3)), plain, r"fed with uint8 \[None, 24, 24, 3\], and it takes float32 \[None, 32,"),
+    }
+    for case, (model, options, message) in cases.items():
+        model.compile("adam", "sparse_categorical_crossentropy")
+        with pytest.raises(ValueError) as error:
+            tf_input.export_serving(model, flowers, tmp_path / "1", **options)
+        assert re.search(f"the model can't have been trained on this.*{message}", str(error.value)), (case, str(error.value))
+    assert not list(tmp_path.iterdir())

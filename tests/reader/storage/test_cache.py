@@ -1,0 +1,300 @@
+"""Blocks of remote files on a local disk: filled while they are read, shared by processes, limited, and never more than a help."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Iterator
+
+import numpy as np
+import pytest
+
+from range_server import RangeServer
+from tf_input.storage.cache import BLOCK_BYTES, CachedFiles
+from tf_input.storage.open_files import open_files
+
+pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NUM_BLOCKS = 3.5
+LARGE = np.random.default_rng(0).bytes(int(NUM_BLOCKS * BLOCK_BYTES))
+SMALL = b"small" * 100
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "data" / "index").mkdir(parents=True)
+    for name, data in (("large", LARGE), ("index/small", SMALL), ("empty", b"")):
+        (folder / "data" / name).write_bytes(data)
+    with RangeServer(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def server(served) -> RangeServer:
+    served.reset()
+    served.delay_s = 0.0
+    return served
+
+
+def open_cached(server: RangeServer, cache: pathlib.Path, limit: int | None = None, name: str = "flowers-1") -> CachedFiles:
+    return CachedFiles(open_files(server.url), f"{server.url}/bucket/data", cache / name, limit)
+
+
+def path_of(server: RangeServer, name: str = "large") -> str:
+    return f"{server.url}/bucket/data/{name}"
+
+
+def kept(cache: pathlib.Path) -> list[str]:
+    """What lies there but for marks."""
+    return sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def blocks(name: str, *numbers: int) -> list[str]:
+    return [f"flowers-1/{name}/{number:06d}.block" for number in numbers]
+
+
+def test_what_is_read_is_kept_and_read_from_there(server, tmp_path):
+    files = open_cached(server, tmp_path)
+    assert kept(tmp_path) == [] and not server.requests, "nothing is fetched before it is wanted"
+    assert files.read_range(path_of(server), 100, 1000) == LARGE[100:1100]
+    assert kept(tmp_path) == blocks("large", 0) and server.num_bytes == BLOCK_BYTES
+    assert files.read(path_of(server)) == LARGE and files.read(path_of(server, "index/small")) == SMALL
+    assert files.read(path_of(server, "empty")) == b""
+    assert kept(tmp_path) == blocks("index/small", 0) + blocks("large", 0, 1, 2, 3)
+    num_requests = len(server.requests)
+    assert server.num_bytes == len(LARGE) + len(SMALL)
+    again = pickle.loads(pickle.dumps(open_cached(server, tmp_path)))
+    assert again.read(path_of(server)) == LARGE and again.read(path_of(server, "index/small")) == SMALL
+    assert len(server.requests) == num_requests
+
+
+def test_a_run_is_one_request_and_no_byte_is_asked_for_twice(server, tmp_path):
+    """Runs of no round number of bytes, in any order: as an epoch has them."""
+    files, size = open_cached(server, tmp_path), 2 * BLOCK_BYTES - 12_345
+    begins = list(range(0, len(LARGE), size))
+    for begin in reversed(begins):
+        assert files.read_range(path_of(server), begin, size) == LARGE[begin : begin + size]
+    assert server.num_bytes == len(LARGE) and len(server.requests) == len(begins)
+
+
+def test_blocks_that_are_there_already_are_left_out_of_a_request(server, tmp_path):
+    files = open_cached(server, tmp_path)
+    files.read_range(path_of(server), BLOCK_BYTES, 10)
+    server.reset()
+    assert files.read_range(path_of(server), 7, len(LARGE)) == LARGE[7:]
+    assert [first for _, _, first in server.requests] == [0, 2 * BLOCK_BYTES]
+    assert server.num_bytes == len(LARGE) - BLOCK_BYTES
+
+
+def test_of_many_threads_one_fetches_each_block(server, tmp_path):
+    server.delay_s = 0.05  # so that they meet
+    files = open_cached(server, tmp_path)
+    step = BLOCK_BYTES // 3 + 1
+    begins = [begin for begin in range(0, len(LARGE), step) for _ in range(2)]
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda begin: files.read_range(path_of(server), begin, 2 * step), begins))
+    assert found == [LARGE[begin : begin + 2 * step] for begin in begins]
+    assert server.num_bytes == len(LARGE)
+
+
+READ = (
+    "import sys, hashlib, pathlib\n"
+    "from tf_input.storage.cache import CachedFiles\n"
+    "from tf_input.storage.files import open_files\n"
+    "url, folder = sys.argv[1:3]\n"
+    "files = CachedFiles(open_files(url), f'{url}/bucket/data', pathlib.Path(folder), None)\n"
+)
+
+
+def start(server: RangeServer, cache: pathlib.Path, code: str) -> subprocess.Popen:
+    command = [sys.executable, "-c", READ + code, server.url, str(cache / "flowers-1")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+def test_processes_share_what_they_fetch(server, tmp_path):
+    server.delay_s = 0.3  # so that they meet
+    code = "print(hashlib.md5(files.read(f'{url}/bucket/data/large')).hexdigest())\n"
+    processes = [start(server, tmp_path, code) for _ in range(3)]
+    found = {process.communicate(timeout=120)[0] for process in processes}
+    assert len(found) == 1 and server.num_bytes == len(LARGE)
+    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
+
+
+def test_a_killed_process_leaves_nothing_in_the_way(server, tmp_path):
+    server.delay_s = 60.0
+    process = start(server, tmp_path, "files.read_range(f'{url}/bucket/data/large', 0, 10)\n")
+    while not server.requests:  # it holds the block now
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert kept(tmp_path) == ["flowers-1/large/000000.block.part"]
+    (tmp_path / "flowers-1/large/000000.block.part").write_bytes(b"?" * (2 * BLOCK_BYTES))  # longer than the block
+    server.delay_s = 0.0
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+
+
+@pytest.mark.parametrize("num_bytes", [0, 5, 12, 100, BLOCK_BYTES, BLOCK_BYTES + 13])
+def test_a_torn_block_is_fetched_again(server, tmp_path, num_bytes):
+    """As a machine leaves it that lost its power before the disk had all."""
+    open_cached(server, tmp_path).read(path_of(server))
+    block = tmp_path / blocks("large", 1)[0]
+    whole = block.read_bytes()
+    block.write_bytes((whole + b"more")[:num_bytes])
+    server.reset()
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == whole
+
+
+def test_a_block_that_goes_while_it_is_read_is_fetched_again(server, tmp_path):
+    first, second = open_cached(server, tmp_path), open_cached(server, tmp_path)
+    first.read(path_of(server))
+    second.discard(path_of(server), BLOCK_BYTES, 1)
+    assert kept(tmp_path) == blocks("large", 0, 2, 3)
+    assert first.read(path_of(server)) == LARGE == second.read(path_of(server))
+    shutil.rmtree(tmp_path / "flowers-1" / "large")
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+
+
+def test_what_is_damaged_is_dropped_and_fetched_again(server, tmp_path):
+    files = open_cached(server, tmp_path)
+    files.read(path_of(server))
+    block = tmp_path / blocks("large", 2)[0]
+    whole = block.read_bytes()
+    data = bytearray(whole)
+    data[1000] ^= 1
+    block.write_bytes(data)
+    server.reset()
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE, "who uses it for the first time"
+    assert server.num_bytes == BLOCK_BYTES and block.read_bytes() == whole
+    begin = 2 * BLOCK_BYTES
+    files = open_cached(server, tmp_path)
+    files.read_range(path_of(server), begin, 10)
+    with open(block, "r+b") as file:  # later
+        file.write(data)
+    assert files.read_range(path_of(server), begin, BLOCK_BYTES) != LARGE[begin : begin + BLOCK_BYTES]
+    assert files.discard(path_of(server), begin + 900, 200)
+    assert files.read_range(path_of(server), begin, BLOCK_BYTES) == LARGE[begin : begin + BLOCK_BYTES]
+    assert files.source.discard(path_of(server), 0, 10) is False, "where it comes from there is nothing to drop"
+
+
+def test_a_missing_file_is_none_of_the_cache(server, tmp_path):
+    files = open_cached(server, tmp_path)
+    for read in (lambda: files.read(path_of(server, "none")), lambda: files.read_range(path_of(server, "none"), 5, 5)):
+        with pytest.raises(FileNotFoundError, match="none does not exist"):
+            read()
+    assert kept(tmp_path) == []
+    assert files.sizes(f"{server.url}/bucket/data", ["large", "none"]) == [len(LARGE), None]
+
+
+def test_where_the_room_is_taken_the_rest_is_read_without_being_kept(server, tmp_path, caplog):
+    """An epoch reads each byte once: were a block removed for the next one, the next epoch would find none."""
+    limit = int(2.5 * BLOCK_BYTES)
+    files = open_cached(server, tmp_path, limit)
+    with caplog.at_level(logging.WARNING, "tf_input"):
+        for _ in range(3):
+            server.reset()
+            found = [files.read_range(path_of(server), begin, 1 << 20) for begin in range(0, len(LARGE), 1 << 20)]
+            assert b"".join(found) == LARGE
+    assert kept(tmp_path) == blocks("large", 0, 1)
+    assert server.num_bytes == len(LARGE) - 2 * BLOCK_BYTES, "and not a byte more than what was asked for"
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and f"the {limit:,} bytes of cache_bytes are taken by data sets that are open; what else is read" in told[0]
+
+
+def test_the_oldest_goes_that_nobody_has_open(server, tmp_path):
+    limit = 3 * BLOCK_BYTES + 1000
+    for number, name in enumerate(("old", "older", "open")):
+        files = open_cached(server, tmp_path, limit, name)
+        files.read_range(path_of(server), number * BLOCK_BYTES, 1)
+    for name, age in (("old", 100), ("older", 200), ("open", 300)):
+        os.utime(tmp_path / name / ".recordmill-cache", (time.time() - age,) * 2)
+    (tmp_path / "mine.block").write_bytes(b"a user's own")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "000000.block").write_bytes(b"likewise")
+    new = open_cached(server, tmp_path, limit)
+    new.read_range(path_of(server), 0, 1)
+    mine = ["mine.block", "photos/000000.block"]
+    assert kept(tmp_path) == sorted(blocks("large", 0) + ["old/large/000000.block", "open/large/000002.block"] + mine)
+    new.read_range(path_of(server), BLOCK_BYTES, 1)
+    assert kept(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + mine)
+    new.read_range(path_of(server), 2 * BLOCK_BYTES, 1)
+    assert kept(tmp_path) == sorted(blocks("large", 0, 1) + ["open/large/000002.block"] + mine), "what is open stays"
+    assert files.read_range(path_of(server), 2 * BLOCK_BYTES, 10) == LARGE[2 * BLOCK_BYTES :][:10]
+
+
+def test_what_killed_processes_and_users_leave_is_counted_as_it_is(server, tmp_path):
+    limit = 2 * BLOCK_BYTES + 1000
+    open_cached(server, tmp_path, limit).read_range(path_of(server), 0, BLOCK_BYTES + 1)
+    shutil.rmtree(tmp_path / "flowers-1")
+    open_cached(server, tmp_path, limit).read_range(path_of(server), 0, BLOCK_BYTES + 1)
+    assert kept(tmp_path) == blocks("large", 0, 1)
+
+
+def test_processes_keep_to_one_limit(server, tmp_path):
+    code = "files = CachedFiles(files.source, f'{url}/bucket/data', pathlib.Path(folder), 17_000_000)\n"
+    code += "for begin in range(0, 29_000_000, 1_000_000): files.read_range(f'{url}/bucket/data/large', begin, 9)\n"
+    processes = [start(server, tmp_path, code) for _ in range(3)]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0, 0]
+    for process in processes:
+        process.stdout.close()
+    assert len(kept(tmp_path)) == 2 and all(name.endswith(".block") for name in kept(tmp_path))
+
+
+@contextlib.contextmanager
+def small_files(num_bytes: int) -> Iterator[None]:
+    """As a full disk has it: a write ends with an error."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_takes_no_more_stops_no_reading(server, tmp_path, caplog):
+    files = open_cached(server, tmp_path)
+    with caplog.at_level(logging.WARNING, "tf_input"), small_files(1 << 20):
+        assert files.read(path_of(server)) == LARGE
+        assert files.read_range(path_of(server), 5, 100) == LARGE[5:105]
+    assert len(caplog.records) == 1 and "File too large; what else is read is not kept there" in caplog.text
+    assert kept(tmp_path) == []
+    assert open_cached(server, tmp_path).read(path_of(server)) == LARGE
+    assert kept(tmp_path) == blocks("large", 0, 1, 2, 3)
+
+
+def test_a_cache_that_was_removed_stops_no_reading(server, tmp_path, caplog):
+    files = open_cached(server, tmp_path)
+    shutil.rmtree(tmp_path / "flowers-1")
+    with caplog.at_level(logging.WARNING, "tf_input"):
+        assert files.read(path_of(server)) == LARGE
+    assert len(caplog.records) == 1 and "was removed; what else is read is not kept" in caplog.text
+    assert kept(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_is_refused(server, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        open_cached(server, tmp_path / "file")
+
+
+def test_whether_a_data_set_would_fit(server, tmp_path):
+    assert not open_files(server.url).can_hold(1)
+    assert open_files(tmp_path).can_hold(10**18)
+    limited = open_cached(server, tmp_path / "a", 1000)
+    assert limited.can_hold(1000) and not limited.can_hold(1001)
+    disk = shutil.disk_usage(tmp_path)
+    free = open_cached(server, tmp_path / "b")
+    assert free.can_hold(1000) and not free.can_hold(disk.total)

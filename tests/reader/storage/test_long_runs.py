@@ -1,0 +1,73 @@
+"""What an epoch asks of a store, in bytes and in requests, and what of it is held."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from range_server import RangeServer
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
+
+UNIT = 8 << 20
+# Each long enough for runs of more than 8 MB: shards that are one run, and shards that are cut into some.
+NUM_SHARDS = {"runs that are shards": 6, "shards of some runs": 2}
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory) -> pathlib.Path:
+    """220 kB each of noise, which no JPEG makes smaller."""
+    random = np.random.default_rng(0)
+    pixels = [encode(random.integers(0, 256, (600, 600, 3), dtype=np.uint8), "JPEG") for _ in range(8)]
+    # What follows the end of an image is passed on as it is, and tells them apart.
+    return write_files(tmp_path_factory.mktemp("source"), {f"{'ab'[i % 2]}/{i:03d}.jpg": pixels[i % 8] for i in range(420)})
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+@pytest.mark.parametrize("case", NUM_SHARDS)
+def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(photographs, tmp_path, monkeypatch, scheme, case):
+    made = tmp_path / "made"
+    options = ["--num_shards", f"train={NUM_SHARDS[case]}", "--splits", "train=1", "--overwrite"]
+    assert main(["prepare", "--input", str(photographs), "--output", str(made), *options]) == 0
+    with RangeServer(made) as server:
+        for name, value in server.environment(scheme).items():
+            monkeypatch.setenv(name, value)
+        dataset = tf_input.open(server.root(scheme))
+        shards = dataset.manifest.splits["train"]
+        split_bytes = sum(shard.num_bytes for shard in shards)
+        assert split_bytes > 8 * UNIT
+        server.reset()
+        read = {"batch_size": 32, "image_size": 64, "memory_budget": 0, "seed": 0}
+        num_images = sum(len(labels) for _, labels in dataset.batches("train", **read))
+        assert num_images == 420 and server.num_bytes <= 1.05 * split_bytes
+        assert len(server.requests) <= 1.2 * split_bytes / UNIT, server.requests
+        # Two hosts ask for it once together.
+        server.reset()
+        parts = [sum(len(batch[1]) for batch in dataset.batches("train", hosts=(2, index), **read)) for index in range(2)]
+        assert parts == [210, 210] and server.num_bytes <= (1.1 if is_larger_than_the_buffer(split_bytes) else 2.1) * split_bytes
+
+
+def is_larger_than_the_buffer(num_bytes: int) -> bool:
+    """What fits into one window is read whole by each host, so that it is mixed as a whole."""
+    return num_bytes > tf_input.ReadConfig.read_buffer
+
+
+def test_a_small_buffer_holds_no_more(photographs, tmp_path, monkeypatch):
+    made = tmp_path / "made"
+    assert main(["prepare", "--input", str(photographs), "--output", str(made), "--num_shards=train=4", "--splits=train=1"]) == 0
+    with RangeServer(made) as server:
+        for name, value in server.environment("gs").items():
+            monkeypatch.setenv(name, value)
+        dataset = tf_input.open(server.root("gs"))
+        split_bytes = sum(shard.num_bytes for shard in dataset.manifest.splits["train"])
+        server.reset()
+        data = dataset.batches("train", batch_size=8, image_size=64, memory_budget=0, seed=0, read_buffer=8 << 20)
+        batches = iter(data)
+        next(batches)
+        held = server.num_bytes  # once the first batch is there, as much as is read ahead; what is decoded ahead is of one window
+        assert held <= 32 << 20 < split_bytes
+        assert sum(len(labels) for _, labels in batches) == 412 and server.num_bytes <= 1.05 * split_bytes

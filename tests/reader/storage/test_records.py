@@ -1,0 +1,268 @@
+"""Records by their numbers: out of runs or one by one, checked, by many threads."""
+
+import contextlib
+import functools
+import logging
+import pathlib
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from made_shards import flip, frame, write_shard
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
+from tf_input.epochs.windows import WindowOrder
+from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.index import ShardIndex
+from tf_input.storage.open_files import open_files
+from tf_input.storage.record_reader import RecordReader, ShardFile
+from tf_input.storage.stretches import Stretches, find_stretch
+from tf_input.storage.window_reader import WindowReader
+
+COUNTS = (7, 1, 12)
+RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
+KINDS = {"one by one": None, "in runs": 60, "whole shards": 1 << 20}  # bytes of a run
+
+
+def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
+    starts = np.cumsum([0, *COUNTS])
+    return [write_shard(folder, f"shard-{i}", RECORDS[starts[i] : starts[i + 1]]) for i in range(len(COUNTS))]
+
+
+def make_reader(folder: pathlib.Path, shards: list[ShardInfo], damaged: DamagedRecords | None = None, run_bytes: int | None = None):
+    @functools.lru_cache
+    def index_of(shard: int) -> ShardIndex:
+        # Not mapped: what is damaged here while a thread looks at it would end the process.
+        return ShardIndex.read(str(folder / shards[shard].index), shards[shard], open_files(folder))
+
+    files = [ShardFile(str(folder / shard.name), shard.num_bytes, count) for shard, count in zip(shards, COUNTS)]
+    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, lambda: None)
+
+
+def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, damaged: DamagedRecords | None = None) -> list[bytes]:
+    """All records, or those of some numbers; without those that were left out."""
+    reader = make_reader(*made, damaged, KINDS[kind])
+    numbers = np.arange(len(RECORDS)) if numbers is None else np.array(numbers, np.int64)
+    if KINDS[kind] is None:
+        found = reader.read(numbers)
+    else:  # in the order of the shards places are numbers
+        found = read_windows(reader, numbers)
+    return [one for one in found.tolist() if one is not None]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[pathlib.Path, list[ShardInfo]]:
+    folder = tmp_path_factory.mktemp("shards")
+    return folder, write_shards(folder)
+
+
+@pytest.fixture
+def own(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
+    """Shards to damage."""
+    return tmp_path, write_shards(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None, max_examples=40)
+@given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
+def test_records_come_in_the_order_in_which_they_are_asked_for(made, kind, numbers):
+    assert read(made, kind, numbers) == [RECORDS[number] for number in numbers]
+
+
+def test_threads_may_read_at_a_time(made):
+    reader = make_reader(*made)
+    batches = [np.random.default_rng(seed).integers(0, len(RECORDS), 16) for seed in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        for numbers, records in zip(batches, threads.map(reader.read, batches)):
+            assert records.dtype == object and records.tolist() == [RECORDS[number] for number in numbers]
+
+
+def test_where_a_record_lies(made):
+    folder, _ = made
+    reader = make_reader(*made)
+    assert reader.place(0) == (str(folder / "shard-0"), 0, 0)
+    assert reader.place(7) == (str(folder / "shard-1"), 0, 0)
+    assert reader.place(9) == (str(folder / "shard-2"), 1, 16 + len(RECORDS[8]))
+
+
+REGIONS = {
+    "its length": (0, "its length is"),
+    "the length's checksum": (8, "the checksum of its length is"),
+    "the data": (12, "the checksum of its data is"),
+    "their checksum": (-1, "the checksum of its data is"),
+}
+
+
+@pytest.mark.parametrize("region", REGIONS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
+    folder, shards = own
+    place, expected = REGIONS[region]
+    _, _, offset = make_reader(*own).place(10)
+    end = offset + 16 + len(RECORDS[10])
+    flip(folder / "shard-2", 8 * ((end if place < 0 else offset) + place) + 3)
+    with pytest.raises(ValueError) as error:
+        read(own, kind)
+    message = str(error.value)
+    assert message.startswith(f"{folder / 'shard-2'}: record 2, at byte {offset}: {expected}"), message
+    assert message.endswith("; on_error='skip' leaves such records out")
+
+    damaged = DamagedRecords()
+    assert read(own, kind, damaged=damaged) == [*RECORDS[:10], *RECORDS[11:]], "all others are there, and it alone is not"
+    assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
+
+
+@pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
+    """One in each byte of an index file: it is named, or, where nothing of it is read, every record is there. None is skipped."""
+    folder, shards = own
+    path = folder / "shard-2.idx"
+    whole, num_named = path.read_bytes(), 0
+    for byte in range(len(whole)):
+        flip(path, 8 * byte + byte % 8)
+        column = (byte - INDEX_HEADER.size) % INDEX_ROW.size // 8  # the record's offset, the image's, its length and label
+        damaged = DamagedRecords()
+        try:
+            records = read(own, kind, damaged=damaged if skips else None)
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ") and "on_error" not in str(error), byte
+            assert byte < INDEX_HEADER.size or (column == 0 and "the index is damaged, or shard-2 is not" in str(error)), byte
+            num_named += 1
+        else:
+            assert records == RECORDS and (kind == "whole shards" or byte >= INDEX_HEADER.size), byte
+            assert column > 0 or kind != "one by one", byte
+        assert not len(damaged), byte
+        path.write_bytes(whole)
+    if kind == "one by one":
+        assert num_named == INDEX_HEADER.size + 8 * COUNTS[2]
+    else:  # of runs, only where they begin is looked up
+        assert (num_named > INDEX_HEADER.size) == (kind == "in runs") and bool(num_named) == (kind == "in runs")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_record_beside_a_damaged_index(own, kind):
+    """Each is called what it is: of the shard's first records the headers are gone, and an offset of the index behind them is wrong."""
+    folder, _ = own
+    path = folder / "shard-2.idx"
+    whole = path.read_bytes()
+    for record in (0, 1, 2):
+        flip(folder / "shard-2", 8 * make_reader(*own).place(8 + record)[2])
+    flip(path, 8 * (INDEX_HEADER.size + 5 * INDEX_ROW.size))
+    if kind != "in runs":  # of which none begins there
+        with pytest.raises(ValueError, match="shard-2.idx: the index is damaged, .*: by it, record 4 ends at byte"):
+            read(own, kind, damaged=DamagedRecords())
+    path.write_bytes(whole)
+    damaged = DamagedRecords()
+    assert read(own, kind, damaged=damaged) == [*RECORDS[:8], *RECORDS[11:]] and sorted(one.record for one in damaged) == [0, 1, 2]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(data=st.data(), kind=st.sampled_from(list(KINDS)), is_index=st.booleans())
+def test_no_flipped_bit_gives_other_data(own, data, kind, is_index):
+    folder, _ = own
+    path = folder / data.draw(st.sampled_from(["shard-0", "shard-2"]))
+    path = path.with_name(f"{path.name}.idx") if is_index else path
+    whole = path.read_bytes()
+    flip(path, data.draw(st.integers(0, 8 * len(whole) - 1)))
+    try:
+        assert read(own, kind) == RECORDS and is_index  # what it says of images and labels is not looked at here
+    except ValueError as error:
+        assert path.name in str(error) or (is_index and path.stem in str(error))
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_shard_that_ends_too_soon(own):
+    folder, shards = own
+    path = folder / "shard-2"
+    path.write_bytes(path.read_bytes()[:-5])
+    for kind in KINDS:
+        with pytest.raises(ValueError, match="record 11, at byte .*: the shard ends after .* of its .* bytes"):
+            read(own, kind)
+        assert read(own, kind, damaged=DamagedRecords()) == RECORDS[:-1]
+
+
+def test_a_shard_that_is_not_there(own):
+    folder, _ = own
+    (folder / "shard-2").unlink()
+    for kind in KINDS:
+        with pytest.raises(ValueError, match="shard-2: record 0, at byte 0: .*No such file"):
+            read(own, kind)
+        damaged = DamagedRecords()
+        assert read(own, kind, damaged=damaged) == RECORDS[:8] and len(damaged) == 12
+
+
+def out_of_descriptors(_: pathlib.Path) -> Callable[[], None]:
+    """As if the process had as many files open as it may."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def broken_disk(path: pathlib.Path) -> Callable[[], None]:
+    """In the shard's place a file that opens and can't be read: the first page of a process' memory is never there."""
+    kept = path.rename(path.with_name("kept"))
+    path.symlink_to("/proc/self/mem")
+    return lambda: kept.replace(path)
+
+
+BUSY = {"no more descriptors": (out_of_descriptors, "Too many open files"), "a broken disk": (broken_disk, "Input/output error")}
+
+
+@pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
+@pytest.mark.parametrize("case", BUSY)
+def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
+    """An error that names shard and record, and offers to leave out nothing; once the disk is well again, all are there."""
+    folder, _ = own
+    (begin, expected), damaged = BUSY[case], DamagedRecords()
+    numbers = np.arange(8, len(RECORDS))
+    for is_window in (False, True):
+        reader = make_reader(*own, damaged if skips else None, 60)
+        reader.place(7), reader.place(8)  # the indexes are open
+        way = functools.partial(read_windows, reader) if is_window else reader.read
+        end = begin(folder / "shard-2")
+        try:
+            with pytest.raises(OSError) as error:
+                way(numbers)
+        finally:
+            end()
+        message = str(error.value)
+        assert f"{folder / 'shard-2'}: record 0, at byte 0: could not be read: " in message and expected in message
+        assert "on_error" not in message and not len(damaged)
+        assert way(np.arange(len(RECORDS))).tolist() == RECORDS
+
+
+def read_windows(reader: RecordReader, numbers: np.ndarray) -> np.ndarray:
+    windows = WindowReader(reader, lambda epoch: WindowOrder(reader.runs, 100, None), (1, 0), 300)
+    with contextlib.closing(windows):
+        return windows.read(0, numbers)
+
+
+def test_frames_are_cut_as_they_are_written():
+    """Where the lengths lead elsewhere than to the end, nothing is guessed."""
+    data = b"".join(frame(record) for record in RECORDS)
+    found = find_stretch(memoryview(data), len(RECORDS))
+    assert Stretches([found, found]).take(np.arange(2 * len(RECORDS))).tolist() == 2 * RECORDS
+    assert len(find_stretch(memoryview(b""), 0).begins) == 0
+    for wrong, count in ((data[:-1], 20), (data + b"x", 20), (data, 19), (data, 21), (b"", 1), (data[4:], 20)):
+        assert find_stretch(memoryview(wrong), count) is None
+
+
+def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
+    damaged = DamagedRecords()
+    with caplog.at_level(logging.WARNING, "tf_input"):
+        for _ in range(2):
+            for record in range(15):
+                damaged.add(DamagedRecord("shard", record, 100 * record, "torn"))
+        damaged.add(DamagedRecord("other", 3, 7, "the shard is missing", 20))
+    assert len(damaged) == 35 and len(list(damaged)) == 16
+    assert [record.getMessage() for record in caplog.records] == [
+        *(f"skipped shard: record {record}, at byte {100 * record}: torn" for record in range(9)),
+        "skipped shard: record 9, at byte 900: torn; further ones are counted alone",
+    ]
+    assert str(list(damaged)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"

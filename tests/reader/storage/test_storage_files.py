@@ -1,0 +1,330 @@
+"""Ranges of files wherever they lie: disks, object stores and web servers, from real servers on loopback."""
+
+import errno
+import functools
+import http.server
+import importlib.util
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Iterator
+
+import numpy as np
+import pytest
+
+from object_stores import request, store_server
+from range_server import RangeServer
+from tf_input.storage.files import Files
+from tf_input.storage.local_files import LocalFiles
+from tf_input.storage.open_files import open_files
+from tf_input.storage.paths import join
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+SCHEMES = ("", "file", "gs", "s3", "az", "http", "memory")
+STORES = ("gs", "s3", "az")
+LARGE = np.random.default_rng(0).bytes(3_000_000)
+FILES = {"large": LARGE, "empty": b"", "sub/a file+é #1": b"hello", "sub/deep/other": b"1", "sub/deep/more": b"22"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[RangeServer]:
+    folder = tmp_path_factory.mktemp("served")
+    for name, data in FILES.items():
+        path = folder / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    with RangeServer(folder, page_size=2) as server:
+        yield server
+
+
+@pytest.fixture
+def opened(server, monkeypatch, request) -> tuple[Files, str]:
+    """Who reads the files of one scheme, and their directory."""
+    scheme = request.param
+    server.reset()
+    if scheme in ("", "file"):
+        directory = f"{'file://' if scheme else ''}{server.directory}/data"
+    elif scheme == "memory":
+        fsspec = pytest.importorskip("fsspec")
+        fsspec.filesystem("memory").put(f"{server.directory}/data", "/bucket/data", recursive=True)
+        directory = "memory://bucket/data"
+    else:
+        pytest.importorskip("obstore")
+        for name, value in server.environment(scheme).items():
+            monkeypatch.setenv(name, value)
+        directory = join(server.root(scheme), "data")
+    return open_files(directory), directory
+
+
+every_scheme = pytest.mark.parametrize("opened", SCHEMES, indirect=True, ids=lambda scheme: scheme or "local")
+
+
+@every_scheme
+def test_files_and_ranges_of_them(opened):
+    files, directory = opened
+    for name, data in FILES.items():
+        assert files.read(join(directory, name)) == data, name
+    path = join(directory, "large")
+    for begin, num_bytes in [(0, 10), (5, 100), (1_000_000, 1_500_000), (len(LARGE) - 5, 100), (len(LARGE), 1), (5_000_000, 9), (7, 0)]:
+        found = files.read_range(path, begin, num_bytes)
+        assert type(found) is bytes and found == LARGE[begin : begin + num_bytes], (begin, num_bytes)
+    assert files.read_range(join(directory, "empty"), 0, 10) == b""
+
+
+@every_scheme
+def test_sizes(opened):
+    files, directory = opened
+    names = ["sub/deep/more", "large", "missing", "empty", "sub/a file+é #1", "sub", "nowhere/at/all"]
+    assert files.sizes(directory, names)[:5] == [2, 3_000_000, None, 0, 5]
+    assert files.sizes(directory, names)[-1] is None
+    assert files.sizes(directory, []) == []
+
+
+@every_scheme
+def test_a_missing_file_is_named(opened):
+    files, directory = opened
+    path = join(directory, "sub/none")
+    for read in (lambda: files.read(path), lambda: files.read_range(path, 3, 4)):
+        with pytest.raises(FileNotFoundError, match=path.removeprefix("file://")):
+            read()
+
+
+@every_scheme
+def test_a_copy_of_a_directory(opened, tmp_path):
+    files, directory = opened
+    if directory.startswith("http"):
+        with pytest.raises(OSError, match="a web server does not say what lies in a directory; copy it"):
+            files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
+        return
+    files.copy_directory(join(directory, "sub"), str(tmp_path / "copy"))
+    found = {path.relative_to(tmp_path / "copy").as_posix(): path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    assert found == {name[4:]: data for name, data in FILES.items() if name.startswith("sub/")}
+
+
+@every_scheme
+def test_many_threads_and_another_process(opened):
+    files, directory = opened
+    path = join(directory, "large")
+    files.read_range(path, 0, 1)
+    files = pickle.loads(pickle.dumps(files))  # as it comes to a process that is started anew
+    begins = range(0, len(LARGE), 100_000)
+    with ThreadPoolExecutor(16) as threads:
+        assert b"".join(threads.map(lambda begin: files.read_range(path, begin, 100_000), begins)) == LARGE
+
+
+@pytest.mark.parametrize("opened", STORES, indirect=True)
+def test_a_store_is_asked_for_a_list_and_not_for_each_object(opened, server):
+    files, directory = opened
+    names = [f"large{number}" for number in range(50)] + ["large", "empty"]
+    assert files.sizes(directory, names) == [None] * 50 + [3_000_000, 0]
+    assert len(server.requests) == server.num_lists == 2, "of two entries each"
+
+
+@pytest.mark.parametrize("opened", (*STORES, "http"), indirect=True)
+def test_a_range_is_one_request_for_its_bytes_alone(opened, server):
+    files, directory = opened
+    files.read_range(join(directory, "large"), 1000, 500_000)
+    assert (len(server.requests), server.num_bytes) == (1, 500_000)
+
+
+@pytest.mark.parametrize("opened", (*STORES, "http"), indirect=True)
+def test_what_a_server_refuses_is_an_oserror_that_names_it(opened, server):
+    files, directory = opened
+    for status, message in [(403, "403 Forbidden"), (401, "401 Unauthorized"), (400, "400 Bad Request")]:
+        server.faults["bucket/data/large"] = [status]
+        with pytest.raises(OSError) as error:
+            files.read_range(join(directory, "large"), 0, 10)
+        assert not isinstance(error.value, FileNotFoundError)
+        assert str(error.value).startswith(f"{directory}/large: {message}") and "\n" not in str(error.value), status
+
+
+@pytest.mark.parametrize("opened", (*STORES, "http"), indirect=True)
+def test_a_busy_server_and_a_broken_connection_are_tried_again(opened, server):
+    files, directory = opened
+    server.faults["bucket/data/large"] = [503, 500, "cut"]
+    assert files.read_range(join(directory, "large"), 10, 2_000_000) == LARGE[10:2_000_010]
+    assert not server.faults["bucket/data/large"] and server.count("large") == 4
+
+
+def test_a_web_server_that_gives_no_ranges_is_an_oserror(server):
+    pytest.importorskip("obstore")
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        log_message = NoKeys.log_message
+
+    whole = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=server.directory))
+    threading.Thread(target=whole.serve_forever, args=(0.05,), daemon=True).start()
+    path = f"http://127.0.0.1:{whole.server_port}/data/sub/deep/more"
+    try:
+        assert open_files(path).read(path) == b"22"
+        with pytest.raises(OSError, match=f"{path}: .*Range request not supported"):
+            open_files(path).read_range(path, 1, 1)
+    finally:
+        whole.shutdown()
+        whole.server_close()
+
+
+def test_a_server_that_is_not_there_is_an_oserror(server):
+    pytest.importorskip("obstore")
+    gone = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    gone.server_close()
+    url = f"http://127.0.0.1:{gone.server_port}/data"
+    with pytest.raises(OSError, match=f"{url}/x: .*error sending request"):
+        open_files(url).read(f"{url}/x")
+
+
+def test_real_s3(monkeypatch):
+    """By the server that others test against."""
+    pytest.importorskip("obstore")
+    pytest.importorskip("moto.server", reason="needs a local S3 server: moto[server]")
+    with store_server("s3") as server:
+        directory = server.make_bucket()
+        for name, value in RangeServer.environment(server, "s3").items():
+            monkeypatch.setenv(name, value)
+        for name, data in (("large", LARGE), ("sub/x", b"hello")):
+            request(server.url, "PUT", f"/{directory[5:]}/data/{name}", data)
+        files = open_files(directory)
+        assert files.read(f"{directory}/data/sub/x") == b"hello"
+        assert files.read_range(f"{directory}/data/large", 1000, 10**9) == LARGE[1000:]
+        assert files.read_range(f"{directory}/data/large", len(LARGE), 1) == b""
+        assert files.sizes(f"{directory}/data", ["large", "sub/x", "x"]) == [len(LARGE), 5, None]
+        for path in (f"{directory}/x", "s3://no-such-bucket/x"):
+            with pytest.raises(FileNotFoundError, match=f"{path} does not exist"):
+                files.read(path)
+
+
+class NoKeys(http.server.BaseHTTPRequestHandler):
+    """Gives everybody what is public, and nobody the rest; and no metadata."""
+
+    def do_GET(self) -> None:
+        if "private" in self.path:
+            self.send_error(403)
+        elif self.headers.get("Authorization"):
+            self.send_error(400)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.send_header("Last-Modified", self.date_time_string())
+            self.send_header("ETag", '"1"')
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+    def log_message(self, *unused: object) -> None:
+        """Quiet."""
+
+
+@pytest.mark.parametrize("scheme, names", [("s3", ("AWS_ENDPOINT_URL",)), ("az", ("AZURE_STORAGE_ENDPOINT",)), ("gs", ("GOOGLE_BASE_URL",))])
+def test_without_keys_public_data_are_read_and_others_say_what_is_missing(scheme, names, tmp_path):
+    pytest.importorskip("obstore")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NoKeys)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_"))}
+    environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "AZURE_STORAGE_ACCOUNT_NAME": "made", "AWS_EC2_METADATA_DISABLED": "true"}
+    environment |= {"GCE_METADATA_HOST": url[7:], **dict.fromkeys(names, url)}
+    code = (
+        "from tf_input.storage.files import open_files\n"
+        f"files = open_files('{scheme}://bucket')\n"
+        f"print(files.read('{scheme}://bucket/public'))\n"
+        f"try: files.read('{scheme}://bucket/private')\n"
+        "except OSError as error: print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    server.shutdown()
+    server.server_close()
+    assert run.returncode == 0, run.stderr[-2000:]
+    public, private = run.stdout.splitlines()
+    assert public == "b'hello'"
+    assert private.startswith(f"{scheme}://bucket/private: 403 Forbidden; it was asked without keys, as there are none: ")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("boto3") is None, reason="needs boto3")
+def test_keys_of_a_profile(server, tmp_path, monkeypatch):
+    seen = []
+
+    class Keyed(NoKeys):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            del self.headers["Authorization"]
+            super().do_GET()
+
+    store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Keyed)
+    threading.Thread(target=store.serve_forever, args=(0.05,), daemon=True).start()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "keys").write_text("[work]\naws_access_key_id = worker\naws_secret_access_key = s\nregion = eu-north-1\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "keys"))
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{store.server_port}")
+    try:
+        assert open_files("s3://bucket").read("s3://bucket/x") == b"hello"
+    finally:
+        store.shutdown()
+        store.server_close()
+    assert "Credential=worker/" in seen[0] and "/eu-north-1/" in seen[0]
+
+
+def test_a_forked_process_says_so(server, monkeypatch):
+    pytest.importorskip("obstore")
+    code = (
+        "import os\n"
+        "from tf_input.storage.files import open_files\n"
+        f"path = '{server.url}/bucket/data/empty'\n"
+        "first = open_files(path)\n"
+        "if os.fork() == 0:\n"  # before anything was read
+        "    print(first.read(path), flush=True); os._exit(0)\n"
+        "os.wait()\n"
+        "first.read(path)\n"
+        "if os.fork() == 0:\n"
+        "    try: open_files(path).read(path)\n"
+        "    except RuntimeError as error: print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    lines = run.stdout.splitlines()
+    assert lines[0] == "b''" and lines[1].startswith("this process was forked after a URL had been read in it"), run.stderr[-2000:]
+
+
+@pytest.mark.parametrize("package, url", [("obstore", "s3://bucket/x"), ("fsspec", "memory://bucket/x")])
+def test_a_missing_package_is_named(package, url, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(ImportError, match=rf"reading URLs needs the package {package}: pip install 'recordmill\[remote\]'"):
+        open_files(url)
+
+
+def test_an_unknown_scheme_is_named():
+    pytest.importorskip("fsspec")
+    with pytest.raises(ValueError, match="nothing://bucket/x: .*expected a directory, gs://, s3://"):
+        open_files("nothing://bucket/x")
+
+
+def test_local_files_need_no_package():
+    code = (
+        "import sys\n"
+        "from tf_input.storage.files import open_files\n"
+        "open_files('.').read('README.md')\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(run.stdout.split()) & {"obstore", "fsspec", "boto3", "tensorflow", "aiohttp"}
+
+
+def test_few_local_files_are_open_at_a_time(tmp_path):
+    files = LocalFiles()
+    for number in range(300):
+        (tmp_path / str(number)).write_bytes(b"%d" % number)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(300):
+        assert files.read_range(str(tmp_path / str(number)), 0, 9) == b"%d" % number
+    assert len(os.listdir("/proc/self/fd")) - before <= 128
+
+
+def test_a_local_file_that_cannot_be_read_is_named(tmp_path):
+    files = LocalFiles()
+    with pytest.raises(IsADirectoryError) as error:
+        files.read_range(str(tmp_path), 0, 10)
+    assert error.value.errno == errno.EISDIR and error.value.filename == str(tmp_path)

@@ -1,0 +1,281 @@
+"""`recordmill benchmark`, as a user types it: what it prints, what it advises, and how it fails."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from prepared import prepare_images
+from tf_input.benchmark.advice import Findings
+from tf_input.benchmark.benchmark import table
+from tf_input.benchmark.stages import Stage, time_shares
+from tf_input.read_config import ReadConfig
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> pathlib.Path:
+    """Images of many sizes."""
+    return prepare_images(tmp_path_factory.mktemp("mixed"), "--splits", "train=0.8,validation=0.2", "--num_shards", "2")
+
+
+@pytest.fixture(scope="module")
+def equal(tmp_path_factory) -> pathlib.Path:
+    """Images of one size."""
+    return prepare_images(tmp_path_factory.mktemp("equal"), "--splits", "train=1", image_size=(24, 32))
+
+
+def benchmark(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["benchmark", *map(str, arguments), "--seconds", "0.05"])
+    return code, *capsys.readouterr()
+
+
+def stages_of(printed: str) -> list[str]:
+    """The first column of the table."""
+    rows = printed.partition("stage ")[2].partition("\n\n")[0].splitlines()[1:]
+    assert all(re.fullmatch(r"\w+ +[\d,]+ +[\d,]+ +\d+%", row) for row in rows), rows
+    assert len({len(row) for row in rows}) == 1, "columns are aligned"
+    return [row.split()[0] for row in rows]
+
+
+def test_each_stage_is_measured(mixed, capsys):
+    code, printed, _ = benchmark(capsys, mixed, "--batch_size", "16", "--image_size", "20x24", "--augment")
+    assert code == 0
+    assert re.match(
+        r"train: \d+ images, 0\.\d MB in \d shards; batches of 16, 20 x 24 pixels, augmented, in the order \"window\"; ",
+        printed,
+    )
+    assert stages_of(printed) == ["read", "parse", "decode", "augment", "batch"]
+    assert re.search(
+        r"^bottleneck: (read|parse|decode|augment|batch), \d+% of the time; \d+% of the cores are busy$", printed, re.M
+    )
+
+
+CASES = {
+    "another split": (
+        ["--split", "validation"],
+        "validation: ",
+        "in the order of the shards",
+        ["read", "parse", "decode", "batch"],
+    ),
+    "an exact order": (["--shuffle", "exact"], "train: ", 'in the order "exact"', ["read", "parse", "decode", "batch"]),
+    "no shuffle": (
+        ["--shuffle", "none"],
+        "train: ",
+        "in the order of the shards",
+        ["read", "parse", "decode", "batch"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_reads_as_the_options_say(mixed, capsys, case):
+    options, split, order, stages = CASES[case]
+    code, printed, _ = benchmark(capsys, mixed, "--image_size", "16", "--batch_size", "8", *options)
+    assert code == 0 and printed.startswith(split) and order in printed and stages_of(printed) == stages
+
+
+def test_a_split_in_memory(equal, capsys):
+    code, printed, _ = benchmark(capsys, equal, "--batch_size", "16")
+    assert code == 0 and printed.startswith("train was read into memory in ")
+    assert "24 x 32 pixels" in printed, "as stored, as all have one size"
+    assert stages_of(printed) == ["gather", "resize", "batch"]
+    code, printed, _ = benchmark(capsys, equal, "--batch_size", "16", "--memory_budget", "0")
+    assert code == 0 and stages_of(printed) == ["read", "parse", "decode", "batch"]
+    assert f"memory_budget={110 * 24 * 32 * 3} it is held in memory" in printed
+    command = re.search(r"recordmill (prepare .* --output (\S+) --image_encoding raw .*?)  ", printed)
+    assert main(shlex.split(command[1])) == 0, "it can be typed as it is"
+    code, printed, _ = benchmark(capsys, command[2], "--batch_size", "16", "--memory_budget", "0")
+    assert code == 0 and "recordmill prepare" not in printed
+
+
+WRONG = {
+    "no data set": (["--batch_size", "8"], "is not a data set: it has no manifest.json"),
+    "a split": (["--split", "test"], "split='test': expected one of train, validation"),
+    "a batch size": (["--batch_size", "0"], "batch_size=0: expected an integer above 0"),
+    "an image size": (["--image_size", "0"], "argument --image_size: '0': expected PIXELS or HEIGHTxWIDTH"),
+    "seconds": (["--seconds", "-1"], "argument --seconds"),
+    "an order": (["--shuffle", "mixed"], "argument --shuffle: 'mixed': expected window, exact or none"),
+    "a budget": (["--memory_budget", "much"], "argument --memory_budget: 'much': expected a size such as 512MiB"),
+    "an option": (["--image_format", "png"], "unrecognized arguments: --image_format png"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line(mixed, tmp_path, capsys, case):
+    options, expected = WRONG[case]
+    code = main(["benchmark", str(tmp_path if case == "no data set" else mixed), *options])
+    printed, error = capsys.readouterr()
+    assert code == 2 and printed == "" and error.count("\n") == 1, error
+    assert error.startswith("recordmill: ") and expected in error, error
+
+
+def test_a_damaged_record_is_named(mixed, tmp_path, capsys):
+    shutil.copytree(mixed, copy := tmp_path / "copy")
+    shard = sorted(copy.glob("*train*"))[0]
+    contents = bytearray(shard.read_bytes())
+    contents[40] ^= 1
+    shard.write_bytes(contents)
+    code, _, error = benchmark(capsys, copy, "--image_size", "16")
+    assert code == 1 and error.startswith("recordmill: ") and error.count("\n") == 1, error
+    assert f"{shard}: record 0, at byte 0: the checksum of its data is" in error
+
+
+def test_help_has_an_example(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["benchmark", "--help"])
+    assert end.value.code == 0 and "recordmill benchmark out/flowers --batch_size 128" in capsys.readouterr().out
+
+
+_WITHOUT_BEAM = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("apache_beam", "simplejpeg", "PIL", "pyarrow", "rich", "zstandard"):
+            raise ImportError(f"{name} is not installed")
+
+sys.meta_path.insert(0, Missing())
+from beam_pipelines.__main__ import run
+run()
+"""
+
+
+def test_on_a_machine_that_has_no_beam_and_interrupted(mixed):
+    """Quiet but for the figures, as TensorFlow is not; Ctrl-C ends it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    command = [sys.executable, "-c", _WITHOUT_BEAM, "benchmark", str(mixed), "--image_size", "16", "--seconds", "600"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout.readline().startswith("train: ")
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=240)
+        finally:
+            process.kill()
+    assert (process.returncode, error) == (130, "recordmill: interrupted; nothing was written\n")
+
+
+STAGES = [
+    Stage("read", 10_000, 50e-6),
+    Stage("parse", 12_000, 60e-6),
+    Stage("decode", 1_000, 1900e-6),
+    Stage("batch", 800, 2000e-6),
+]
+
+
+def test_what_the_table_says():
+    assert time_shares(STAGES) == pytest.approx([0.0784, 0, 0.7190, 0.1961], abs=0.01)
+    assert sum(time_shares(STAGES)) == pytest.approx(1)
+    assert table(STAGES).splitlines()[:4] == [
+        "stage   images/s  CPU µs/image  share of time",
+        "read      10,000            50             8%",
+        "parse     12,000            10             0%",
+        "decode     1,000         1,840            72%",
+    ]
+
+
+PHOTOGRAPHS = Findings(
+    directory="out/flowers",
+    source="my flowers/",
+    is_remote=False,
+    split="train",
+    num_examples=10_000,
+    num_bytes=1_100_000_000,
+    num_shards=8,
+    image_kind="image",
+    formats={"jpeg": 10_000},
+    stored_side=500,
+    stored_size=None,
+    decoded_bytes=None,
+    is_held=False,
+    config=ReadConfig(batch_size=128, image_size=224, memory_budget=0),
+    order="window",
+)
+SLOW_READ = [
+    Stage("read", 500, 100e-6),
+    Stage("parse", 490, 110e-6),
+    Stage("decode", 450, 1500e-6),
+    Stage("batch", 450, 1500e-6),
+]
+RESIZE = "recordmill prepare --input 'my flowers/' --output out/flowers_256 --image_size short=256"
+
+# what differs from photographs, the stages, what is advised, what is not
+ADVICE = {
+    "large images": (
+        {},
+        STAGES,
+        [RESIZE, "the cores are busy", "8 shards can keep at most 8 workers busy"],
+        ["raw", "memory_budget", "disk"],
+    ),
+    "images as large as needed": ({"stored_side": 256}, STAGES, ["the cores are busy"], ["--image_size"]),
+    "many shards": ({"num_shards": 64}, STAGES, ["service="], ["--num_shards"]),
+    "a slow disk": (
+        {"stored_side": 256},
+        SLOW_READ,
+        ["the disk gives 55 MB/s, and is waited for"],
+        ["exact", "cache_directory", "cores are busy:"],
+    ),
+    "an object store": (
+        {"is_remote": True, "directory": "gs://b/f"},
+        SLOW_READ,
+        ['tf_input.open("gs://b/f", cache_directory='],
+        ["disk gives"],
+    ),
+    "an exact order": ({"order": "exact"}, SLOW_READ, ['shuffle="exact" reads records one by one'], []),
+    "PNG": (
+        {"formats": {"png": 10_000}, "stored_side": 256},
+        STAGES,
+        ["--output out/flowers_jpeg --image_format jpeg:90"],
+        ["raw"],
+    ),
+    "tiny images": (
+        {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_side": 32, "stored_size": (32, 32), "num_bytes": 9_000_000},
+        STAGES,
+        [
+            "memory_budget=30720000 it is held",
+            "9 MB become about 31",
+            "--output out/flowers_raw --image_encoding raw --image_size exact=32x32",
+        ],
+        ["short="],
+    ),
+    "raw images": (
+        {"decoded_bytes": 10_000 * 32 * 32 * 3, "stored_size": (32, 32), "image_kind": "pixels"},
+        STAGES,
+        ["memory_budget=30720000"],
+        ["recordmill prepare"],
+    ),
+    "in memory": (
+        {"decoded_bytes": 30_720_000, "stored_size": (32, 32), "is_held": True},
+        STAGES,
+        ["bottleneck: decode"],
+        ["recordmill prepare", "memory_budget"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ADVICE)
+def test_what_is_advised(case, monkeypatch):
+    monkeypatch.setattr("tf_input.benchmark.advice.num_cores", lambda: 2)
+    monkeypatch.setattr("tf_input.benchmark.advice._memory_bytes", lambda: 8 << 30)
+    changes, stages, expected, unexpected = ADVICE[case]
+    advice = dataclasses.replace(PHOTOGRAPHS, **changes).advise(stages)
+    assert [text for text in expected if text not in advice] == [], advice
+    assert [text for text in unexpected if text in advice] == [], advice
+
+
+def test_the_source_is_the_one_of_the_run(equal):
+    options = json.loads((equal / "run.json").read_text())["options"]
+    assert options["input"] == str(equal.parent / "source"), "what the advice names"

@@ -1,0 +1,296 @@
+"""The read path as a trainer uses it, on data sets that the real command made."""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import CLASSES, prepare_images
+from tf_input.read_config import Augmentation
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIZE = (12, 16)
+NUM_TRAIN = 93  # of the 110 images; a key's hash decides
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of many sizes, in four shards and one."""
+    options = ("--num_shards", "train=4,validation=1")
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), *options))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of 24 x 32 pixels."""
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+
+
+@pytest.fixture
+def copy(mixed, tmp_path) -> pathlib.Path:
+    """A data set to damage."""
+    return pathlib.Path(shutil.copytree(mixed.directory, tmp_path / "copy"))
+
+
+def images_and_labels(data: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = zip(*data.as_numpy_iterator())
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def records(dataset: tf_input.PreparedDataset, split: str) -> list[tf.train.Example]:
+    """In the order of the shards, read with no code of ours."""
+    files = [str(dataset.directory / shard.name) for shard in dataset.manifest.splits[split]]
+    return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(files).as_numpy_iterator()]
+
+
+def stored(dataset: tf_input.PreparedDataset, split: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Whole images and labels, in the order of the shards."""
+    features = [record.features.feature for record in records(dataset, split)]
+    images = [tf.io.decode_image(f["image"].bytes_list.value[0], channels=3).numpy() for f in features]
+    return images, np.array([f["label"].int64_list.value[0] for f in features])
+
+
+def names(images: np.ndarray, labels: np.ndarray) -> list[tuple[str, int]]:
+    """Something that tells examples apart."""
+    return [(hashlib.md5(image.tobytes()).hexdigest(), int(label)) for image, label in zip(images, labels)]
+
+
+def test_what_it_says_of_itself(mixed):
+    assert mixed.splits == ("train", "validation")
+    assert mixed.class_names == tuple(sorted(CLASSES)) == mixed.manifest.label_names
+    counts = [mixed.num_examples(split) for split in mixed.splits]
+    assert counts == [NUM_TRAIN, sum(CLASSES.values()) - NUM_TRAIN]
+    assert mixed.statistics == json.loads((mixed.directory / "statistics.json").read_text())
+    assert isinstance(mixed, tf_input.PreparedDataset)
+
+
+def test_the_size_of_all_images(mixed, uniform):
+    assert (mixed.image_size, uniform.image_size) == (None, (24, 32))
+
+
+def test_what_is_no_data_set_is_refused(copy):
+    with pytest.raises(FileNotFoundError, match="source is not a data set: it has no manifest.json"):
+        tf_input.open(copy / "source")
+    manifest = copy / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"format_version": 2', '"format_version": 7'))
+    with pytest.raises(ValueError, match="format version 7; this reader knows version 2"):
+        tf_input.open(copy)
+
+
+def test_shapes_dtypes_and_cardinality(mixed):
+    cases = [
+        # batch_size, drop_remainder, batches, images in the last of them
+        (1, False, 93, 1),
+        (10, False, 10, 3),
+        (10, True, 9, 10),
+        (31, True, 3, 31),
+        (93, False, 1, 93),
+        (1000, False, 1, 93),
+    ]
+    for batch_size, drop_remainder, num_batches, num_last in cases:
+        data = mixed.batches("train", batch_size=batch_size, image_size=SIZE, drop_remainder=drop_remainder)
+        case = (batch_size, drop_remainder)
+        assert int(data.cardinality()) == len(data) == num_batches, case
+        static = batch_size if drop_remainder else None
+        assert data.element_spec == (
+            tf.TensorSpec((static, *SIZE, 3), tf.uint8),
+            tf.TensorSpec((static,), tf.int64),
+        ), case
+        sizes = [len(labels) for _, labels in data]
+        assert sizes == [batch_size] * (num_batches - 1) + [num_last], case
+
+
+def test_one_integer_is_a_square(mixed):
+    assert mixed.batches("train", batch_size=8, image_size=9).element_spec[0].shape[1:] == (9, 9, 3)
+
+
+def test_evaluation_reads_central_boxes_in_the_order_of_the_shards(mixed):
+    for split, image_size in [("validation", SIZE), ("train", SIZE), ("train", (70, 30))]:
+        images, labels = images_and_labels(mixed.batches(split, batch_size=8, image_size=image_size, shuffle=False))
+        whole, expected_labels = stored(mixed, split)
+        np.testing.assert_array_equal(labels, expected_labels)
+        for image, original in zip(images, whole, strict=True):
+            # The short side is resized, then the centre is cropped: the other way round, but at full precision.
+            scale = min(original.shape[0] / image_size[0], original.shape[1] / image_size[1])
+            height, width = (round(side * scale) for side in image_size)
+            top, left = (original.shape[0] - height) // 2, (original.shape[1] - width) // 2
+            expected = tf.image.resize(original[top : top + height, left : left + width], image_size)
+            assert np.abs(image - expected.numpy()).mean() < 2
+
+
+def test_images_of_one_size_come_as_they_are_stored(uniform):
+    whole, expected_labels = stored(uniform, "train")
+    for image_size in (None, (24, 32)):
+        images, labels = images_and_labels(uniform.batches("train", batch_size=8, image_size=image_size, shuffle=False))
+        np.testing.assert_array_equal(images, whole)
+        np.testing.assert_array_equal(labels, expected_labels)
+
+
+def test_evaluation_repeats_itself(mixed):
+    data = mixed.batches("validation", batch_size=5, image_size=SIZE)
+    assert names(*images_and_labels(data)) == names(*images_and_labels(data))
+
+
+def test_training_has_each_example_once_an_epoch_and_another_order_each(mixed):
+    expected = names(*images_and_labels(mixed.batches("train", batch_size=8, image_size=SIZE, shuffle=False)))
+    assert len(set(expected)) == NUM_TRAIN
+    data = mixed.batches("train", batch_size=8, image_size=SIZE, seed=0)
+    epochs = [names(*images_and_labels(data)) for _ in range(3)]
+    for epoch in epochs:
+        assert sorted(epoch) == sorted(expected)
+    assert len(set(map(tuple, [*epochs, expected]))) == 4
+
+
+def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
+    """Two epochs, pixel by pixel."""
+    data = dataset.batches("train", batch_size=8, image_size=SIZE, **options)
+    return [hashlib.md5(b"".join(a.tobytes() for a in images_and_labels(data))).hexdigest() for _ in range(2)]
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
+    digests = [epochs_digest(mixed, augment=augment, seed=seed) for seed in (1, 1, 2, None, None)]
+    assert digests[0] == digests[1]
+    assert len({epoch for pair in digests[1:] for epoch in pair}) == 8
+
+
+@pytest.mark.slow
+def test_one_seed_gives_the_same_epochs_in_another_process(mixed):
+    code = (
+        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        "import test_dataset, tf_input\n"
+        f"print(*test_dataset.epochs_digest(tf_input.open({str(mixed.directory)!r}), augment=True, seed=3))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.split() == epochs_digest(mixed, augment=True, seed=3)
+
+
+def test_augmentation_varies_pixels_and_keeps_labels(mixed):
+    options = {"batch_size": 8, "image_size": SIZE, "shuffle": False, "seed": 0}
+    data = mixed.batches("train", augment=True, **options)
+    plain, labels = images_and_labels(mixed.batches("train", **options))
+    epochs = [images_and_labels(data) for _ in range(2)]
+    for images, augmented_labels in epochs:
+        np.testing.assert_array_equal(augmented_labels, labels)
+        assert images.dtype == np.uint8 and (images != plain).any(axis=(1, 2, 3)).mean() > 0.95
+    assert (epochs[0][0] != epochs[1][0]).any(axis=(1, 2, 3)).mean() > 0.95
+
+
+def test_augmentation_may_only_flip(uniform):
+    options = {"batch_size": 8, "image_size": None, "shuffle": False, "seed": 0}
+    plain, _ = images_and_labels(uniform.batches("train", **options))
+    for image, flipped in zip(plain, images_and_labels(uniform.batches("train", augment=Augmentation(1.0), **options))[0]):
+        assert min(np.abs(side - flipped.astype(int)).mean() for side in (image, image[:, ::-1])) < 8
+
+
+def test_images_without_stated_sizes_are_read_alike(mixed, tmp_path):
+    unchecked = tf_input.open(prepare_images(tmp_path, "--check", "none", "--num_shards", "train=4,validation=1"))
+    for options in ({"shuffle": False}, {"augment": True, "seed": 1}):
+        read = [
+            names(*images_and_labels(dataset.batches("train", batch_size=8, image_size=SIZE, **options)))
+            for dataset in (mixed, unchecked)
+        ]
+        assert read[0] == read[1], options
+    with pytest.raises(ValueError, match="image_size=None: sizes are unknown after --check=none; expected a size"):
+        unchecked.batches("train", batch_size=8)
+
+
+def test_images_of_many_sizes_need_one(mixed):
+    height, width = (mixed.statistics["images"][side] for side in ("height", "width"))
+    found = f"heights from {height['min']} to {height['max']} and widths from {width['min']} to {width['max']}"
+    with pytest.raises(ValueError, match=f"image_size=None: images have {found}; expected a size such as 224, or"):
+        mixed.batches("train", batch_size=8)
+
+
+def test_an_unknown_split_is_refused_with_those_that_there_are(mixed):
+    calls = [
+        lambda: mixed.batches("test", batch_size=8, image_size=8),
+        lambda: mixed.num_examples("test"),
+        lambda: mixed.class_weight("test"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="split='test': expected one of train, validation"):
+            call()
+
+
+def test_a_wrong_option_is_refused(mixed):
+    with pytest.raises(ValueError, match="batch_size=0: expected an integer above 0"):
+        mixed.batches("train", batch_size=0, image_size=8)
+    with pytest.raises(ValueError, match="drop_remainder leaves no batch of 99: train has 93 examples"):
+        mixed.batches("train", batch_size=99, image_size=8, drop_remainder=True)
+    with pytest.raises(TypeError, match="batchsize"):
+        mixed.batches("train", batchsize=8)
+
+
+def test_a_missing_or_truncated_shard_is_refused_by_name(copy):
+    dataset = tf_input.open(copy)
+    shard = dataset.manifest.splits["train"][2]
+    path = copy / shard.name
+    path.write_bytes(path.read_bytes()[:-1])
+    message = f"{shard.name} has {shard.num_bytes - 1} bytes; manifest.json says {shard.num_bytes}"
+    with pytest.raises(ValueError, match=message):
+        dataset.batches("train", batch_size=8, image_size=8)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"{shard.name} is missing; manifest.json lists it"):
+        dataset.batches("train", batch_size=8, image_size=8)
+    assert len(dataset.batches("validation", batch_size=8, image_size=8)) == 3  # that one is whole
+
+
+def test_damaged_statistics_are_refused_by_name(copy):
+    (copy / "statistics.json").write_text("{")
+    with pytest.raises(ValueError, match="copy/statistics.json: "):
+        tf_input.open(copy).statistics
+
+
+def test_class_weights_make_classes_count_the_same(mixed, copy):
+    _, labels = stored(mixed, "train")
+    counts = np.bincount(labels)
+    weights = mixed.class_weight()
+    assert list(weights) == [0, 1, 2] and all(isinstance(weight, float) for weight in weights.values())
+    np.testing.assert_allclose([weights[label] * count for label, count in enumerate(counts)], NUM_TRAIN / 3)
+    assert mixed.class_weight("validation") != weights
+
+    statistics = json.loads((copy / "statistics.json").read_text())
+    statistics["splits"]["train"]["label_counts"] = {"ant": 30, "bee": 0, "cow": 10}
+    (copy / "statistics.json").write_text(json.dumps(statistics))
+    assert tf_input.open(copy).class_weight() == {0: 40 / 60, 1: 0.0, 2: 2.0}
+
+
+def small_model() -> keras.Model:
+    layers = [
+        keras.Input((*SIZE, 3), dtype="uint8"),
+        keras.layers.Rescaling(1 / 255),
+        keras.layers.Conv2D(4, 3, activation="relu"),
+        keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(len(CLASSES), activation="softmax"),
+    ]
+    model = keras.Sequential(layers)
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def test_keras_fits_evaluates_and_predicts(mixed):
+    train = mixed.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
+    valid = mixed.batches("validation", batch_size=5, image_size=SIZE)
+    model = small_model()
+    steps = []
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
+    weights = mixed.class_weight()
+    history = model.fit(train, validation_data=valid, epochs=2, class_weight=weights, callbacks=[count], verbose=0)
+    assert steps == [*range(6), *range(6)]
+    assert len(history.history["val_accuracy"]) == 2 and np.isfinite(history.history["loss"]).all()
+    loss, accuracy = model.evaluate(valid, verbose=0)
+    predicted = model.predict(valid, verbose=0)
+    assert predicted.shape == (mixed.num_examples("validation"), len(CLASSES))
+    _, labels = stored(mixed, "validation")  # predictions come in the order of the shards
+    assert (predicted.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)

@@ -1,0 +1,314 @@
+"""What a newcomer meets: names, signatures, messages, a mapping of splits, and what it looks like when it is printed."""
+
+import ast
+import dataclasses
+import inspect
+import os
+import pathlib
+import pydoc
+import shutil
+import subprocess
+import sys
+import typing
+from typing import Any, Callable
+
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import CLASSES, prepare_images
+from tf_input import dataset, opening
+from tf_input.dataset_format import Feature
+from tf_input.random_access import Examples
+from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIZE = (24, 32)
+MARKUP = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("flowers"), "--name=flowers", "--num_shards=train=3,validation=1", image_size=SIZE))
+
+
+@pytest.fixture(scope="module")
+def others(flowers, tmp_path_factory) -> tf_input.RecordFiles:
+    """The records of a split, in files of somebody else."""
+    folder = tmp_path_factory.mktemp("others")
+    for index, shard in enumerate(flowers.manifest.splits["train"]):
+        (folder / f"{index}.tfrecord").write_bytes((flowers.directory / shard.name).read_bytes())
+    return tf_input.open_tfrecords(folder / "*.tfrecord", {"image": "image", "label": "label"})
+
+
+def functions(flowers: tf_input.PreparedDataset, others: tf_input.RecordFiles) -> dict[str, Callable[..., Any]]:
+    """All that take the options of ReadConfig."""
+    return {
+        "batches": flowers.batches,
+        "as_numpy": flowers.as_numpy,
+        "example_spec": flowers.example_spec,
+        "RecordFiles.batches": others.batches,
+        "RecordFiles.example_spec": others.example_spec,
+    }
+
+
+def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, others):
+    fields = inspect.signature(ReadConfig).parameters
+    left_out = {"start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # where there is no index
+    for case, function in functions(flowers, others).items():
+        parameters = list(inspect.signature(function).parameters.values())
+        assert [one.name for one in parameters[:2]] == ["split", "config"], case
+        options = {one.name: one for one in parameters[2:]}
+        assert options.keys() == fields.keys() - (left_out if "RecordFiles" in case else set()), case
+        for name, option in options.items():
+            assert option.kind is inspect.Parameter.KEYWORD_ONLY, (case, name)
+            assert (option.annotation, option.default) == (fields[name].annotation, fields[name].default), (case, name)
+    for place in (flowers.batches, tf_input.PreparedDataset.batches):
+        shown = pydoc.render_doc(place, renderer=pydoc.plaintext)
+        assert "config: tf_input.read_config.ReadConfig | None = None, *, batch_size: int, image_size: int | tuple[int, int]" in shown
+        assert "seed: int | None = None" in shown and "Reads a split in batches" in shown
+
+
+def test_what_type_checkers_see_is_what_there_is():
+    assert typing.get_type_hints(ReadOptions) == {field.name: field.type for field in dataclasses.fields(ReadConfig)}
+
+
+def test_a_misspelt_option_is_told_which_was_meant(flowers, others):
+    cases = {
+        "batchsize": "batch_size",
+        "img_size": "image_size",
+        "augmentation": "augment",
+        "shufle": "shuffle",
+        "use_weight": "use_weights",
+        "Batch_size": "batch_size",
+        "configs": "config",
+    }
+    for case, function in functions(flowers, others).items():
+        for name, expected in cases.items():
+            with pytest.raises(TypeError) as caught:
+                function("train", batch_size=8, image_size=SIZE, **{name: 8})
+            assert str(caught.value) == f"{case.rpartition('.')[2]}() has no option {name!r}; did you mean {expected!r}?", case
+    calls = {
+        "open() has no option 'cache_dir'; did you mean 'cache_directory'?": lambda: tf_input.open("out", cache_dir="/ssd"),
+        "open_tfrecords() has no option 'labels'; did you mean 'label_names'?": lambda: tf_input.open_tfrecords("out/*", labels=[]),
+        "ReadConfig() has no option 'imagesize'; did you mean 'image_size'?": lambda: ReadConfig(8, imagesize=3),
+        "Augmentation() has no option 'colour'; it has min_area, flip, crop, brightness, contrast, saturation, hue": lambda: (
+            tf_input.Augmentation(colour=1)
+        ),
+        "Augmentation() has no option 'flips'; did you mean 'flip'?": lambda: tf_input.Augmentation(flips=True),
+        "ReadConfig() has no option 'sed'; did you mean 'seed'?": lambda: dataclasses.replace(ReadConfig(8), sed=1),
+    }
+    for message, call in calls.items():
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == message
+
+
+def test_options_that_need_an_index_are_still_refused_by_their_names(others):
+    with pytest.raises(ValueError, match="start_epoch=2: only a data set that was prepared has the index for it"):
+        others.batches(batch_size=8, image_size=SIZE, start_epoch=2)
+
+
+def test_a_config_is_given_whole_or_with_changes(flowers, others):
+    config = ReadConfig(8, image_size=SIZE, seed=3, shuffle=False)
+    cases = {
+        "options": (None, {"batch_size": 8, "seed": 3, "image_size": SIZE, "shuffle": False}, config),
+        "config": (config, {}, config),
+        "both": (config, {"batch_size": 4, "shuffle": True}, dataclasses.replace(config, batch_size=4, shuffle=True)),
+    }
+    for case, (given, options, expected) in cases.items():
+        for data in (flowers.batches("train", given, **options), flowers.as_numpy("train", config=given, **options)):
+            assert data.reading.config == dataclasses.replace(expected, hosts=data.reading.config.hosts), case
+        for source in (flowers, others):
+            x, _ = source.example_spec("train", given, **options)
+            assert x.shape.as_list() == [None, *SIZE, 3], case
+        data = others.batches("train", given, **options)
+        assert len(next(data.as_numpy_iterator())[0]) == expected.batch_size, case
+    with pytest.raises(TypeError, match="^batch_size is missing: expected the number of examples in a batch, such as batch_size=128$"):
+        flowers.batches("train", image_size=SIZE)
+    with pytest.raises(TypeError, match="^config=128: expected a ReadConfig; options are given by their names, such as batch_size=128$"):
+        flowers.batches("train", 128)
+
+
+RIGHT = """
+from typing import Any, assert_type
+
+import tf_input
+from tf_input.random_access import Examples
+
+flowers = tf_input.open("out/flowers")
+config = tf_input.ReadConfig(8, image_size=(24, 32), inputs=["image"])
+flowers.batches("train", batch_size=128, image_size=224, augment=tf_input.Augmentation(flip=False), seed=0)
+flowers.batches("train", config, shuffle="exact", targets=["label"], class_weight="balanced")
+tf_input.open_tfrecords("*.tfrecord").batches(batch_size=8)
+assert_type(flowers["train"][17], dict[str, Any])
+assert_type(flowers["train"][:17], Examples)
+assert_type(dict(flowers), dict[str, Examples])
+assert_type(tf_input.find_hosts(), tuple[int, int])
+assert_type(tf_input.__version__, str)
+"""
+WRONG = {
+    'flowers.batches("train", batchsize=128)': 'Unexpected keyword argument "batchsize" for "batches"',
+    'flowers.as_numpy("train", batch_size="128")': 'Argument "batch_size" to "as_numpy" of "PreparedDataset" has incompatible type "str"',
+    'flowers.batches("train", batch_size=8, fit="zoom")': 'Argument "fit" to "batches" of "PreparedDataset" has incompatible type',
+    'flowers.example_spec("train", {"batch_size": 8})': 'Argument 2 to "example_spec" of "PreparedDataset" has incompatible type',
+    'tf_input.open_tfrecords("*").batches(batch_size=8, img_size=8)': 'Unexpected keyword argument "img_size" for "batches"',
+    'tf_input.open("out", cache_dir="/ssd")': 'Unexpected keyword argument "cache_dir" for "open"',
+    'tf_input.opne("out")': 'Module has no attribute "opne"',
+}
+
+
+def test_a_type_checker_sees_options_and_names(tmp_path):
+    pytest.importorskip("mypy", reason="needs mypy: pip install 'recordmill[test]'")
+    (tmp_path / "user.py").write_text(RIGHT + "\n".join(WRONG))
+    # On the path as an installed package is, of which mypy reads the types because it has `py.typed`.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "user.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    errors = [line.split(": error: ") for line in run.stdout.splitlines() if ": error: " in line]
+    first = RIGHT.count("\n") + 1
+    assert [place for place, _ in errors] == [f"user.py:{first + index}" for index in range(len(WRONG))], run.stdout + run.stderr
+    for (_, message), expected in zip(errors, WRONG.values(), strict=True):
+        assert message.startswith(expected)
+
+
+def test_public_names():
+    tree = ast.parse((ROOT / "tf_input/__init__.py").read_text())
+    (typed,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    assert homes == {name: f"tf_input.{home}" for name, home in tf_input._HOMES.items()}
+    assert sorted(tf_input.__all__) == sorted(homes) and dir(tf_input) == sorted([*homes, "__version__"])
+    for name, home in homes.items():
+        assert getattr(tf_input, name).__module__ == home, name
+    with pytest.raises(AttributeError, match="module 'tf_input' has no attribute 'opne'"):
+        tf_input.opne
+    for package in ("tf_input", "beam_pipelines"):
+        assert (ROOT / package / "py.typed").read_text() == ""
+
+
+def test_the_version_is_that_of_the_package(tmp_path):
+    code = "import sys, tf_input; print(tf_input.__version__, 'tensorflow' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.split() == ["0.1.0", "False"]
+    code = "import sys; sys.path = [p for p in sys.path if 'packages' not in p]; import tf_input; print(hasattr(tf_input, '__version__'))"
+    command = [sys.executable, "-S", "-c", code]  # without site-packages nothing is installed, and beside this copy nothing says what is
+    shutil.copytree(ROOT / "tf_input", tmp_path / "tf_input")
+    assert subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env={}).stdout.split() == ["False"]
+
+
+def test_a_data_set_is_a_mapping_of_splits(flowers):
+    counts = {"train": 93, "validation": 17}
+    assert isinstance(flowers, typing.Mapping) and len(flowers) == 2 and list(flowers) == list(flowers.keys()) == list(counts)
+    assert {split: len(examples) for split, examples in flowers.items()} == counts
+    assert all(isinstance(examples, Examples) for examples in flowers.values()) and flowers["train"] is flowers["train"]
+    assert "train" in flowers and "test" not in flowers and 0 not in flowers
+    assert flowers.get("test") is None and flowers.get("train") is flowers["train"]
+    assert [example["key"] for example in flowers["train"][3:5]] == [flowers["train"][3]["key"], flowers["train"][4]["key"]]
+    again = tf_input.open(flowers.directory)
+    assert flowers == flowers and flowers != again and len({flowers, again, flowers}) == 2  # each with what it holds
+
+
+def test_an_unknown_split_is_told_which_there_are(flowers, others):
+    cases = {
+        "trian": "split='trian': expected one of train, validation; did you mean 'train'?",
+        "valid": "split='valid': expected one of train, validation; did you mean 'validation'?",
+        "test": "split='test': expected one of train, validation",
+        0: "split=0: expected one of train, validation",
+    }
+    for split, message in cases.items():
+        with pytest.raises(KeyError) as caught:
+            flowers[split]
+        assert caught.value.args == (message,)
+        for ask in (flowers.num_examples, flowers.class_weight, lambda name: flowers.batches(name, batch_size=8)):
+            with pytest.raises(ValueError) as caught:
+                ask(split)
+            assert str(caught.value) == message
+    with pytest.raises(ValueError, match="split='trian': expected one of train; did you mean 'train'"):
+        others.num_examples("trian")
+
+
+def test_a_misspelt_feature_is_told_which_was_meant(flowers):
+    has = "the data set has height, image, key, label, width"
+    cases = {
+        f"inputs='imge': {has}; did you mean 'image'?": {"inputs": "imge"},
+        f"targets='lable': {has}; did you mean 'label'?": {"targets": "lable"},
+        f"targets='colour': {has}": {"targets": "colour"},
+        "class_weight='lable': expected one of label, or labels of it, 0 to 2; did you mean 'label'?": {"class_weight": {"lable": {0: 1}}},
+        "class_weight='ant': expected one of label, or labels of it, 0 to 2": {"class_weight": {"ant": 2}},
+    }
+    for message, options in cases.items():
+        with pytest.raises(ValueError) as caught:
+            flowers.batches("train", batch_size=8, **options)
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="target='lable': expected one of label; did you mean 'label'?"):
+        flowers.class_weight(target="lable")
+
+
+def test_what_is_printed_of_a_data_set(flowers):
+    num_bytes = {split: sum((flowers.directory / shard.name).stat().st_size for shard in shards) for split, shards in flowers.manifest.splits.items()}
+    expected = f"""\
+flowers at {flowers.directory}
+
+split       examples  shards    bytes
+train             93       3  {num_bytes['train'] / 1e3:.1f} kB
+validation        17       1  {num_bytes['validation'] / 1e3:.1f} kB
+
+feature  kind         shape          classes
+height   integer
+image    image
+key      text
+label    class_label         target  3: ant, bee, cow
+width    integer"""
+    assert str(flowers) == expected
+    assert repr(flowers) == f"<PreparedDataset flowers at {flowers.directory}: train 93, validation 17>"
+    shown = flowers._repr_html_()
+    for cell in ("flowers at ", "<th", "validation</td>", ">93</td>", ">3: ant, bee, cow</td>", ">target</td>"):
+        assert cell in shown, cell
+    assert repr(flowers["train"]) == "<flowers, train: 93 examples>" and repr(flowers["train"][:1]) == "<flowers, train: 1 example>"
+
+
+def test_names_are_shown_as_they_are_and_do_no_harm(tmp_path):
+    made = tf_input.open(prepare_images(tmp_path, num_images={MARKUP: 6, **dict.fromkeys("abcdefg", 1)}))
+    assert f"8: {MARKUP[:23]}…, a, b, c, d, …" in str(made)
+    shown = made._repr_html_()
+    assert "&lt;img src=x onerror=" in shown and "<img" not in shown
+    hostile = (Feature("a\x1b[31m", "class_label", (), ("x\ny", "\u202eabc", "Löwe")), Feature("b&<b>", "float", (None, 3, 4)))
+    changed = dataclasses.replace(made.manifest, name="</div>\r", schema=hostile)
+    other = tf_input.PreparedDataset(made.directory, changed, made._files)
+    text, shown = str(other), other._repr_html_()
+    assert "</div>\\r at" in text and "\\x1b[31m" in text and "3: x\\ny, \\u202eabc, Löwe" in text and "any × 3 × 4" in text
+    assert "\n" not in repr(other) and all(one.isprintable() or one == "\n" for one in text)
+    assert shown.count("</div>") == 1 and "b&amp;&lt;b&gt;" in shown
+
+
+def test_home_is_expanded(flowers, others, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(flowers.directory.parent))
+    made = tf_input.open(f"~/{flowers.directory.name}")
+    assert made.directory == flowers.directory
+    made = tf_input.open(pathlib.Path("~", flowers.directory.name), cache_directory="~/cache")
+    assert made.cache.parent == flowers.directory.parent / "cache"
+    folder = pathlib.Path(others.paths["train"][0]).parent
+    monkeypatch.setenv("HOME", str(folder))
+    for pattern in ("~/*.tfrecord", ["~/0.tfrecord", pathlib.Path("~/1.tfrecord"), folder / "2.tfrecord"]):
+        found = tf_input.open_tfrecords(pattern, {"image": "image", "label": "label"})
+        assert found.paths == others.paths
+    assert not (ROOT / "~").exists()
+
+
+def test_batches_say_what_they_are(flowers, others):
+    options = {"batch_size": 8, "image_size": SIZE}
+    spec = f"(TensorSpec(shape=(None, 24, 32, 3), dtype={tf.uint8!r}, name=None), TensorSpec(shape=(None,), dtype={tf.int64!r}, name=None))"
+    train = flowers.batches("train", **options)
+    assert repr(train) == str(train) == f"<flowers, train: 12 batches of 8, element_spec={spec}>"
+    assert repr(flowers.batches("validation", **{**options, "batch_size": 32})).startswith("<flowers, validation: 1 batch of 32, ")
+    assert repr(flowers.as_numpy("train", **options)) == f"<NumPy arrays of {train!r}>"
+    assert repr(others.batches(**options)).startswith("<TFRecords, train: an unknown number of batches of 8, element_spec=")
+    assert repr(flowers.skipped) == "<0 damaged records>"
+    assert repr(others) == "<RecordFiles, layout mapping: 3 of train>"
+
+
+def test_class_names(flowers, others):
+    assert flowers.class_names == tuple(sorted(CLASSES)) and others.class_names == ()
+    assert opening.open is tf_input.open and dataset.PreparedDataset is tf_input.PreparedDataset

@@ -1,0 +1,170 @@
+"""ReadConfig: what it derives, and that a wrong value is refused by name."""
+
+import numpy as np
+import pytest
+
+import tf_input
+from prepared import prepare_images
+from tf_input.dataset_format import is_training_split, training_split
+from tf_input.read_config import Augmentation, ReadConfig
+
+
+def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
+    cases = {
+        "batch_size=0: expected an integer above 0": {"batch_size": 0},
+        "batch_size=-1: expected": {"batch_size": -1},
+        "batch_size=2.5: expected": {"batch_size": 2.5},
+        "batch_size=True: expected": {"batch_size": True},
+        "batch_size='8': expected": {"batch_size": "8"},
+        "image_size=0: expected such as 224, or (height, width)": {"image_size": 0},
+        "image_size=(224,): expected": {"image_size": (224,)},
+        "image_size=(224, 224, 3): expected": {"image_size": (224, 224, 3)},
+        "image_size=(224, 0): expected": {"image_size": (224, 0)},
+        "image_size='224': expected": {"image_size": "224"},
+        "image_size=224.0: expected": {"image_size": 224.0},
+        "augment='flip': expected True, False or an Augmentation": {"augment": "flip"},
+        "shuffle='yes': expected True, False, None, 'window' or 'exact'": {"shuffle": "yes"},
+        "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
+        f"seed={2**63}: expected": {"seed": 2**63},
+        "drop_remainder=3: expected True or False": {"drop_remainder": 3},
+        "fit='zoom': expected one of crop, stretch, pad, or None": {"fit": "zoom"},
+        "fit='pad': expected 'crop' with random crops; Augmentation(crop=False) makes none": {"fit": "pad", "augment": True},
+        "inputs=(): expected names of features, each once": {"inputs": ()},
+        "inputs=('image', 'image'): expected": {"inputs": ("image", "image")},
+        "inputs=3: expected": {"inputs": 3},
+        "targets=('label', 1): expected names of features, each once, or None": {"targets": ("label", 1)},
+        "max_objects=0: expected above 0, or None": {"max_objects": 0},
+        "use_weights=None: expected True or False": {"use_weights": None},
+        "start_epoch=-1: expected 0 or more": {"start_epoch": -1},
+        "start_step=1.5: expected 0 or more": {"start_step": 1.5},
+        "memory_budget=True: expected 0 or more": {"memory_budget": True},
+        "on_error='ignore': expected 'raise' or 'skip'": {"on_error": "ignore"},
+        "hosts=(2, 2): expected (number of hosts, index below it), or None": {"hosts": (2, 2)},
+        "hosts=4: expected (number of hosts, index below it), or None": {"hosts": 4},
+        "service=5050: expected an address, or None": {"service": 5050},
+        "service='': expected an address, or None": {"service": ""},
+        "class_weight=array([1., 1.]): expected 'balanced'": {"class_weight": np.ones(2)},
+        "shuffle=array([1., 1.]): expected": {"shuffle": np.ones(2)},
+        "fit=array([1., 1.]): expected": {"fit": np.ones(2)},
+        "map_example='f': expected a function, or None": {"map_example": "f"},
+        "map_batch=1: expected a function, or None": {"map_batch": 1},
+        "drop_remainder=True: on_error='skip' leaves batches short": {"drop_remainder": True, "on_error": "skip"},
+    }
+    for message, options in cases.items():
+        with pytest.raises(ValueError) as caught:
+            ReadConfig(**{"batch_size": 8, **options})
+        assert str(caught.value).startswith(message)
+
+
+def test_a_wrong_augmentation_is_refused():
+    for min_area in (0, -0.1, 1.1):
+        with pytest.raises(ValueError, match=f"min_area={min_area}: expected a share above 0, at most 1"):
+            Augmentation(min_area=min_area)
+    for option in ("flip", "crop"):
+        with pytest.raises(ValueError, match=f"{option}=2: expected True or False"):
+            Augmentation(**{option: 2})
+    for option, most in {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}.items():
+        for value in (-0.1, most + 0.1, True, "much", float("nan")):
+            with pytest.raises(ValueError, match=f"{option}={value!r}: expected a number from 0 to {most}"):
+                Augmentation(**{option: value})
+
+
+def test_whether_colours_vary():
+    assert not Augmentation().jitters
+    assert all(Augmentation(**{option: 0.1}).jitters for option in ("brightness", "contrast", "saturation", "hue"))
+
+
+def test_numpy_integers_and_lists_will_do():
+    config = ReadConfig(batch_size=np.int64(8), image_size=[np.int32(20), 30], seed=np.int64(-1))
+    assert config.height_and_width == (20, 30)
+
+
+def test_image_size():
+    cases = {None: None, 224: (224, 224), (20, 30): (20, 30)}
+    for image_size, expected in cases.items():
+        assert ReadConfig(8, image_size).height_and_width == expected, image_size
+
+
+def test_the_order():
+    some = Augmentation(flip=False)
+    cases = [
+        # split, augment, shuffle, expected
+        ("train", False, None, "window"),
+        ("train", False, False, None),
+        ("train", True, False, None),
+        ("train", True, "exact", "exact"),
+        ("validation", False, None, None),
+        ("validation", False, True, "window"),
+        ("validation", False, "exact", "exact"),
+        ("validation", True, None, "window"),
+        ("validation", some, None, "window"),
+    ]
+    for split, augment, shuffle, expected in cases:
+        assert ReadConfig(8, augment=augment, shuffle=shuffle).order(split) == expected, (split, augment, shuffle)
+
+
+def test_augmentation():
+    some = Augmentation(0.5)
+    assert [ReadConfig(8, augment=augment).augmentation for augment in (False, True, some)] == [None, Augmentation(), some]
+
+
+def test_one_name_or_many():
+    assert ReadConfig(8).input_names == ("image",)
+    assert ReadConfig(8, inputs="age").input_names == ("age",)
+    assert ReadConfig(8, inputs=["image", "age"]).input_names == ("image", "age")
+    cases = {None: ("label",), "mask": ("mask",), ("a", "b"): ("a", "b"), (): ()}
+    for targets, expected in cases.items():
+        assert ReadConfig(8, targets=targets).target_names(("label",)) == expected, targets
+
+
+def test_the_whole_image_may_be_flipped():
+    assert ReadConfig(8, fit="pad", augment=Augmentation(crop=False)).augmentation.flip
+
+
+def test_number_of_batches():
+    cases = [(1, 8, False, 1), (8, 8, False, 1), (9, 8, False, 2), (9, 8, True, 1), (16, 8, True, 2), (8, 1, True, 8)]
+    for num_examples, batch_size, drop_remainder, expected in cases:
+        config = ReadConfig(batch_size, drop_remainder=drop_remainder)
+        assert config.num_batches("train", num_examples) == expected, (num_examples, batch_size, drop_remainder)
+
+
+def test_nothing_but_a_remainder_is_refused():
+    with pytest.raises(ValueError, match="drop_remainder leaves no batch of 8: train has 7 examples"):
+        ReadConfig(8, drop_remainder=True).num_batches("train", 7)
+    with pytest.raises(ValueError, match="train has no example that can be read"):
+        ReadConfig(8).num_batches("train", 0)
+
+
+def test_integers_of_any_kind_are_the_same():
+    options = {"batch_size": 8, "seed": 3, "max_objects": 4, "start_epoch": 1, "start_step": 2, "memory_budget": 9}
+    config = ReadConfig(**{name: np.uint8(value) for name, value in options.items()})
+    assert config == ReadConfig(**options)
+    assert all(type(getattr(config, name)) is int for name in options)
+
+
+def test_names_of_splits_say_which_are_shuffled():
+    cases = {
+        "train training Training trn TRAIN train_extra train-2017 train2017 trainval my_train": "window",
+        "validation val valid dev Dev test testing test2017 eval holdout hold_out": None,
+        "a fold_1 train_val trainer": None,
+    }
+    for names, order in cases.items():
+        for name in names.split():
+            assert ReadConfig(8).order(name) == order, name
+            assert ReadConfig(8, shuffle=False).order(name) is None
+    expected = {"train": True, "test": False, "fold_1": None, "train_val": None}
+    assert {name: is_training_split(name) for name in expected} == expected
+    assert training_split(["train", "training"]) == "train" and training_split(["test", "Training"]) == "Training"
+    for names in (["trn", "training"], ["fold_1", "test"]):
+        with pytest.raises(ValueError, match=f"Expected the name of one of {', '.join(names)}"):
+            training_split(names)
+
+
+def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
+    data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
+    batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}
+    assert {name: one.position.identity["shuffle"] for name, one in batches.items()} == {"training": "window", "val": None, "fold_1": None}
+    (message,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert message.startswith("fold_1 is read in the order of its shards, as its name does not tell whether it is for training")
+    assert data.batches("fold_1", batch_size=8, image_size=8, seed=0, shuffle=True).position.identity["shuffle"] == "window"
+    assert data.class_weight() == data.class_weight("training") and data.example_spec(batch_size=8, image_size=8)

@@ -1,0 +1,301 @@
+"""What stands around a data set in a Keras program: callbacks, steps per epoch, weights, loops, models that are saved."""
+
+import collections
+import concurrent.futures
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_sources import NUM, ROWS, SIDE, write_jsonl
+from tf_input.decoding.layers import augmentation_layer
+from tf_input.read_config import Augmentation
+
+HEADS = {"weather": 2, "ground": 3}
+NUM_VALID = sum(row["where"] == "val" for row in ROWS)
+NUM_TRAIN = NUM - NUM_VALID
+BATCH_SIZE, NUM_BATCHES = 4, NUM_TRAIN // 4
+ONE_HEAD = {"batch_size": BATCH_SIZE, "image_size": None, "seed": 5, "targets": "ground", "use_weights": False}
+# `count` tells examples apart: x and y are it, so that batches can be compared by it.
+COUNTED = {"batch_size": BATCH_SIZE, "seed": 5, "inputs": "count", "targets": "ground", "use_weights": False}
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Small pictures with two heads and weights, in two splits."""
+    root = tmp_path_factory.mktemp("around")
+    source = root / "in" / write_jsonl(root / "in")
+    options = ["--label=weather", "--label=ground", "--feature=count:integer"]
+    options += ["--split_column=where", "--num_shards=train=2,validation=1"]
+    assert main(["prepare", "--input", str(source), "--output", str(root / "out"), *options]) == 0
+    return tf_input.open(root / "out")
+
+
+def counts_of(data: tf.data.Dataset) -> list[list[int]]:
+    """A pass, batch by batch."""
+    return [x.tolist() for x, *_ in data.as_numpy_iterator()]
+
+
+def dense(num: int, **options) -> keras.layers.Dense:
+    return keras.layers.Dense(num, kernel_initializer=keras.initializers.GlorotUniform(seed=1), **options)
+
+
+def linear_model(*layers: keras.layers.Layer) -> keras.Model:
+    first = layers or (keras.layers.Rescaling(1 / 255),)
+    model = keras.Sequential([keras.Input((SIDE, SIDE, 3), dtype="uint8"), *first, keras.layers.Flatten(), dense(3)])
+    model.compile(
+        keras.optimizers.SGD(0.01),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=False,
+    )
+    return model
+
+
+class Recorder(keras.Model):
+    """Keeps the inputs that Keras trains it on, step by step, and learns nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = []
+        self.compile(run_eagerly=True)
+
+    def call(self, counts: tf.Tensor) -> tf.Tensor:
+        return counts
+
+    def train_step(self, data: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
+        self.steps.append(data[0].numpy().tolist())
+        return {"loss": tf.constant(0.0)}
+
+
+def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
+    """What TensorBoard shows of it, by epoch."""
+    found = {}
+    for path in folder.glob("events.*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            found |= {event.step: float(tf.make_ndarray(v.tensor)) for v in event.summary.value if v.tag == tag}
+    return found
+
+
+def test_tensorboard_shows_each_epoch(flowers, tmp_path):
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
+    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    board = keras.callbacks.TensorBoard(tmp_path, write_graph=False)
+    history = linear_model().fit(train, validation_data=valid, epochs=2, callbacks=[board], verbose=0).history
+    for split, name in (("train", "loss"), ("validation", "val_loss")):
+        assert logged(tmp_path / split, "epoch_loss") == pytest.approx(dict(enumerate(history[name])), rel=1e-5)
+
+
+def test_callbacks_share_one_fit(flowers, tmp_path):
+    patience, best = 2, tmp_path / "best.keras"
+    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    model = linear_model()
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 if epoch < 3 else 0.0),  # after which nothing improves
+        keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True),
+        keras.callbacks.ModelCheckpoint(best, "val_loss", save_best_only=True),
+        tf_input.BackupAndRestore(tmp_path / "backup", train),
+    ]
+    history = model.fit(train, validation_data=valid, epochs=20, callbacks=callbacks, verbose=0)
+    losses = history.history["val_loss"]
+    assert len(losses) == int(np.argmin(losses)) + patience + 1 <= 3 + patience
+    assert model.evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
+    assert keras.saving.load_model(best).evaluate(valid, verbose=0)[0] == pytest.approx(min(losses), rel=1e-5)
+    assert not list((tmp_path / "backup").glob("*.npz"))  # it came to an end
+    assert train.position.next == (len(losses), 0)
+
+
+def test_steps_per_epoch_go_on_through_the_data(flowers):
+    passes = [flowers.batches("train", **COUNTED, start_epoch=epoch) for epoch in range(3)]
+    expected = [batch for one in passes for batch in counts_of(one)]
+    assert len(expected) == 3 * NUM_BATCHES and len({tuple(batch) for batch in expected}) > NUM_BATCHES
+    cases = [
+        # whether it repeats, steps per epoch, epochs
+        (False, NUM_BATCHES // 2, 4),
+        (True, NUM_BATCHES - 1, 3),
+        (True, NUM_BATCHES + 2, 2),
+    ]
+    for repeats, steps, epochs in cases:
+        train = flowers.batches("train", **COUNTED)
+        model = Recorder()
+        model.fit(train.repeat() if repeats else train, steps_per_epoch=steps, epochs=epochs, verbose=0)
+        assert model.steps == expected[: steps * epochs], (repeats, steps, epochs)
+
+
+def test_an_epoch_ends_with_the_data_where_steps_per_epoch_do_not_divide_it(flowers):
+    model, ended = Recorder(), []
+    count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ended.append(len(model.steps)))
+    train = flowers.batches("train", **COUNTED)
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model.fit(train, steps_per_epoch=NUM_BATCHES - 1, epochs=3, callbacks=[count], verbose=0)
+    assert ended == [NUM_BATCHES - 1, NUM_BATCHES, 2 * NUM_BATCHES - 1]
+    both = counts_of(flowers.batches("train", **COUNTED)) + counts_of(flowers.batches("train", **COUNTED, start_epoch=1))
+    assert model.steps == both[: ended[-1]]
+
+
+def test_steps_of_evaluation_and_prediction(flowers):
+    valid = flowers.batches("validation", **{**ONE_HEAD, "batch_size": 3})
+    assert len(valid) == 2 and NUM_VALID == 4
+    model = linear_model()
+    whole, first = model.predict(valid, verbose=0), model.predict(valid, steps=1, verbose=0)
+    np.testing.assert_allclose(first, whole[:3], rtol=1e-5)
+    twice = model.predict(valid.repeat(), steps=4, verbose=0)
+    np.testing.assert_allclose(twice, np.concatenate([whole, whole]), rtol=1e-5)
+    labels = np.array([example["ground"] for example in flowers["validation"]])
+    losses = -np.log((np.exp(whole) / np.exp(whole).sum(axis=1, keepdims=True))[np.arange(NUM_VALID), labels])
+    assert model.evaluate(valid, verbose=0)[0] == pytest.approx(losses.mean(), rel=1e-4)
+    assert model.evaluate(valid, steps=1, verbose=0)[0] == pytest.approx(losses[:3].mean(), rel=1e-4)
+    assert model.evaluate(valid.repeat(2), verbose=0)[0] == pytest.approx(losses.mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"drop_remainder": True}, {"memory_budget": 1 << 20}])
+def test_splits_of_one_structure_take_turns(flowers, options):
+    """With one graph for both, also where one split is in memory and the other is not."""
+    train = flowers.batches("train", **{**ONE_HEAD, "batch_size": 3}, **{**options, "memory_budget": 0})
+    valid = flowers.batches("validation", **{**ONE_HEAD, "batch_size": 3}, **options)
+    assert train.element_spec == valid.element_spec
+
+    @tf.function
+    def count_labels(batches):
+        counts = tf.zeros([3], tf.int32)
+        for _, labels in batches:
+            counts += tf.math.bincount(tf.cast(labels, tf.int32), minlength=3, maxlength=3)
+        return counts
+
+    for data, split, num in ((train, "train", NUM_TRAIN), (valid, "validation", NUM_VALID), (train, "train", NUM_TRAIN)):
+        expected = np.bincount([example["ground"] for example in flowers[split]], minlength=3)
+        found = count_labels(iter(data)).numpy()
+        if options.get("drop_remainder"):
+            assert (found <= expected).all() and found.sum() == num // 3 * 3
+        else:
+            np.testing.assert_array_equal(found, expected)
+    assert count_labels.experimental_get_tracing_count() == 1
+
+    turns = tf.data.Dataset.from_tensor_slices(np.array([0, 1, 0], np.int64))
+    mixed = tf.data.Dataset.choose_from_datasets([train, valid], turns)
+    assert mixed.element_spec == train.element_spec and len(list(mixed)) == 3
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_weights_count_for_each_of_several_outputs(flowers, class_weight):
+    """Keras' loss is the mean, over the examples, of what each head loses times the weights."""
+    image = keras.Input((SIDE, SIDE, 3), dtype="uint8")
+    hidden = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(image))
+    model = keras.Model(image, {name: dense(n, activation="softmax", name=name)(hidden) for name, n in HEADS.items()})
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        dict.fromkeys(HEADS, "sparse_categorical_crossentropy"),
+        weighted_metrics={name: ["accuracy"] for name in HEADS},
+        run_eagerly=True,
+    )
+    read = {"batch_size": NUM, "image_size": None, "seed": 0, "class_weight": class_weight}
+    data = {split: flowers.batches(split, **read) for split in ("train", "validation")}
+    history = model.fit(data["train"], validation_data=data["validation"], verbose=0).history
+    for split, prefix in (("train", ""), ("validation", "val_")):
+        examples, loss = list(flowers[split]), 0.0
+        predicted = model(np.stack([example["image"] for example in examples]))
+        for name, num_classes in HEADS.items():
+            labels = np.array([example[name] for example in examples])
+            weights = np.array([example["weight"] for example in examples])
+            if class_weight:
+                weights = weights * (len(labels) / num_classes / np.bincount(labels, minlength=num_classes))[labels]
+            loss += (-np.log(predicted[name].numpy()[np.arange(len(labels)), labels]) * weights).mean()
+            accuracy = ((predicted[name].numpy().argmax(axis=1) == labels) * weights).sum() / weights.sum()
+            assert history[f"{prefix}{name}_accuracy"] == [pytest.approx(accuracy, rel=1e-4)]
+        assert history[f"{prefix}loss"] == [pytest.approx(loss, rel=1e-4)]
+
+
+def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
+    options = {"batch_size": 5, "image_size": None, "seed": 3}
+    train, same = flowers.as_numpy("train", **options), flowers.batches("train", **options)
+    assert len(train) == len(same) == 4
+    seen = []
+    for _ in range(2):
+        epoch = []
+        for (images, labels, weights), expected in zip(train, same.as_numpy_iterator(), strict=True):
+            assert images.dtype == np.uint8 and isinstance(images, np.ndarray) and set(labels) == set(HEADS)
+            tf.nest.map_structure(np.testing.assert_array_equal, (images, labels, weights), expected)
+            epoch.append(weights)
+        assert [len(weights) for weights in epoch] == [5, 5, 5, 1]
+        seen.append(images.tobytes())
+    assert seen[0] != seen[1]
+    for images, labels, weights in train:
+        break  # an epoch that was not read to its end does not count
+    unused = iter(train)
+    (x, *_), *_ = train
+    np.testing.assert_array_equal(x, next(flowers.batches("train", **options, start_epoch=2).as_numpy_iterator())[0])
+    assert next(unused)[0].shape == x.shape
+
+
+def test_threads_share_an_epoch_of_numpy_batches(flowers):
+    train = flowers.as_numpy("train", **COUNTED)
+    epochs = [sorted(counts_of(flowers.batches("train", **COUNTED, start_epoch=number))) for number in range(3)]
+    for expected in epochs:
+        begun = iter(train)
+        first = next(begun)  # an iterator, and a look at another one changes nothing
+        next(iter(train))
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            rest = [batch for part in threads.map(lambda _: list(begun), range(8)) for batch in part]
+        assert sorted(x.tolist() for x, *_ in [first, *rest]) == expected
+        with pytest.raises(StopIteration):
+            next(begun)
+
+
+def test_keras_fits_a_generator_over_numpy_batches(flowers):
+    """Of Python's iterables Keras takes generators alone, and those have to go on for ever."""
+    train = flowers.as_numpy("train", **ONE_HEAD)
+
+    def forever():
+        while True:
+            yield from train
+
+    model, other = linear_model(), linear_model()
+    history = model.fit(forever(), steps_per_epoch=len(train), epochs=3, verbose=0).history
+    expected = other.fit(flowers.batches("train", **ONE_HEAD), epochs=3, verbose=0).history
+    assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4) and len(set(history["loss"])) == 3
+
+
+def test_numpy_batches_train_batch_by_batch(flowers):
+    model = linear_model()
+    train = flowers.as_numpy("train", **ONE_HEAD)
+    losses = [[model.train_on_batch(images, labels)[0] for images, labels in train] for _ in range(2)]
+    other = linear_model()
+    history = other.fit(flowers.batches("train", **ONE_HEAD), epochs=2, verbose=0).history
+    for weight, expected in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-4, atol=1e-6)
+    assert [len(epoch) for epoch in losses] == [NUM_BATCHES] * 2 and len(history["loss"]) == 2
+
+
+def test_loops_over_batches(flowers):
+    expected = collections.Counter(example["ground"] for example in flowers["train"])
+    train, found = flowers.batches("train", **ONE_HEAD), collections.Counter()
+    for images, labels in train:
+        assert isinstance(images, tf.Tensor) and images.dtype == tf.uint8 and images.shape == (BATCH_SIZE, SIDE, SIDE, 3)
+        found.update(labels.numpy().tolist())
+    assert found == expected
+    steps = [step for step, (images, labels) in enumerate(train)]
+    assert steps == list(range(len(train)))
+    images, labels = zip(*train)
+    assert len(images) == len(labels) == NUM_BATCHES
+    unbatched = train.unbatch().take(3)
+    assert unbatched.element_spec == (tf.TensorSpec((SIDE, SIDE, 3), tf.uint8), tf.TensorSpec((), tf.int64))
+    assert len(list(unbatched)) == 3
+
+
+def test_a_model_with_both_layers_is_saved_and_trained_on(flowers, tmp_path):
+    augmentation = Augmentation(brightness=0.2, saturation=0.2)
+    model = linear_model(augmentation_layer(augmentation, seed=2), flowers.normalization_layer())
+    train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
+    model.fit(train, validation_data=valid, epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.evaluate(valid, verbose=0) == pytest.approx(model.evaluate(valid, verbose=0), rel=1e-5)
+    # From here on the same batches, and the same draws, of whose number Keras keeps no record.
+    loaded.layers[0].seed_generator.state.assign(model.layers[0].seed_generator.state)
+    again = flowers.batches("train", **ONE_HEAD, start_epoch=2)
+    losses = [one.fit(data, verbose=0).history["loss"] for one, data in ((model, train), (loaded, again))]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

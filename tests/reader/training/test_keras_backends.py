@@ -1,0 +1,25 @@
+"""Keras on other backends trains on the same batches: each in a process of its own."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from prepared import prepare_images
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_trains_on_it(backend, tmp_path):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    dataset = prepare_images(tmp_path, "--num_shards", "train=4,validation=1")
+    command = [sys.executable, str(ROOT / "tests/keras_backend_training.py"), str(dataset), str(tmp_path)]
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": paths})
+    assert run.returncode == 0 and f"trained on {backend}" in run.stdout, run.stderr[-4000:]

@@ -1,0 +1,193 @@
+"""Keras fits a model of each task on what `batches` gives, with nothing between them."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+
+pytestmark = pytest.mark.slow
+
+SIZE, COUNT, MAX_OBJECTS = 16, 48, 3
+COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]], np.uint8)
+NAMES = ("red", "green", "blue")
+
+
+def write_row(root: pathlib.Path, index: int) -> dict:
+    """A grey image with up to three squares, each of one colour, and its row: what and where they are can be learned."""
+    random = np.random.default_rng(index)
+    pixels = random.integers(100, 130, (24, 24, 3), dtype=np.uint8)
+    mask, boxes, labels = np.zeros((24, 24), np.uint8), [], []
+    for _ in range(random.integers(1, MAX_OBJECTS + 1)):
+        label, (top, left) = int(random.integers(3)), random.integers(0, 14, 2).tolist()
+        pixels[top : top + 10, left : left + 10] = COLOURS[label]
+        mask[top : top + 10, left : left + 10] = label + 1
+        boxes.append([left, top, 10, 10])
+        labels.append(NAMES[label])
+    write_files(root, {f"{index}.png": encode(pixels, "PNG"), f"masks/{index}.png": encode(mask, "PNG")})
+    return {
+        **{"file_name": f"{index}.png", "mask": f"masks/{index}.png", "objects": {"bbox": boxes, "categories": labels}},
+        **{"colours": sorted(set(labels)), "weather": labels[0], "ground": ("one", "two", "three")[len(labels) - 1]},
+        **{"share": float((mask > 0).mean()), "age": index / COUNT, "weight": 1 + index % 2},
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    """Keras sets TensorFlow's too, on which the orders of other tests' epochs would then depend."""
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> pathlib.Path:
+    root = tmp_path_factory.mktemp("rows")
+    lines = [json.dumps(write_row(root, index)) + "\n" for index in range(COUNT)]
+    (root / "rows.jsonl").write_text("".join(lines))
+    return root / "rows.jsonl"
+
+
+def prepare(table: pathlib.Path, folder: pathlib.Path, *options: str) -> tf_input.PreparedDataset:
+    assert main(["prepare", "--input", str(table), "--output", str(folder / "out"), "--splits=train=1", *options]) == 0
+    return tf_input.open(folder / "out")
+
+
+def image_input() -> tuple[keras.KerasTensor, keras.KerasTensor]:
+    image = keras.Input((SIZE, SIZE, 3), dtype="uint8", name="image")
+    return image, keras.layers.Rescaling(1 / 127.5, -1)(image)
+
+
+def features_of(pixels: keras.KerasTensor) -> keras.KerasTensor:
+    hidden = keras.layers.Conv2D(8, 3, strides=2, activation="relu", padding="same")(pixels)
+    hidden = keras.layers.Conv2D(16, 3, strides=2, activation="relu", padding="same")(hidden)
+    return keras.layers.Flatten()(hidden)
+
+
+def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int = 4, **options) -> keras.callbacks.History:
+    """Fits a few steps; the loss must go down, and be a number."""
+    keras.utils.set_random_seed(0)
+    train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, **options)
+    for layer in model.layers:  # as initialised under that seed
+        if hasattr(layer, "kernel"):
+            layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape))
+    model.compile(keras.optimizers.Adam(0.01), loss)
+    history = model.fit(train, epochs=epochs, verbose=0)
+    losses = history.history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
+    return history
+
+
+class Detector(keras.Model):
+    """One prediction for each place among the padded objects: a box, and a class or none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        image, pixels = image_input()
+        outputs = keras.layers.Dense(MAX_OBJECTS * (4 + len(NAMES)))(features_of(pixels))
+        self.body = keras.Model(image, keras.layers.Reshape((MAX_OBJECTS, 4 + len(NAMES)))(outputs))
+
+    def call(self, images):
+        outputs = self.body(images)
+        return {"bbox": keras.ops.sigmoid(outputs[..., :4]), "scores": outputs[..., 4:]}
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        valid = keras.ops.cast(y["valid"], "float32")
+        boxes = keras.ops.mean(keras.ops.abs(y["bbox"] - y_pred["bbox"]), axis=-1)
+        labels = keras.ops.maximum(y["label"], 0)
+        classes = keras.losses.sparse_categorical_crossentropy(labels, y_pred["scores"], from_logits=True)
+        return keras.ops.sum((boxes + classes) * valid) / keras.ops.maximum(keras.ops.sum(valid), 1)
+
+
+OBJECTS = ("--label=objects", "--weight_column=")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"augment": tf_input.Augmentation(0.5)}, {"fit": "pad", "augment": tf_input.Augmentation(crop=False)}]
+)
+def test_a_detector(table, tmp_path, options):
+    dataset = prepare(table, tmp_path, *OBJECTS)
+    assert dataset.class_names == tuple(sorted(NAMES))
+    keras.utils.set_random_seed(0)
+    model = Detector()
+    train = dataset.batches("train", batch_size=16, image_size=SIZE, seed=0, max_objects=MAX_OBJECTS, **options)
+    model.compile(keras.optimizers.Adam(0.01))
+    losses = model.fit(train, epochs=4, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
+
+
+@pytest.mark.parametrize("augment, weights", [(False, "--weight_column="), (True, "--weight_column=weight")])
+def test_a_u_net(table, tmp_path, augment, weights):
+    dataset = prepare(table, tmp_path, "--label=mask:mask", weights)
+    image, pixels = image_input()
+    wide = keras.layers.Conv2D(8, 3, activation="relu", padding="same")(pixels)
+    deep = keras.layers.Conv2D(16, 3, activation="relu", padding="same")(keras.layers.MaxPooling2D()(wide))
+    joined = keras.layers.Concatenate()([wide, keras.layers.UpSampling2D()(deep)])
+    model = keras.Model(image, keras.layers.Conv2D(4, 1, activation="softmax")(joined))
+    fit(model, dataset, "sparse_categorical_crossentropy", augment=augment)
+    # The mask is where the colour is: a few steps are enough to find most of it.
+    x, y = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE, use_weights=False)))
+    assert (model.predict(x, verbose=0).argmax(axis=-1) == y.numpy()[..., 0]).mean() > 0.7
+
+
+def test_two_heads(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=weather", "--label=ground", "--weight_column=")
+    image, pixels = image_input()
+    hidden = features_of(pixels)
+    outputs = {name: keras.layers.Dense(3, activation="softmax", name=name)(hidden) for name in ("weather", "ground")}
+    loss = dict.fromkeys(outputs, "sparse_categorical_crossentropy")
+    history = fit(keras.Model(image, outputs), dataset, loss)
+    assert {"weather_loss", "ground_loss"} <= set(history.history)
+
+
+def test_any_number_of_labels(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=colours:multi_label", "--weight_column=")
+    image, pixels = image_input()
+    model = keras.Model(image, keras.layers.Dense(3, activation="sigmoid")(features_of(pixels)))
+    fit(model, dataset, "binary_crossentropy", augment=True)
+
+
+def test_a_number_from_two_inputs_with_weights(table, tmp_path):
+    dataset = prepare(table, tmp_path, "--label=share:float", "--feature=age:float")
+    image, pixels = image_input()
+    age = keras.Input((), name="age")
+    joined = keras.layers.Concatenate()([features_of(pixels), keras.layers.Reshape((1,))(age)])
+    model = keras.Model({"image": image, "age": age}, keras.layers.Dense(1)(joined))
+    fit(model, dataset, "mse", inputs=("image", "age"))
+    _, _, weight = next(iter(dataset.batches("train", batch_size=COUNT, image_size=SIZE)))
+    assert sorted(weight.numpy()) == [1] * 24 + [2] * 24
+
+
+def test_keras_takes_what_the_spec_of_examples_says(table, tmp_path):
+    dataset = prepare(table, tmp_path, *OBJECTS)
+    x, y = dataset.example_spec("train", batch_size=8, image_size=SIZE, max_objects=MAX_OBJECTS)
+    image = keras.Input(x.shape[1:], dtype=x.dtype.name)
+    assert keras.Model(image, image).output_shape == (None, SIZE, SIZE, 3)
+    assert y["bbox"] == tf.TensorSpec((None, MAX_OBJECTS, 4), tf.float32)
+
+
+@pytest.mark.parametrize("labels", [["--label=mask:mask"], ["--label=mask:mask", "--label=share:float"]])
+def test_a_weight_counts_for_the_whole_of_its_map(table, tmp_path, labels):
+    """The loss of a batch is that which the weights say, whatever the size of a map."""
+    dataset = prepare(table, tmp_path, *labels)
+    image, pixels = image_input()
+    zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(pixels)
+    outputs = {"mask": zeros, "share": keras.layers.Flatten()(keras.layers.GlobalAveragePooling2D()(zeros))}
+    batches = dataset.batches("train", batch_size=COUNT, image_size=SIZE)
+    _, y, weights = next(iter(batches))
+    if len(labels) == 1:
+        outputs, y, weights = outputs["mask"], {"mask": y}, {"mask": weights}
+    model = keras.Model(image, outputs)
+    model.compile(loss="mse" if len(labels) == 1 else {"mask": "mse", "share": "mse"})
+    expected = 0.0
+    for name, target in y.items():
+        squares = np.square(target.numpy().astype(np.float64)).reshape(COUNT, -1).mean(axis=1)
+        expected += float((squares * weights[name].numpy().ravel()).mean())
+    found = model.evaluate(batches, verbose=0, return_dict=True)["loss"]
+    assert abs(found - expected) < 1e-4 * expected, (found, expected)
+    assert weights["mask"].shape == (COUNT, 1, 1)

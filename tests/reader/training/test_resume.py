@@ -1,0 +1,408 @@
+"""A training that was interrupted goes on as if it had not been."""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import resumable_training
+import tf_input
+from prepared import prepare_images
+from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
+from tf_input.epochs.position import Position
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+NUM_BATCHES = 12
+ORDER = "window"
+OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("resumed"), "--num_shards", "train=4,validation=1"))
+
+
+@pytest.fixture(scope="module")
+def trained(dataset, tmp_path_factory) -> pathlib.Path:
+    """What a training of one epoch left."""
+    folder = tmp_path_factory.mktemp("trained")
+    fit(dataset, folder, epochs=1, delete_checkpoint=False)
+    return folder
+
+
+@pytest.fixture
+def begun(trained, tmp_path) -> pathlib.Path:
+    """That, to go on with."""
+    return shutil.copytree(trained, tmp_path / "begun")
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises amid a training."""
+
+    def __init__(self, epoch: int, batch: int) -> None:
+        super().__init__()
+        self.at, self.epoch = (epoch, batch), 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise KeyboardInterrupt
+
+
+class EndAfterAnEpoch(keras.callbacks.Callback):
+    """Wants no further one."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = True
+
+
+def lines(path: pathlib.Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
+    """Trains in a process, and kills it."""
+    held_at = NUM_BATCHES + SAVE_FREQ + 2
+    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER, str(held_at)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
+        try:
+            assert running.stdout.readline() == "held\n"
+            assert len(lines(folder / "log")) == held_at
+        finally:
+            running.kill()
+    assert running.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
+    directory = str(dataset.directory)
+    kill_amid_an_epoch(dataset, tmp_path / "killed")
+    weights, history = train(directory, tmp_path / "whole", ORDER)
+    expected, killed = lines(tmp_path / "whole" / "log"), lines(tmp_path / "killed" / "log")
+    assert len(set(expected)) == len(expected) == EPOCHS * NUM_BATCHES
+    assert killed == expected[: len(killed)] and len(killed) < 2 * NUM_BATCHES
+    (backup,) = (tmp_path / "killed" / "backups").glob("*.npz")
+    _, epoch, step = backup.stem.split("-")
+    assert epoch == "00000001" and 0 < int(step) <= len(killed) - NUM_BATCHES
+
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        resumed_weights, resumed_history = train(directory, tmp_path / "killed", ORDER)
+    assert not [one for one in raised if "ran out of data" in str(one.message)]
+    resumed = lines(tmp_path / "killed" / "log")[len(killed) :]
+    assert resumed == expected[NUM_BATCHES + int(step) :]
+    for one, other in zip(resumed_weights, weights):
+        np.testing.assert_array_equal(one, other)
+    assert resumed_history["loss"][1:] == history["loss"][2:]  # the first is of the batches that were left
+    assert not list((tmp_path / "killed" / "backups").iterdir())  # a training that has ended leaves none
+
+
+def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
+    train = dataset.batches("train", **OPTIONS) if train is None else train
+    model = make_model(folder / "log")
+    model.steps_per_execution = steps_per_execution
+    backup = tf_input.BackupAndRestore(folder / "backups", train, **options)
+    try:
+        model.fit(train, epochs=epochs, callbacks=[backup, *callbacks], shuffle=False, verbose=0)
+    except KeyboardInterrupt:
+        pass
+    return model
+
+
+def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
+    return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
+
+
+def test_which_backups_there_are(dataset, tmp_path):
+    cases = [
+        # options, where it is interrupted, the backups that there are then
+        ({}, (0, 9), None),
+        ({"save_freq": 5, "keep": 3}, (1, 6), [(0, 10), (1, 0), (1, 5)]),
+        ({"save_freq": 12, "delete_checkpoint": False}, (9, 9), [(2, 0)]),
+    ]
+    for number, (options, at, expected) in enumerate(cases):
+        folder = tmp_path / str(number)
+        fit(dataset, folder, epochs=2, callbacks=[Interrupt(*at)], **options)
+        assert (backups(folder) if (folder / "backups").exists() else None) == expected, options
+
+
+def test_steps_per_execution_are_respected(dataset, tmp_path):
+    """And an exact order goes on as the other one does."""
+
+    def fit_exact(folder: str, *callbacks: keras.callbacks.Callback) -> None:
+        data = dataset.batches("train", **OPTIONS, shuffle="exact", augment=True)
+        fit(dataset, tmp_path / folder, data, 2, 3, callbacks, save_freq=4)
+
+    fit_exact("whole")
+    fit_exact("parts", Interrupt(1, 9))
+    assert backups(tmp_path / "parts") == [(1, 6)]
+    before = len(lines(tmp_path / "parts" / "log"))
+    fit_exact("parts")
+    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 4])
+def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
+    """Validation, and a callback that wants to stop, are what they are without it."""
+    valid = dataset.batches("validation", **OPTIONS)
+    fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
+    (place,) = backups(tmp_path)
+    assert place[0] == 1 and place[1] > 0
+    train, seen = dataset.batches("train", **OPTIONS), []
+    model = make_model(tmp_path / "log")
+    model.steps_per_execution = steps_per_execution
+    backup = tf_input.BackupAndRestore(tmp_path / "backups", train, save_freq=4)
+    count = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append((epoch, int(model.optimizer.iterations.numpy()))))
+    model.fit(train, validation_data=valid, epochs=3, callbacks=[backup, count], shuffle=False, verbose=0)
+    assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
+    assert not [one for one in recwarn if "ran out of data" in str(one.message)]
+    assert f"resumed at epoch 2, batch {place[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
+    fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
+    seen.clear()
+    model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
+    assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
+
+
+def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_path):
+    """And one that Keras cuts short, as it does with steps_per_epoch, is refused."""
+
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch == 6
+
+    fit(dataset, tmp_path, callbacks=[Stop()], delete_checkpoint=False)
+    assert backups(tmp_path) == [(0, 7)]
+    train, model = dataset.batches("train", **OPTIONS), make_model(tmp_path / "log")
+    backup = tf_input.BackupAndRestore(tmp_path / "backups", train)
+    with pytest.raises(ValueError, match="epoch 2 ended after 7 of 12 batches: expected what `train` gives, and no steps_per_epoch"):
+        model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
+
+
+def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
+    for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
+        fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
+    sequence = tf_input.Sequence(dataset, "train", **OPTIONS)
+    before = len(lines(tmp_path / "parts" / "log"))
+    fit(dataset, tmp_path / "parts", sequence, 2)
+    assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES:]
+    with pytest.raises(ValueError, match="save_freq=5: expected 'epoch' with a Sequence"):
+        tf_input.BackupAndRestore(tmp_path, sequence, save_freq=5)
+
+
+def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
+    data = dataset.batches("train", **OPTIONS)
+    unseeded = {**OPTIONS, "seed": None}
+    cases = [
+        (data.repeat(), {}, "expected what `batches` returns"),
+        (np.zeros(3), {}, "expected what `batches` returns"),
+        (dataset.batches("train", **unseeded), {}, "seed=None: expected a seed"),
+        (tf_input.Sequence(dataset, "train", **unseeded), {}, "seed=None: expected a seed"),
+        (data, {"save_freq": 0}, "save_freq=0: expected `epoch`, or an integer above 0"),
+        (data, {"save_freq": "batch"}, "save_freq='batch': expected `epoch`, or"),
+        (data, {"keep": 0}, "keep=0: expected an integer above 0"),
+        (data, {"directory": "gs://a/b"}, "directory='gs://a/b': expected a local directory"),
+    ]
+    for given, options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tf_input.BackupAndRestore(**{"directory": tmp_path / "backups", "train": given, **options})
+    model = make_model(tmp_path / "log")
+    with pytest.raises(ValueError, match="steps_per_epoch=5: expected None, or 12, the batches in an epoch"):
+        model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
+
+
+def test_the_backup_of_another_training_is_refused(dataset, begun):
+    cases = [
+        ({"seed": 1}, r"seed=1 \(there 0\)"),
+        ({"batch_size": 4}, r"batch_size=4 \(there 8\)"),
+        ({"shuffle": "exact"}, r"shuffle='exact' \(there 'window'\), read_buffer=None \(there \d+\)"),
+        ({"augment": True}, r"augment=\{'min_area': 0.08.* \(there None\)"),
+        ({"map_batch": make_pairs}, r"map_batch='make_pairs' \(there None\)"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=f"is the backup of another training: here {message}; expected another directory"):
+            fit(dataset, begun, dataset.batches("train", **{**OPTIONS, **options}))
+    other = tf_input.open(prepare_images(begun / "other", num_images={"ant": 60, "bee": 61}))
+    changed = r"the data set has changed since this backup was made: the number of examples in train was 93 and is \d+; expected"
+    with pytest.raises(ValueError, match=changed):
+        fit(other, begun)
+    with pytest.raises(ValueError, match="start_step=3: expected 0; a backup itself says where to go on"):
+        fit(dataset, begun, dataset.batches("train", **OPTIONS, start_step=3))
+    model = keras.Sequential([keras.Input((*SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    data = dataset.batches("train", **OPTIONS)
+    with pytest.raises(ValueError, match="is the backup of another model: it has .* variables; here are"):
+        model.fit(data, callbacks=[tf_input.BackupAndRestore(begun / "backups", data)], verbose=0)
+
+
+def make_pairs(images, labels):
+    return images, labels
+
+
+def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tmp_path):
+    with pytest.raises(ValueError, match="steps_per_execution=5: expected a divisor of 12, the batches from batch 1 on"):
+        fit(dataset, tmp_path, None, 2, 5, save_freq=5)
+    fit(dataset, tmp_path, None, 2, 4, [Interrupt(0, 8)], save_freq=4)
+    assert backups(tmp_path) == [(0, 8)]
+    with pytest.raises(ValueError, match="steps_per_execution=3: expected a divisor of 4, the batches from batch 9 on"):
+        fit(dataset, tmp_path, None, 2, 3)
+    model = fit(dataset, tmp_path / "whole epochs", None, 2, 5)
+    assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
+
+
+class Loop:
+    """A training without `fit`, on what a backup gives.
+
+    Attributes:
+        read: A digest of each batch that a step was made with.
+    """
+
+    def __init__(self, folder: pathlib.Path, train, make_data=lambda train: None, **options) -> None:
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dropout(0.5), keras.layers.Dense(3)]
+        self.model, self.optimizer = keras.Sequential([keras.Input((*SIZE, 3), dtype="uint8"), *layers]), keras.optimizers.Adam()
+        self.backup = tf_input.Backup(folder, self.model, train, optimizer=self.optimizer, **{"save_freq": 4, **options})
+        self.train, self.make_data, self.read = train, make_data, []
+
+    def run(self, epochs: int = 3, stop_at: tuple[int, int] | None = None) -> None:
+        for epoch in self.backup.epochs(epochs):
+            for images, labels in self.backup.batches(self.make_data(self.train)):
+                if (epoch, self.backup.step) == stop_at:
+                    return
+                self.step(images, labels)
+            self.backup.state.setdefault("steps", []).append(int(self.optimizer.iterations.numpy()))
+
+    def step(self, images, labels) -> None:
+        self.read.append(hashlib.md5(np.asarray(images).tobytes()).hexdigest())
+        with tf.GradientTape() as tape:
+            loss = keras.losses.sparse_categorical_crossentropy(labels, self.model(images, training=True), from_logits=True)
+        self.optimizer.apply(tape.gradient(loss, self.model.trainable_variables), self.model.trainable_variables)
+
+
+def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path, capsys):
+    options = {**OPTIONS, "augment": True}
+    cases = {
+        "batches": (lambda: dataset.batches("train", **options), lambda train: None),
+        "mapped": (lambda: dataset.batches("train", **options), lambda train: train.map(lambda x, y: (255 - x, y))),
+        "arrays": (lambda: dataset.batches("train", **options), lambda train: train.as_numpy_iterator()),
+        "distributed": (
+            lambda: dataset.batches("train", **options),
+            lambda train: tf.distribute.OneDeviceStrategy("CPU:0").experimental_distribute_dataset(train),
+        ),
+        "Sequence": (lambda: tf_input.Sequence(dataset, "train", **options), lambda train: None),
+    }
+    for name, (make_train, make_data) in cases.items():
+        folder = tmp_path / name
+        whole, stopped = (Loop(folder / part, make_train(), make_data) for part in ("whole", "parts"))
+        assert whole.backup.restored_from is None
+        whole.run()
+        stopped.run(stop_at=(1, 6))
+        assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"], name
+        capsys.readouterr()
+        resumed = Loop(folder / "parts", make_train(), make_data)
+        assert f"resumed at epoch 2, batch 5, from {folder}" in capsys.readouterr().out
+        assert (resumed.backup.epoch, resumed.backup.step, resumed.backup.state) == (1, 4, {"steps": [NUM_BATCHES]})
+        resumed.run()
+        assert len(set(whole.read)) == len(whole.read) == 3 * NUM_BATCHES
+        assert stopped.read + resumed.read[2:] == whole.read and resumed.read[:2] == stopped.read[-2:], name
+        for one, other in zip(resumed.model.get_weights(), whole.model.get_weights()):
+            np.testing.assert_array_equal(one, other)
+        assert resumed.backup.state == {"steps": [NUM_BATCHES, 2 * NUM_BATCHES, 3 * NUM_BATCHES]}
+        done = Loop(folder / "parts", make_train(), make_data)  # of which nothing is left
+        done.run()
+        assert not done.read and done.backup.state == resumed.backup.state
+
+
+def test_another_number_of_hosts_goes_on(dataset, tmp_path):
+    """With the batches of all: of those that two hosts backed up, one reads the rest."""
+    options = {**OPTIONS, "drop_remainder": True}
+    whole, stopped = (Loop(tmp_path / str(hosts[0]), dataset.batches("train", hosts=hosts, **options)) for hosts in ((1, 0), (2, 0)))
+    whole.run(2)
+    stopped.run(2, stop_at=(1, 6))
+    resumed = Loop(tmp_path / "2", dataset.batches("train", hosts=(1, 0), **options))
+    resumed.run(2)
+    assert resumed.read == whole.read[NUM_BATCHES - 1 + 4 :]
+    assert not {*stopped.read} & {*whole.read}  # half of their rows
+
+
+def test_of_several_processes_one_writes(dataset, tmp_path):
+    train = dataset.batches("train", **OPTIONS)
+    saved = []
+    reader = Loop(tmp_path, train, writes=False, before_save=lambda: saved.append("reader"))
+    reader.run(1)
+    assert not saved and not list(tmp_path.iterdir())
+    writer = Loop(tmp_path, train, keep=3, before_save=lambda: saved.append((writer.backup.epoch, writer.backup.step)))
+    writer.run(1)
+    places = [(0, 4), (0, 8), (1, 0)]
+    assert saved == places and sorted(path.name for path in tmp_path.iterdir()) == [
+        f"backup-{epoch:08d}-{step:08d}.npz" for epoch, step in places
+    ]
+    reader = Loop(tmp_path, train, writes=False)
+    for one, other in zip(reader.model.get_weights(), writer.model.get_weights()):
+        np.testing.assert_array_equal(one, other)
+    reader.backup.delete()
+    assert len(list(tmp_path.iterdir())) == 3
+    writer.backup.delete()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_loop_does_wrong_is_said(dataset, tmp_path):
+    train = dataset.batches("train", **OPTIONS)
+    loop = Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
+    with pytest.raises(ValueError, match="epoch 1 ended after 3 of 12 steps: expected all of them"):
+        for _ in loop.backup.epochs(2):
+            loop.backup.advance(3)
+    loop.run(1)
+    with pytest.raises(ValueError, match=r"is the backup of another training: here model='b' \(there 'a'\); expected another directory"):
+        Loop(tmp_path, train, settings={"model": "b", "sizes": (1, 2)})
+    Loop(tmp_path, train, settings={"model": "a", "sizes": (1, 2)})
+    with pytest.raises(ValueError, match="optimizer=None: expected the one that trains the model"):
+        tf_input.Backup(tmp_path, loop.model, train)
+    with pytest.raises(ValueError, match="the model is not built"):
+        tf_input.Backup(tmp_path, keras.Sequential([keras.layers.Dense(1)]), train, optimizer=loop.optimizer)
+    with pytest.raises(ValueError, match="keep=0: expected an integer above 0"):
+        Loop(tmp_path, train, keep=0)
+
+
+def test_a_damaged_backup_is_refused_by_name(dataset, begun):
+    (path,) = (begun / "backups").iterdir()
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
+    for damaged in (bytes(data), bytes(data[:1000]), b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
+            fit(dataset, begun)
+
+
+def test_what_was_not_finished_is_no_backup(dataset, begun):
+    (begun / "backups" / "backup-00000009-00000000.unfinished").write_bytes(b"killed amid it")
+    model = fit(dataset, begun, epochs=2)
+    assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
+
+
+def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
+    """In an exact order; in the other one, no more than the windows that are left."""
+    config = tf_input.ReadConfig(**OPTIONS, shuffle="exact", memory_budget=0, start_step=NUM_BATCHES - 1)
+    plan = dataset.plan("train", config)
+    asked = []
+    read = plan.reader.read
+    plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
+    (batch,) = plan.read(Position(0, config.start_step))
+    assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

@@ -1,0 +1,254 @@
+"""Batches by their numbers: those that `batches` gives, whoever makes them, in epochs as Keras counts them."""
+
+import gc
+import inspect
+import itertools
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import prepare_images
+
+SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
+OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), "--num_shards", "train=4,validation=1"))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Held in memory."""
+    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+
+
+def darken(image, label, seed):
+    if label == 0:  # of a tensor: as in Dataset.map
+        image = image // 2
+    return image + tf.cast(tf.random.stateless_uniform([], seed, 0, 9, tf.int32), tf.uint8), label
+
+
+def negate(images, labels):
+    return 255 - images, tf.numpy_function(lambda values: -values, [labels], tf.int64)
+
+
+def assert_same(found, expected, case=None) -> None:
+    tf.nest.assert_same_structure(found, expected)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+        assert isinstance(one, np.ndarray) and one.dtype == other.dtype, case
+        np.testing.assert_array_equal(one, other, err_msg=str(case))
+
+
+def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
+    cases = [
+        (mixed, "train", {"augment": True, "start_epoch": 5}),
+        (mixed, "train", {"augment": tf_input.Augmentation(brightness=0.2, hue=0.1), "shuffle": "exact", "drop_remainder": True}),
+        (mixed, "train", {"augment": True, "map_example": darken, "map_batch": negate}),
+        (mixed, "train", {"hosts": (2, 1)}),
+        (mixed, "validation", {}),
+        (uniform, "train", {"augment": True}),
+        (uniform, "train", {"image_size": None, "map_batch": negate}),
+    ]
+    for dataset, split, options in cases:
+        options = {**OPTIONS, **options}
+        batches, sequence = dataset.batches(split, **options), tf_input.Sequence(dataset, split, **options)
+        for epoch in range(2):
+            assert sequence.epoch == options.get("start_epoch", 0) + epoch
+            expected = list(batches.as_numpy_iterator())
+            assert len(sequence) == len(expected) == len(batches)
+            for step in np.random.default_rng(0).permutation(len(expected))[:5]:  # not one after the other
+                assert_same(sequence[step], expected[step], (split, options, step))
+            assert_same(sequence[-1], expected[-1])
+            sequence.position.go_to(sequence.epoch + 1)
+
+
+def test_who_makes_batches_ahead_makes_the_same(mixed):
+    options = {**OPTIONS, "augment": True, "map_example": darken}
+    expected = list(tf_input.Sequence(mixed, "train", **options))
+    assert len(expected) == NUM_BATCHES
+    for workers, size in ((2, 1), (4, 99)):
+        sequence = tf_input.Sequence(mixed, "train", workers=workers, max_queue_size=size, **options)
+        for step in (*range(NUM_BATCHES), 4, 5, 6, 11, 3, 0, 0):
+            assert_same(sequence[step], expected[step], (workers, step))
+        with ThreadPoolExecutor(4) as pool:
+            for step, batch in enumerate(pool.map(sequence.__getitem__, range(NUM_BATCHES))):
+                assert_same(batch, expected[step], (workers, step))
+
+
+@pytest.mark.slow
+def test_processes_make_the_same(mixed):
+    options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
+    expected = tf_input.Sequence(mixed, "train", **options)
+    sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
+    assert not sequence.use_multiprocessing and sequence.workers == 1  # which Keras takes as its own task
+    for _ in range(2):
+        for step in range(NUM_BATCHES):
+            assert_same(sequence[step], expected[step], step)
+        sequence.on_epoch_end(), expected.on_epoch_end()
+    pool = sequence._read._processes
+    processes, manager = list(pool._processes.values()), pool._executor_manager_thread
+    assert len(processes) == 2 and all(process.is_alive() for process in processes)
+    del sequence, pool
+    gc.collect()
+    manager.join(60)  # it waits for them; whoever waits beside it may not be told how they ended
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+@pytest.mark.slow
+def test_processes_hold_no_split_and_read_none(uniform, tmp_path):
+    """They are sent what they decode: of a split in memory, they need no shard."""
+    copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
+    options = {**OPTIONS, "augment": True, "map_example": darken}
+    expected = tf_input.Sequence(uniform, "train", **options)
+    sequence = tf_input.Sequence(copy, "train", workers=2, use_multiprocessing=True, **options)
+    for path in (tmp_path / "copy").glob("*.tfrecord-*"):
+        path.unlink()
+    for step in range(len(expected)):
+        assert_same(sequence[step], expected[step], step)
+
+
+def test_functions_that_no_process_can_be_sent_are_refused(mixed):
+    with pytest.raises(ValueError, match="use_multiprocessing=True: expected map_example and map_batch that can be sent to a process.*lambda"):
+        tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
+
+
+def test_it_can_be_pickled(mixed):
+    sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
+    sequence.position.go_to(1)
+    copy = pickle.loads(pickle.dumps(sequence))
+    assert copy.epoch == sequence.epoch == 1
+    assert_same(copy[5], sequence[5])
+
+
+def test_it_is_made_of_a_directory_too(mixed):
+    assert_same(tf_input.Sequence(mixed.directory, "train", **OPTIONS)[1], tf_input.Sequence(mixed, "train", **OPTIONS)[1])
+
+
+def test_wrong_values_are_refused(mixed):
+    cases = [
+        ({"workers": 0}, "workers=0: expected an integer above 0"),
+        ({"max_queue_size": 0}, "max_queue_size=0: expected an integer above 0"),
+        ({"start_step": 3}, "start_step=3: expected 0"),
+        ({"service": "grpc://a:1"}, "service='grpc://a:1': expected None"),
+        ({"batch_size": 0}, "batch_size=0: expected"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tf_input.Sequence(mixed, "train", **{**OPTIONS, **options})
+    with pytest.raises(ValueError, match="split='test': expected one of train, validation"):
+        tf_input.Sequence(mixed, "test", **OPTIONS)
+    sequence = tf_input.Sequence(mixed, "train", **OPTIONS)
+    for index in (NUM_BATCHES, -NUM_BATCHES - 1):
+        with pytest.raises(IndexError, match=f"batch {index}: an epoch has {NUM_BATCHES}"):
+            sequence[index]
+
+
+def test_its_signature_has_all_options(mixed):
+    shown = inspect.signature(tf_input.Sequence).parameters
+    expected = {*inspect.signature(tf_input.ReadConfig).parameters} - {"start_step", "service"}
+    assert {*shown} == expected | {"dataset", "split", "workers", "use_multiprocessing", "max_queue_size"}
+    assert shown["seed"].annotation == int | None and shown["batch_size"].default is inspect.Parameter.empty
+    with pytest.raises(TypeError, match="Sequence.. has no option 'batchsize'; did you mean 'batch_size'?"):
+        tf_input.Sequence(mixed, "train", batchsize=8)
+
+
+def test_an_unshuffled_split_is_the_same_in_each_epoch(mixed):
+    sequence = tf_input.Sequence(mixed, "validation", **OPTIONS)
+    first = list(sequence)
+    sequence.on_epoch_end()
+    for one, other in zip(first, sequence, strict=True):
+        assert_same(one, other)
+
+
+def test_without_a_seed_epochs_differ_and_batches_stay(mixed):
+    one, other = (tf_input.Sequence(mixed, "train", **{**OPTIONS, "seed": None}) for _ in range(2))
+    assert_same(one[3], one[3])
+    assert (one[3][0] != other[3][0]).any()
+    before = one[3][0]
+    one.position.go_to(1)
+    assert (one[3][0] != before).any()
+
+
+class Recorded(tf_input.Sequence):
+    """Notes what is read."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.read = []
+
+    def __getitem__(self, index):
+        self.read.append((self.epoch, index))
+        return super().__getitem__(index)
+
+
+def small_model() -> keras.Model:
+    layers = [keras.Input((*SIZE, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
+    model = keras.Sequential(layers)
+    model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+    return model
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_epoch_k_of_keras_is_epoch_k(mixed, workers):
+    train = Recorded(mixed, "train", workers=workers, **OPTIONS)
+    valid = Recorded(mixed, "validation", workers=workers, **OPTIONS)
+    model = small_model()
+    history = model.fit(train, validation_data=valid, epochs=3, shuffle=False, verbose=0)
+    assert len(history.history["val_loss"]) == 3
+    expected = list(itertools.product(range(3), range(NUM_BATCHES)))
+    assert train.read[-len(expected) :] == expected  # before that, Keras looks at some
+    assert train.read[: -len(expected)] == [(0, index) for index in range(len(train.read) - len(expected))]
+    assert train.epoch == 3
+    assert [epoch for epoch, index in valid.read if index == 2].count(2) == 1
+    model.fit(train, epochs=4, initial_epoch=3, shuffle=False, verbose=0)
+    assert train.read[-NUM_BATCHES:] == [(3, index) for index in range(NUM_BATCHES)]
+    # Predictions come in the order of the shards.
+    images = np.concatenate([x for x, _ in mixed.batches("validation", **OPTIONS).as_numpy_iterator()])
+    np.testing.assert_allclose(model.predict(valid, verbose=0), model(images), atol=1e-5)
+
+
+def test_keras_may_shuffle_batches_of_the_same_epochs(mixed):
+    train = Recorded(mixed, "train", **OPTIONS)
+    small_model().fit(train, epochs=2, verbose=0)
+    read = train.read[-2 * NUM_BATCHES :]
+    assert read != sorted(read) == list(itertools.product(range(2), range(NUM_BATCHES)))
+
+
+def test_steps_per_epoch_cut_no_epoch_short(mixed):
+    train = Recorded(mixed, "train", **OPTIONS)
+    small_model().fit(train, epochs=6, steps_per_epoch=4, shuffle=False, verbose=0)
+    read = train.read[len(train.read) % NUM_BATCHES :]
+    assert sorted(set(read)) == [(epoch, index) for epoch in range(2) for index in range(NUM_BATCHES)]
+    assert read[-2 * NUM_BATCHES :] == sorted(set(read))
+
+
+def test_an_epoch_ends_when_that_is_said_and_each_of_its_batches_was_read(mixed):
+    train = tf_input.Sequence(mixed, "train", **OPTIONS)
+    every = range(NUM_BATCHES)
+    cases = [
+        # what is read before each end, the epoch after them
+        ([[]], 0),
+        ([[0, 1], every], 1),  # Keras on TensorFlow looks at two
+        ([[0], every, [], every], 2),  # on JAX and torch at one; an evaluation ends twice
+        ([[7], reversed(every)], 1),
+        ([range(5), range(5, 10), range(10, 12), range(5)], 1),
+        ([[NUM_BATCHES - 1]], 0),
+    ]
+    for ends, expected in cases:
+        train.position.go_to(0)
+        for steps in ends:
+            for step in steps:
+                train[step]
+            train.on_epoch_end()
+        assert train.epoch == expected, ends
+        for step in every:  # whatever was left
+            train[step]
+        train.on_epoch_end()

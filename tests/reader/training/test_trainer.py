@@ -1,0 +1,471 @@
+"""The trainer of `deploy/trainer`, for a few steps on the CPU: alone, on two devices, in two processes, and on again."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+import tf_input
+from beam_pipelines.__main__ import main as recordmill
+from beam_pipelines.runners.job_servers import reserve_port
+from made_images import encode, write_files
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "deploy" / "trainer"
+COLOURS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0)}
+NUM_EACH = 40
+STEPS, BATCH = 6, 16
+FLAGS = ("--model", "mobilenetv3small", "--image_size", "32", "--batch_size", str(BATCH), "--steps_per_execution", "4")
+
+sys.path.append(str(FOLDER))  # as `python deploy/trainer/train.py` has it; last, so that it hides no other module
+import inputs  # noqa: E402
+import loop  # noqa: E402
+import models  # noqa: E402
+import options  # noqa: E402
+import train  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    """Images that colour alone tells apart: 96 or so to train on, in 6 shards, and the rest in 3."""
+    folder = tmp_path_factory.mktemp("colours")
+    files = {}
+    for label, colour in COLOURS.items():
+        for index in range(NUM_EACH):
+            noise = np.random.default_rng(index).integers(0, 55, (32, 40, 3))
+            files[f"{label}/{index}.png"] = encode((noise + np.array(colour)).astype(np.uint8), "PNG")
+    write_files(folder / "in", files)
+    command = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out"), "--splits"]
+    assert recordmill([*command, "train=0.85,validation=0.15", "--num_shards", "train=6,validation=3"]) == 0
+    dataset = tf_input.open(folder / "out")
+    assert dataset.num_examples("train") // BATCH == STEPS
+    return folder / "out"
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """The trainer takes over a process: give it back."""
+    handler, policy = signal.getsignal(signal.SIGTERM), keras.mixed_precision.dtype_policy()
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    keras.mixed_precision.set_global_policy(policy)
+    tf.random.set_seed(None)
+
+
+def results_of(folder: pathlib.Path) -> dict:
+    return json.loads((folder / "results.json").read_text())
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen:
+    """The trainer in a process of its own, after some code."""
+    program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(*processes: subprocess.Popen) -> list[str]:
+    """What processes said; each has to end well."""
+    try:
+        said = [process.communicate(timeout=240)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), said[0][-3000:]
+    return said
+
+
+def make_small_model(name: str, image_size: int, num_classes: int, weights: None, dropout: float) -> keras.Model:
+    """Quick to trace, for what is asked of the training, not of a network."""
+    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
+    images = keras.Input((image_size, image_size, 3), dtype="uint8")
+    return keras.Sequential([images, *layers, keras.layers.Dense(num_classes, dtype="float32")])
+
+
+SMALL_MODEL = f"import keras, models\n{inspect.getsource(make_small_model)}\nmodels.make_model = make_small_model\n"
+STOP_IN_THE_SECOND_EPOCH = """
+import tf_input
+save = tf_input.Backup.save
+def save_and_stop(self):
+    save(self)
+    if (self.epoch, self.step) == (1, 4):
+        print("stopped", flush=True)
+        sys.stdin.read()
+tf_input.Backup.save = save_and_stop
+"""
+
+
+@pytest.mark.slow
+def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.2")
+    flags += ("--warmup_epochs", "0", "--min_area", "1", "--save_steps", "4")
+    flags = tuple(map(str, flags))
+    process = start(SMALL_MODEL + STOP_IN_THE_SECOND_EPOCH, *flags, "--epochs", 200)
+    try:
+        assert any(line.startswith("stopped") for line in process.stdout)
+    finally:
+        process.kill()
+    process.communicate()
+    (path,) = (tmp_path / "run/backups").iterdir()
+    done = json.loads(str(np.load(path)["state"]))
+    assert (done["epoch"], done["step"], len(done["state"]["history"])) == (1, 4, 1)
+    assert not (tmp_path / "run" / "results.json").exists()
+
+    assert train.main([*flags, "--epochs", "200"]) == 2  # it does not overwrite what is there
+    assert train.main([*flags, "--epochs", "200", "--resume", "--image_size", "48"]) == 2  # nor goes on as something else
+    epochs = done["epoch"] + 6
+    assert train.main([*flags, "--epochs", str(epochs), "--resume"]) == 0
+    results = results_of(tmp_path / "run")
+    assert [epoch["epoch"] for epoch in results["history"]] == list(range(1, epochs + 1))
+    assert results["history"][: done["epoch"]] == done["state"]["history"]
+    assert [epoch["steps"] for epoch in results["history"]] == [STEPS, STEPS - 4, *[STEPS] * (epochs - 2)]
+    assert results["step"] == epochs * STEPS  # the optimizer's own count: it was restored too
+    assert all(epoch["eval_examples"] == tf_input.open(data).num_examples("validation") for epoch in results["history"])
+    assert results["history"][-1]["accuracy"] > 0.8 and results["history"][-1]["loss"] < results["history"][0]["loss"] / 2
+    assert len(list((tmp_path / "run/backups").iterdir())) == 1
+
+    model = keras.models.load_model(tmp_path / "run/model.keras")
+    assert model.optimizer.iterations.numpy() == epochs * STEPS
+    tags = set()
+    for path in (tmp_path / "run/logs").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert tags >= {"loss", "accuracy", "eval_loss", "learning_rate", "images_per_second"}
+
+
+@pytest.mark.slow
+def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tmp_path):
+    two_devices = (
+        "import tensorflow as tf\n"
+        "(cpu,) = tf.config.list_physical_devices('CPU')\n"
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)\n"
+    )
+    flags = ("--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1, "--mixed_precision", "float16", "--class_weight")
+    finish(start(two_devices + SMALL_MODEL, *flags, "--strategy", "mirrored"))
+    results = results_of(tmp_path)
+    assert results["replicas"] == 2 and np.isfinite(results["history"][0]["loss"])
+    assert results["history"][0]["steps"] == STEPS
+    assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
+
+
+@pytest.mark.slow
+def test_a_network_of_keras_in_mixed_precision(data, tmp_path):
+    flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16")
+    # In some orders this network overflows in float16, whose loss is then not a number.
+    assert train.main([*flags, "--seed", "1"]) == 0
+    (epoch,) = results_of(tmp_path)["history"]
+    assert epoch["steps"] == STEPS and np.isfinite(epoch["loss"])
+    model = keras.models.load_model(tmp_path / "model.keras")
+    assert model.count_params() > 900_000 and model.input_shape == (None, 32, 32, 3) and model.output_shape == (None, 3)
+    (base,) = (layer for layer in model.layers if isinstance(layer, keras.Model))
+    assert {layer.compute_dtype for layer in base.layers if layer.weights} == {"float16"}
+    assert {layer.variable_dtype for layer in base.layers if layer.weights} == {"float32"}
+    assert model.get_layer("logits").compute_dtype == "float32"
+
+
+TELL = """
+import hashlib, json, numpy as np, tf_input, train
+run = train.Training.run
+def tell(self):
+    run(self)
+    weights = sum(float(np.sum(weight.numpy())) for weight in self.model.trainable_weights)
+    hosts, read = tf_input.find_hosts(self.strategy), []
+    for images, *_ in self.train_batches.iterator(0):
+        for local in self.strategy.experimental_local_results(images):
+            read += [hashlib.md5(image.tobytes()).hexdigest() for image in local.numpy()]
+    with self.strategy.scope():
+        batches = self.dataset.batches("train", batch_size=8, image_size=32, seed=0)  # whose hosts are found
+    found = [hashlib.md5(image.tobytes()).hexdigest() for images, *_ in batches.as_numpy_iterator() for image in images]
+    print("told", json.dumps({"weights": weights, "hosts": hosts, "read": read, "found": found}))
+train.Training.run = tell
+"""
+
+
+def run_two_workers(code: str, *flags: object) -> list[str]:
+    """What two processes say that train one small model, each after some code."""
+    workers = ",".join(f"localhost:{reserve_port()}" for _ in range(2))
+    flags = (*flags, "--strategy", "multi_worker", "--workers", workers)
+    return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_model(data, tmp_path):
+    said = run_two_workers(TELL, "--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1)
+    results, dataset = results_of(tmp_path), tf_input.open(data)
+    num_steps = dataset.num_examples("train") // BATCH
+    assert (results["replicas"], results["step"]) == (2, num_steps)
+    assert results["history"][0]["eval_examples"] == dataset.num_examples("validation")
+    told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
+    assert told[0]["weights"] == told[1]["weights"]
+    assert [one["hosts"] for one in told] == [[2, 0], [2, 1]]
+    read = [one["read"] for one in told]
+    assert len(read[0]) == len(read[1]) == num_steps * BATCH // 2
+    assert len({*read[0], *read[1]}) == num_steps * BATCH  # each image once, on one of them
+    found = [one["found"] for one in told]
+    num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
+    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
+    for index, text in enumerate(said):
+        assert re.search(rf"train: found 2 hosts by the \w+Strategy in whose scope it is read; this is number {index}, ", text)
+    assert "model.keras" in said[0] and "model.keras" not in said[1]
+
+
+STOP_AFTER_A_BACKUP = """
+import os, tf_input
+save = tf_input.Backup.save
+def save_and_stop(self):
+    save(self)
+    if (self.epoch, self.step) == (1, 4):
+        os._exit(0)
+tf_input.Backup.save = save_and_stop
+"""
+
+
+@pytest.mark.slow
+def test_any_number_of_workers_goes_on_with_what_two_have_begun(data, tmp_path, monkeypatch, capsys):
+    """To the model that one of them alone makes: its batches are the same, whoever reads them."""
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    flags = ("--data", data, *FLAGS, "--epochs", 2, "--save_steps", 4)
+    assert train.main([*map(str, flags), "--output", str(tmp_path / "whole")]) == 0
+    run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
+    assert [path.name for path in (tmp_path / "one/backups").iterdir()] == ["backup-00000001-00000004.npz"]
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    assert train.main([*map(str, flags), "--output", str(tmp_path / "one"), "--resume"]) == 0
+    assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
+    for text in run_two_workers("", *flags, "--output", tmp_path / "two", "--resume"):
+        assert "resumed at epoch 2, batch 5, from " in text
+    expected, *others = (keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "one", "two"))
+    for weights in others:
+        for weight, same in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5)
+    assert results_of(tmp_path / "two")["step"] == 2 * STEPS
+
+
+def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
+    """Weights and results after five steps."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()]
+    model = keras.Sequential([keras.Input((32, 32, 3), dtype="uint8"), *layers, keras.layers.Dense(3, dtype="float32")])
+    model.compile(keras.optimizers.SGD(0.1))
+    model.optimizer.build(model.trainable_variables)
+    strategy = tf.distribute.get_strategy()
+    batches = inputs.training_batches(tf_input.open(data), "train", strategy, BATCH, seed=0, image_size=32)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (
+        keras.mixed_precision.dtype_policy().name == "mixed_float16"
+    )
+    made = loop.Loop(model, model.optimizer, strategy, **settings)
+    counts = list(made.train(batches.iterator(0), 5))
+    assert counts[-1] == 5 and len(counts) == -(-5 // settings.get("steps_per_execution", 1))
+    return [weight.numpy() for weight in model.trainable_weights], made.results()
+
+
+def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
+    expected, results = train_small_model(data)
+    for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
+        weights, others = train_small_model(data, **settings)
+        for weight, same in zip(weights, expected, strict=True):
+            np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5, err_msg=str(settings))
+        assert others == pytest.approx(results, rel=1e-3), settings
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_with_xla(data, precision):
+    _, expected = train_small_model(data)
+    keras.mixed_precision.set_global_policy(precision)
+    _, results = train_small_model(data, jit_compile=True)
+    assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
+
+
+def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    save = tf_input.Backup.save
+
+    def save_and_stop(backup: tf_input.Backup) -> None:
+        save(backup)
+        if (backup.epoch, backup.step) == (1, 4):
+            os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler does
+
+    def run(name: str, *more: str) -> int:
+        here = ("--data", str(data), "--output", str(tmp_path / name), "--eval_split", "none")
+        return train.main([*here, *FLAGS, "--epochs", "3", *more])
+
+    assert run("whole") == 0
+    monkeypatch.setattr(tf_input.Backup, "save", save_and_stop)
+    assert run("parts", "--save_steps", "4") == 130
+    monkeypatch.setattr(tf_input.Backup, "save", save)
+    assert "resumed" not in capsys.readouterr().out
+    assert run("parts", "--save_steps", "4", "--resume") == 0
+    assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
+    whole, parts = results_of(tmp_path / "whole"), results_of(tmp_path / "parts")
+    assert whole["step"] == parts["step"] == 3 * STEPS
+    assert [epoch["steps"] for epoch in parts["history"]] == [STEPS, STEPS - 4, STEPS]
+    made = [keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "parts")]
+    for weight, same in zip(*made, strict=True):
+        np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
+
+
+def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
+    """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
+    monkeypatch.setattr(models, "make_model", make_small_model)
+    images, out, splits = tmp_path / "in", tmp_path / "out", "training=0.8,holdout=0.2"
+    shutil.copytree(data.parent / "in", images)
+    prepare = ["prepare", "--input", str(images), "--output", str(out), "--splits", splits, "--num_shards", "training=2,holdout=1"]
+    flags = ["--data", str(out), "--output", str(tmp_path / "run"), "--eval_split", "none", "--limit_steps", "2", *FLAGS]
+    assert recordmill(prepare) == 0
+    before = tf_input.open(out).num_examples("training")
+    assert train.main([*flags, "--epochs", "1"]) == 0
+    assert results_of(tmp_path / "run")["settings"]["train_split"] == "training"
+
+    for index in range(NUM_EACH // 2):
+        (images / f"red/{index}.png").unlink()
+    assert recordmill([*prepare, "--overwrite"]) == 0
+    after = tf_input.open(out).num_examples("training")
+    capsys.readouterr()
+    assert train.main([*flags, "--epochs", "2", "--resume"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("train: ")]
+    changed = f"the data set has changed since this backup was made: the number of examples in training was {before} and is {after}; "
+    assert changed in line
+
+
+def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
+    iterator, digest, count = batches.iterator(epoch), hashlib.md5(), 0
+    for batch in iterator:
+        count += 1
+        for part in batch:
+            digest.update(part.numpy().tobytes())
+    return digest.hexdigest(), count
+
+
+def test_an_epoch_depends_on_seed_and_number_alone(data):
+    def make(seed: int) -> inputs.Batches:
+        strategy = tf.distribute.get_strategy()
+        return inputs.training_batches(tf_input.open(data), "train", strategy, BATCH, seed=seed, image_size=32, augment=True)
+
+    first, again, other = make(0), make(0), make(1)
+    assert epoch_digest(first, 3) == epoch_digest(again, 3)  # as after --resume, where no earlier epoch was read
+    whole, rest = list(first.iterator(3)), list(again.iterator(3, 4))
+    assert len(rest) == STEPS - 4
+    for batch, same in zip(whole[4:], rest, strict=True):
+        for part, other_part in zip(batch, same, strict=True):
+            np.testing.assert_array_equal(part, other_part)
+    digests = {epoch_digest(batches, epoch) for batches in (first, other) for epoch in range(3)}
+    assert len(digests) == 6 and {count for _, count in digests} == {STEPS}
+
+
+def test_class_weights_and_padding(data):
+    dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
+    weights = {0: 1.0, 1: 2.0, 2: 4.0}
+    batches = inputs.training_batches(
+        dataset, "train", strategy, BATCH, seed=0, image_size=32, class_weight=weights, limit_steps=2
+    )
+    assert batches.num_steps == 2
+    for _, labels, weight in batches.iterator(0):
+        np.testing.assert_array_equal(weight, [weights[label] for label in labels.numpy()])
+    evaluation = inputs.evaluation_batches(dataset, "validation", strategy, 4, 32)
+    assert sum(float(tf.reduce_sum(weight)) for _, _, weight in evaluation.iterator(0)) == dataset.num_examples("validation")
+
+
+def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    here = ["--data", str(data), "--output", str(tmp_path)]
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (["--data", str(tmp_path / "empty"), "--output", "x"], "is not a data set: it has no manifest.json"),
+        (["--data", "nothing://bucket/x", "--output", "x"], "nothing://bucket/x: "),
+        ([*here, "--cache_bytes", "5"], "together with cache_directory=..."),
+        ([*here, "--model", "lenet"], "invalid choice: 'lenet'"),
+        ([*here, "--batch"], "unrecognized arguments: --batch"),
+        ([*here, "--batch_size", "0"], "'0': expected an integer above 0"),
+        ([*here, "--image_size", "16"], "--image_size=16: expected 32 or more"),
+        ([*here, "--learning_rate", "-1"], "expected a number above 0"),
+        ([*here, "--warmup_epochs", "10"], "expected fewer than --epochs=10"),
+        ([*here, "--train_split", "training"], "split='training': expected one of train, validation"),
+        ([*here, "--eval_split", "test", "--batch_size", "16"], "split='test': expected one of train, validation"),
+        ([*here, "--batch_size", "4096"], "not one step of 4096 images"),
+        ([*here, "--save_steps", "5", "--data_service", "grpc://a:1"], "--save_steps=5: expected no --data_service"),
+        ([*here, "--data_service", "dispatcher"], "--data_service=dispatcher: expected grpc://HOST:PORT"),
+        ([*here, "--strategy", "multi_worker"], "expected --workers and --worker_index, or the variable TF_CONFIG"),
+        ([*here, "--workers", "a:1,b:2", "--worker_index", "0"], "--workers: expected --strategy=multi_worker"),
+        ([*here, "--strategy", "multi_worker", "--workers", "a:1", "--worker_index", "1"], "--worker_index=1: expected 0 to 0"),
+        ([*here, "--worker_index", "1"], "expected both or neither"),
+    ]
+    for arguments, message in cases:
+        assert train.main(arguments) == 2, arguments
+        said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("train: ")]
+        assert len(said) == 1 and message in said[0], (arguments, said)
+    monkeypatch.setenv("TF_CONFIG", '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 3}}')
+    assert train.main([*here, "--strategy", "multi_worker"]) == 2
+    assert "expected JSON with cluster, and a task that is in it" in capfd.readouterr().err
+
+
+def test_options_are_the_flags_and_name_the_networks():
+    flags = {action.dest for action in options.make_parser()._actions} - {"help"}
+    assert flags == {field.name for field in dataclasses.fields(options.Options)}
+    assert set(options.MODELS) == set(models.NETWORKS)
+
+
+def test_options_need_no_tensorflow():
+    code = f"import sys; sys.path.insert(0, {str(FOLDER)!r}); import train; print('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_logits_are_float32_and_images_are_normalised_within():
+    for name in ("mobilenetv3small", "resnet50"):
+        model = models.make_model(name, 32, 3, None, 0.0)
+        assert model.inputs[0].dtype == "uint8" and model.outputs[0].dtype == "float32", name
+
+
+def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
+    """The arguments of every container that runs the trainer."""
+
+    def walk(node: object) -> Iterator[list[str]]:
+        if isinstance(node, dict):
+            if isinstance(node.get("args"), list):
+                yield node["args"]
+            for value in node.values():
+                yield from walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                yield from walk(value)
+
+    for path in sorted(FOLDER.rglob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            for arguments in walk(document):
+                yield path.name, arguments
+
+
+def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
+    found = list(arguments_in_manifests())
+    assert {name for name, _ in found} == {path.name for path in FOLDER.rglob("*.yaml")}
+    commands = re.findall(r"train\.py ((?:.*\\\n)*.*--data.*)", (FOLDER / "README.md").read_text())
+    assert len(commands) >= 4
+    found += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]
+    for name, arguments in found:
+        arguments = [argument.replace("$(JOB_COMPLETION_INDEX)", "1") for argument in arguments]
+        parsed = options.parse(arguments)
+        if parsed.strategy == "multi_worker" and parsed.workers is None:
+            assert name != "multi_worker_job.yaml"  # only where the platform sets TF_CONFIG
+
+
+@pytest.mark.slow
+def test_the_gpu_check_says_that_there_is_no_gpu(data):
+    if tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is a GPU here; run deploy/trainer/gpu_check.py itself")
+    command = [sys.executable, str(FOLDER / "gpu_check.py"), "--data", str(data)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 2 and "gpu_check: TensorFlow sees no GPU" in run.stderr

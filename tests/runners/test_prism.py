@@ -1,0 +1,66 @@
+"""Prism, Beam's engine in Go, gives the bytes of the local runner. It is built from its source, of the installed Beam's version."""
+
+import os
+import pathlib
+import signal
+
+import pytest
+
+import engines
+from engines import digest, finish, start_prepare, write_source
+from held_stages import Gate
+
+SECONDS = 600
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH"),
+]
+
+
+@pytest.fixture(scope="module")
+def options() -> tuple[str, ...]:
+    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=3000)
+
+
+@pytest.fixture(scope="module")
+def expected(source, tmp_path_factory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("local") / "out"
+    finish(start_prepare(source, output))
+    return digest(output)
+
+
+def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_path):
+    finish(start_prepare(source, tmp_path / "out", *options))
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
+    run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
+    printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 1, printed[-3000:]
+    assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert os.listdir(tmp_path) == ["out.incomplete"]
+    finish(start_prepare(source, tmp_path / "out", *options, "--resume"))
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("stage", ["listed", "planned", "written"])
+def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, options, tmp_path, stage):
+    gates = tmp_path / "gates"
+    with Gate(gates, stage) as gate:
+        run = start_prepare(source, tmp_path / "out", *options, gates=gates)
+        assert gate.wait_for_arrivals(run) == [run.pid]
+        run.send_signal(signal.SIGTERM)
+        gate.open()
+        printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 130, printed[-3000:]
+    assert sorted(os.listdir(tmp_path)) == ["gates", *(["out.incomplete"] if stage == "written" else [])]
+    assert ("--resume goes on" in printed) == (stage == "written")

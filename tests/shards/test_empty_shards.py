@@ -1,0 +1,151 @@
+"""Shards without a record, since every input of theirs is a dead letter: whoever reads a data set passes over them."""
+
+import pathlib
+from collections import Counter
+from typing import Any, Iterator
+
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import write_files
+from prepared import prepare_images
+from tf_data_service import Service, run_service
+from tf_input.dataset_format import read_manifest
+
+NUM_SHARDS = 8
+EMPTY = (0, 1, 4, NUM_SHARDS - 1)
+OPTIONS = ("--splits=train=1", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction=0.6")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> pathlib.Path:
+    """The first two shards of eight, one in the middle and the last have no record."""
+    folder = tmp_path_factory.mktemp("prepared")
+    whole = prepare_images(folder, *OPTIONS, num_images={"ant": 17, "bee": 15}, image_size=(20, 24))
+    catalogs = sorted((whole / "catalog").iterdir())
+    keys = [key for index in EMPTY for key in pq.read_table(catalogs[index]).column("key").to_pylist()]
+    write_files(folder / "source", dict.fromkeys(keys, b"no image"))
+    assert main(["prepare", "--input", str(folder / "source"), "--output", str(folder / "out"), *OPTIONS]) == 0
+    shards = read_manifest(folder / "out").splits["train"]
+    assert [index for index, shard in enumerate(shards) if not shard.num_examples] == list(EMPTY)
+    assert sum(shard.num_examples for shard in shards) == 16
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory) -> Iterator[Service]:
+    with run_service(tmp_path_factory.mktemp("journal")) as running:
+        yield running
+
+
+def keys_of(data: Any) -> Counter:
+    return Counter(key for batch in data for key in batch.numpy().tolist())
+
+
+def read(directory: pathlib.Path, **options: Any) -> tf.data.Dataset:
+    return tf_input.open(directory).batches("train", batch_size=3, inputs="key", targets=(), **{"seed": 1, "drop_remainder": False, **options})
+
+
+def stored_keys(directory: pathlib.Path) -> Counter:
+    """Without any code of the reader."""
+    names = [str(directory / shard.name) for shard in read_manifest(directory).splits["train"]]
+    examples = map(tf.train.Example.FromString, tf.data.TFRecordDataset(names).as_numpy_iterator())
+    return Counter(example.features.feature["key"].bytes_list.value[0] for example in examples)
+
+
+def test_their_files_are_there_and_their_catalogs_have_the_columns_of_the_others(prepared):
+    shards = read_manifest(prepared).splits["train"]
+    tables = [pq.read_table(prepared / shard.catalog) for shard in shards]
+    for index, (shard, table) in enumerate(zip(shards, tables)):
+        assert (prepared / shard.name).stat().st_size == shard.num_bytes and (shard.num_bytes == 0) == (index in EMPTY)
+        assert table.schema == tables[2].schema and table.num_rows == shard.num_examples, index
+    assert pq.read_table(prepared / "catalog").num_rows == 16
+
+
+ORDERS = {
+    "as it lies": {"shuffle": False, "memory_budget": 0},
+    "window": {"shuffle": "window", "memory_budget": 0},
+    "exact": {"shuffle": "exact", "memory_budget": 0},
+    "in memory": {"shuffle": True},
+    "damage is left out": {"shuffle": "window", "memory_budget": 0, "on_error": "skip"},
+    "from a later step": {"shuffle": "window", "memory_budget": 0, "start_epoch": 1},
+}
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_an_epoch_has_every_example_once(prepared, case):
+    data = read(prepared, **ORDERS[case])
+    assert keys_of(data.take(int(data.cardinality()))) == stored_keys(prepared)
+
+
+def test_images_of_a_cropped_and_augmented_epoch(prepared):
+    """The first records tell of the images, and the first shard has none."""
+    data = tf_input.open(prepared).batches("train", batch_size=4, image_size=8, augment=True, memory_budget=0)
+    assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
+
+
+@pytest.mark.parametrize("host_count", [2, 4, 8])
+def test_hosts_share_them_out(prepared, host_count):
+    """Each has as many steps as the others; those whose shards are empty too."""
+    options = {"memory_budget": 0, "shuffle": "exact", "seed": 1}
+    flowers = tf_input.open(prepared)
+    found = Counter()
+    for host in range(host_count):
+        data = flowers.batches("train", batch_size=8, inputs="key", targets=(), hosts=(host_count, host), **options)
+        found += keys_of(data.take(int(data.cardinality())))
+    assert found == stored_keys(prepared)
+
+
+def test_examples_by_their_numbers(prepared):
+    examples = tf_input.open(prepared)["train"]
+    assert len(examples) == 16
+    assert Counter(examples[index]["key"].encode() for index in range(-16, 0)) == stored_keys(prepared)
+
+
+def test_a_sequence_of_keras(prepared):
+    sequence = tf_input.Sequence(tf_input.open(prepared), "train", batch_size=4, image_size=8, shuffle=True)
+    assert [len(labels) for _, labels in (sequence[index] for index in range(len(sequence)))] == [4] * 4
+
+
+def test_files_without_a_manifest(prepared, tmp_path):
+    shards = read_manifest(prepared).splits["train"]
+    write_files(tmp_path, {shard.name: (prepared / shard.name).read_bytes() for shard in shards})
+    data = tf_input.open_tfrecords(f"{tmp_path}/*-train*").batches(batch_size=3, image_size=8, shuffle=False)
+    assert sum(len(labels) for _, labels in data) == 16
+
+
+def test_tensorflow_datasets(prepared):
+    builder = tfds.builder_from_directory(str(prepared))
+    assert builder.info.splits["train"].num_examples == 16
+    assert Counter(one["key"] for one in builder.as_dataset(split="train").as_numpy_iterator()) == stored_keys(prepared)
+    parts = [builder.as_dataset(split=part).as_numpy_iterator() for part in ("train[:30%]", "train[30%:]")]
+    assert Counter(one["key"] for part in parts for one in part) == stored_keys(prepared)
+
+
+def test_it_is_a_source_again(prepared, tmp_path):
+    assert main(["prepare", "--input", str(prepared), "--output", str(tmp_path / "out")]) == 0
+    assert stored_keys(tmp_path / "out") == stored_keys(prepared)
+
+
+def test_the_benchmark(prepared, capsys):
+    assert main(["benchmark", str(prepared), "--batch_size=4", "--image_size=8", "--seconds=0.05"]) == 0
+
+
+def test_analyze_and_transform(prepared, tmp_path):
+    pytest.importorskip("tensorflow_transform")
+    assert main(["analyze", str(prepared), "--image_size=8"]) == 0
+    assert main(["transform", str(prepared), str(tmp_path / "out")]) == 0
+    assert stored_keys(tmp_path / "out") == stored_keys(prepared)
+    shards = read_manifest(tmp_path / "out").splits["train"]
+    assert [index for index, shard in enumerate(shards) if not shard.num_examples] == list(EMPTY)
+    assert keys_of(read(tmp_path / "out", shuffle=False)) == stored_keys(prepared)
+
+
+@pytest.mark.slow
+def test_a_tf_data_service(prepared, service):  # noqa: F811
+    data = read(prepared, service=service.address, memory_budget=0)
+    assert keys_of(data) == stored_keys(prepared)

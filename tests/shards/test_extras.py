@@ -1,0 +1,145 @@
+"""Features without a column in a reference: encoded beside their image, as TensorFlow reads them back."""
+
+import io
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.references import FilePart
+from beam_pipelines.images.annotations import BadAnnotationError, Objects, Regions
+from beam_pipelines.images.resize import Geometry
+from beam_pipelines.shards.extras_encoder import ExtrasEncoder
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
+from made_images import encode, write_files
+from tf_input.dataset_format import Feature
+
+AS_IT_IS = Geometry((40, 60), 1, (40, 60))
+TURNED = Geometry((40, 60), 6, (30, 20))  # by 90 degrees, and made smaller
+NAMES = ("ant", "bee", "cow")
+
+
+def encode_values(root: pathlib.Path, schema: list[Feature], values: dict, geometry: Geometry | None = AS_IT_IS) -> Extras:
+    spool = SpoolReader(str(root / "spool"))
+    return ExtrasEncoder(schema, str(root), "refuse").encode(values, geometry, files_at(str(root)), spool)
+
+
+def parsed(extras: Extras) -> dict[str, Any]:
+    """The features, from entries that make an example of their own."""
+    size = len(extras.entries)
+    varint = bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14])
+    example = tf.train.Example.FromString(b"\x0a" + varint + extras.entries)
+    return {
+        name: list(getattr(feature, feature.WhichOneof("kind")).value)
+        for name, feature in example.features.feature.items()
+    }
+
+
+def npy(array: np.ndarray) -> bytes:
+    written = io.BytesIO()
+    np.save(written, array)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    "feature, value, expected, labels",
+    [
+        (Feature("weather", "class_label", (), NAMES), "bee", [1], [1]),
+        (Feature("tags", "class_label", (None,), NAMES), ("cow", "ant"), [0, 2], [0, 2]),
+        (Feature("tags", "class_label", (None,), NAMES), (), [], []),
+        (Feature("age", "float"), 2.5, [2.5], None),
+        (Feature("pose", "float", (3,)), (1.0, -2.0, 0.5), [1.0, -2.0, 0.5], None),
+        (Feature("count", "integer"), -7, [-7], None),
+        (Feature("city", "text"), "Köln <b>", ["Köln <b>".encode()], None),
+        (Feature("label", "float"), 0.25, [0.25], None),
+    ],
+)
+def test_values_are_read_back(tmp_path, feature, value, expected, labels):
+    extras = encode_values(tmp_path, [Feature("image", "image"), feature], {feature.name: value}, None)
+    assert parsed(extras) == {feature.name: expected}
+    assert extras.labels == ({} if labels is None else {feature.name: labels})
+
+
+def test_a_reference_has_columns_for_the_rest(tmp_path):
+    schema = [Feature("height", "integer"), Feature("image", "image"), Feature("key", "text"), Feature("label", "class_label", (), NAMES)]
+    assert ExtrasEncoder(schema, str(tmp_path), "refuse").features == ()
+
+
+def test_an_array_is_read_from_its_file(tmp_path):
+    values = np.arange(24, dtype=np.float64).reshape(2, 3, 4) / 7
+    write_files(tmp_path, {"maps/1.npy": npy(values), "all.bin": b"xx" + npy(values) + b"yy"})
+    feature = Feature("heat", "float", (2, 3, 4))
+    for part in (FilePart("maps/1.npy"), FilePart("all.bin", 2, len(npy(values)))):
+        found = parsed(encode_values(tmp_path, [feature], {"heat": part}))
+        np.testing.assert_array_equal(found["heat"], values.astype(np.float32).ravel())
+
+
+def test_a_mask_follows_its_image(tmp_path):
+    mask = np.zeros((40, 60), np.uint8)
+    mask[:20, 30:] = 7  # the upper right quarter
+    write_files(tmp_path, {"1.png": encode(mask, "PNG")})
+    extras = encode_values(tmp_path, [Feature("mask", "mask")], {"mask": FilePart("1.png")}, TURNED)
+    (encoded,) = parsed(extras)["mask"]
+    stored = tf.io.decode_png(encoded).numpy()[..., 0]
+    expected = np.zeros((30, 20), np.uint8)
+    expected[15:, 10:] = 7  # a quarter turn clockwise: now the lower right one
+    np.testing.assert_array_equal(stored, expected)
+    assert extras.mask_values == (0, 7)
+
+
+def test_objects_are_flat_lists_beside_each_other(tmp_path):
+    schema = [
+        Feature("objects/bbox", "bbox", (None, 4)),
+        Feature("objects/is_crowd", "integer", (None,)),
+        Feature("objects/label", "class_label", (None,), NAMES),
+    ]
+    objects = Objects(((0, 0, 20, 30), (10, 15, 40, 60)), ("cow", "ant"), {"is_crowd": (0, 1)}, (40, 60))
+    extras = encode_values(tmp_path, schema, {"objects": objects})
+    found = parsed(extras)
+    assert found["objects/bbox"] == [0, 0, 0.5, 0.5, 0.25, 0.25, 1, 1]
+    assert (found["objects/label"], found["objects/is_crowd"]) == ([2, 0], [0, 1])
+    assert extras.labels == {"objects/label": [2, 0]} and (extras.num_dropped_boxes, extras.num_clipped_boxes) == (0, 0)
+
+
+def test_clipped_objects_are_counted_and_those_outside_left_out_with_all_they_have(tmp_path):
+    schema = [
+        Feature("objects/bbox", "bbox", (None, 4)),
+        Feature("objects/is_crowd", "integer", (None,)),
+        Feature("objects/label", "class_label", (None,), NAMES),
+    ]
+    objects = Objects(((-20, 0, 20, 30), (50, 70, 60, 80), (0, 0, 4, 6)), NAMES, {"is_crowd": (1, 2, 3)})
+    encoder, spool = ExtrasEncoder(schema, str(tmp_path), "clip"), SpoolReader(str(tmp_path / "spool"))
+    extras = encoder.encode({"objects": objects}, AS_IT_IS, files_at(str(tmp_path)), spool)
+    found = parsed(extras)
+    assert (found["objects/label"], found["objects/is_crowd"], len(found["objects/bbox"])) == ([0, 2], [1, 3], 8)
+    assert (extras.num_dropped_boxes, extras.num_clipped_boxes) == (1, 1)
+    with pytest.raises(BadAnnotationError, match="box 1 of 3"):
+        encode_values(tmp_path, schema, {"objects": objects})
+
+
+def test_outlines_become_a_mask_of_the_objects_classes(tmp_path):
+    schema = [Feature("mask", "mask"), Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,), NAMES)]
+    regions = Regions(("cow",), ([[0, 0, 30, 0, 30, 20, 0, 20]],), (40, 60))
+    values = {"mask": regions, "objects": Objects(((0, 0, 20, 30),), ("cow",))}
+    extras = encode_values(tmp_path, schema, values)
+    mask = tf.io.decode_png(parsed(extras)["mask"][0]).numpy()[..., 0]
+    assert set(np.unique(mask)) == {0, 3} and mask[10, 15] == 3 and mask[30, 45] == 0
+
+
+@pytest.mark.parametrize(
+    "schema, value, error",
+    [
+        (Feature("mask", "mask"), FilePart("none.png"), OSError),
+        (Feature("mask", "mask"), FilePart("web.html"), BadAnnotationError),
+        (Feature("heat", "float", (2, 2)), FilePart("web.html"), BadAnnotationError),
+        (Feature("heat", "float", (2, 2)), FilePart("web.html", 3, 50), BadAnnotationError),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, schema, value, error):
+    write_files(tmp_path, {"web.html": b"<html>"})
+    with pytest.raises(error):
+        encode_values(tmp_path, [schema], {schema.name: value})

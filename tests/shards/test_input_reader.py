@@ -1,0 +1,337 @@
+"""Each input is an image that is fit, with all that belongs to it, or a dead letter (promise 3); trouble that says nothing of it is neither."""
+
+import dataclasses
+import errno
+import os
+import pathlib
+import threading
+import time
+import tracemalloc
+from typing import Any, Iterator
+
+import pytest
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, PixelSums
+from beam_pipelines.errors import RunError
+from beam_pipelines.images.images import check_image
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.shards import input_reader
+from beam_pipelines.shards.input_reader import InputReader, ReadImage
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage import MAX_FILE_BYTES
+from beam_pipelines.storage.local_files import LocalFiles
+from beam_pipelines.storage.spool import SpoolReader, own_spool
+from listings import make_listing, make_schema
+from made_images import encode, jpeg, noise, png, write_files
+from made_plan import PlannedInput
+from made_references import make_config
+from tf_input.dataset_format import Feature
+
+GOOD = {
+    "bird/small.jpg": jpeg(1, 20, 30),
+    "cat/large.jpg": jpeg(2, 200, 300),
+    "cat/small.png": png(3, 8, 9),
+    "dog/named_wrong.png": jpeg(4, 16, 16),
+    "dog/a.gif": encode(noise(5, 10, 12), "GIF"),
+    "dog/b.bmp": encode(noise(6, 11, 13), "BMP"),
+    "dog/c.webp": encode(noise(7, 100, 130), "WEBP", lossless=True),
+}
+
+
+class Inputs:
+    """Files below a root, and the reader of one shard."""
+
+    def __init__(self, directory: pathlib.Path, files: dict[str, bytes], check: str = "strict", **fields: Any) -> None:
+        self.root = write_files(directory / "in", files)
+        config = make_config(directory, check=check)
+        labels = sorted({path.split("/")[0] for path in files})
+        schema = fields.pop("schema", make_schema(*labels, has_sizes=check != "none"))
+        listing = make_listing(*labels, **{"root": str(self.root), "num_inputs": len(files), "schema": schema, **fields})
+        self.context = WriteContext(config, listing)
+        self.spool = SpoolReader(config.spool_directory)
+        self.files = LocalFiles()
+        self.reader = InputReader(self.context, self.files, self.spool)
+
+    def read(self, path: str, is_sampled: bool = False, **fields: Any) -> ReadImage | DeadLetter:
+        return self.reader.read(LabeledImage(**{"key": path, "path": path, "label": path.split("/")[0], "split": None, **fields}), is_sampled)
+
+
+@pytest.fixture
+def good(tmp_path: pathlib.Path) -> Inputs:
+    return Inputs(tmp_path, GOOD)
+
+
+@pytest.mark.parametrize("check", ["header", "decode", "strict"])
+def test_a_good_image_is_what_the_check_makes_of_it(tmp_path, check):
+    inputs = Inputs(tmp_path, GOOD, check)
+    for path, data in GOOD.items():
+        found, checked = inputs.read(path), check_image(data, check)
+        assert isinstance(found, ReadImage), path
+        assert found.data == (data if checked.encoded is None else checked.encoded), path
+        assert (found.height, found.width, found.format, found.reencoded) == (checked.height, checked.width, checked.format, checked.reencoded)
+        assert found.extras is None and found.pixels is None
+
+
+def test_an_input_whose_path_is_not_its_key_is_read_by_its_path(tmp_path):
+    nfd, nfc = "cat/e\u0301.jpg", "cat/\u00e9.jpg"
+    assert Inputs(tmp_path, {nfd: jpeg(1)}).read(nfd, key=nfc).data == jpeg(1)
+
+
+def test_a_part_of_a_file_and_of_a_spool_is_read_as_a_file_is(tmp_path):
+    inputs = Inputs(tmp_path, {"cat/packed": b"?" * 77 + jpeg(1) + jpeg(2)})
+    with own_spool(inputs.context.config.spool_directory) as spool:
+        offset = spool.append(b"??") + 2
+        spool.append(jpeg(3))
+    assert inputs.read("cat/packed", key="cat/packed:1", offset=77, num_bytes=len(jpeg(1))).data == jpeg(1)
+    assert inputs.read("cat/packed", key="cat/packed:2", offset=77 + len(jpeg(1)), num_bytes=len(jpeg(2))).data == jpeg(2)
+    assert inputs.read("cat/x.tar.gz", key="x/3", spool=spool.spool, offset=offset, num_bytes=len(jpeg(3))).data == jpeg(3)
+
+
+def test_pixels_without_a_format_become_an_image_or_stay_pixels(tmp_path):
+    pixels = noise(1, 5, 7)
+    inputs = Inputs(tmp_path, {"cat/data.bin": b"????" + pixels.tobytes()})
+    found = inputs.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3))
+    assert (found.height, found.width) == (5, 7) and check_image(found.data, "strict").format == "png"
+    stored = (Feature("image", "pixels", (5, 7, 3)), Feature("key", "text"))
+    exact = Inputs(tmp_path, {}, schema=stored)
+    exact.context = WriteContext(make_config(tmp_path, images=ImageConfig(encoding="raw")), exact.context.listing)
+    exact.reader = InputReader(exact.context, exact.files, exact.spool)
+    assert exact.read("cat/data.bin", offset=4, num_bytes=pixels.nbytes, raw=RawImage(5, 7, 3)).data == pixels.tobytes()
+    other = exact.read("cat/data.bin", offset=4, num_bytes=4 * 7 * 3, raw=RawImage(4, 7, 3))
+    assert (other.reason, other.message) == ("bad_image", "84 bytes of pixels; expected 105, as all images have")
+
+
+# Dead letters
+
+
+def become_folder(path: pathlib.Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_link(path: pathlib.Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+BAD = [
+    # case, what happens to the file, stage, reason, what the message says
+    ("vanished", pathlib.Path.unlink, "read", "unreadable", "No such file or directory"),
+    ("a folder", become_folder, "read", "unreadable", "directory"),
+    ("a broken link", become_link, "read", "unreadable", "No such file or directory"),
+    ("huge", lambda path: os.truncate(path, MAX_FILE_BYTES + 1), "read", "unreadable", f"{MAX_FILE_BYTES + 1} bytes; expected"),
+    ("empty", lambda path: os.truncate(path, 0), "check", "bad_image", "0 bytes"),
+    ("truncated", lambda path: os.truncate(path, 300), "check", "bad_image", "JPEG"),
+    ("a page", lambda path: path.write_bytes(b"<!DOCTYPE html>"), "check", "bad_image", "HTML"),
+]
+
+
+@pytest.mark.parametrize("check", ["strict", "decode"])
+@pytest.mark.parametrize("spoil, stage, reason, message", [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_a_bad_input_becomes_a_dead_letter_and_the_others_do_not(tmp_path, check, spoil, stage, reason, message):
+    inputs = Inputs(tmp_path, GOOD, check)
+    bad = "cat/large.jpg"
+    spoil(inputs.root / bad)
+    found = {path: inputs.read(path) for path in GOOD}
+    letter = found.pop(bad)
+    assert (letter.path, letter.stage, letter.reason) == (bad, stage, reason)
+    assert message in letter.message and "\n" not in letter.message
+    assert str(tmp_path) not in letter.message, "it would differ from machine to machine"
+    assert {type(one) for one in found.values()} == {ReadImage}
+
+
+def test_a_dead_letter_names_the_file_and_where_it_has_many_images_the_key_too(tmp_path):
+    inputs = Inputs(tmp_path, {"cat/packed": b"<html>" * 9})
+    cases = [
+        ("the key begins with the path", {"key": "cat/packed:07"}, "cat/packed:07"),
+        ("the key is another name", {"key": "image 7"}, "cat/packed/image 7"),
+    ]
+    for case, fields, expected in cases:
+        assert inputs.read("cat/packed", offset=6, num_bytes=6, **fields).path == expected, case
+    assert inputs.read("cat/packed", key="a key").path == "cat/packed"
+
+
+def test_a_part_that_its_file_has_not_is_a_dead_letter(tmp_path):
+    inputs = Inputs(tmp_path, {"cat/packed": b"x" * 100})
+    for offset, message in ((90, "10 bytes at 90; expected 50"), (100, "0 bytes at 100; expected 50"), (5000, "0 bytes at 5000; expected 50")):
+        letter = inputs.read("cat/packed", key=f"cat/packed:{offset}", offset=offset, num_bytes=50)
+        assert (letter.stage, letter.reason, letter.message) == ("read", "unreadable", message)
+
+
+def test_without_a_check_only_what_has_no_bytes_is_refused(tmp_path):
+    inputs = Inputs(tmp_path, {"cat/1.jpg": b"garbage", "cat/2.jpg": b"", "cat/3.jpg": b"x"}, "none")
+    assert inputs.read("cat/1.jpg") == ReadImage(b"garbage", None, "", "", None, 0, 0)
+    letter = inputs.read("cat/2.jpg")
+    assert (letter.stage, letter.reason, letter.message) == ("read", "unreadable", "the file is empty")
+    os.truncate(inputs.root / "cat/3.jpg", MAX_FILE_BYTES + 1)
+    assert f"{MAX_FILE_BYTES + 1} bytes; expected at most {MAX_FILE_BYTES}" in inputs.read("cat/3.jpg").message
+    (inputs.root / "cat/3.jpg").unlink()
+    assert "No such file" in inputs.read("cat/3.jpg").message
+
+
+# What says nothing about an input
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT])
+def test_trouble_with_a_disk_fails_the_run_and_refuses_no_input(good, monkeypatch, code):
+    def fail(path: str) -> bytes:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(good.files, "read", fail)
+    with pytest.raises(RunError, match=f"cat/large.jpg.*{os.strerror(code)}"):
+        good.read("cat/large.jpg")
+
+
+def test_trouble_with_the_spool_fails_the_run_and_refuses_no_input(tmp_path):
+    inputs = Inputs(tmp_path, {})
+    with own_spool(inputs.context.config.spool_directory) as spool:
+        spool.append(jpeg(1))
+    where = {"spool": spool.spool, "offset": 0}
+    with pytest.raises(RunError, match=f"cat/x.tar.gz: the spool has {len(jpeg(1))} bytes at 0; expected {len(jpeg(1)) + 1}"):
+        inputs.read("cat/x.tar.gz", num_bytes=len(jpeg(1)) + 1, **where)
+    with pytest.raises(RunError, match="cat/x.tar.gz: the spool could not be read: No such file"):
+        inputs.read("cat/x.tar.gz", num_bytes=1, spool=spool.spool + 1, offset=0)
+
+
+def test_a_bug_is_not_taken_for_a_bad_input(good, monkeypatch):
+    def fail(*args: Any, **options: Any) -> None:
+        raise TypeError("a bug")
+
+    monkeypatch.setattr(input_reader, "check_image", fail)
+    with pytest.raises(TypeError, match="a bug"):
+        good.read("cat/large.jpg")
+
+
+@pytest.mark.parametrize("at_most", [1, 1000])
+def test_reads_that_give_less_than_was_asked_for_change_nothing(good, monkeypatch, at_most):
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, at_most), offset))
+    for path in ("bird/small.jpg", "cat/small.png"):
+        assert good.read(path).data == GOOD[path]
+    assert good.read("cat/large.jpg", offset=0, num_bytes=len(GOOD["cat/large.jpg"])).data == GOOD["cat/large.jpg"]
+
+
+# Slow media
+
+
+def test_a_medium_is_slow_where_nearly_all_reads_wait_for_it(good, monkeypatch):
+    seconds: Iterator[float] = iter(())
+    monkeypatch.setattr(input_reader.time, "perf_counter", lambda: next(seconds))
+
+    def read(*waits: float) -> list[bool]:
+        nonlocal seconds
+        found = []
+        for wait in waits:
+            seconds = iter((0.0, wait))
+            good.read("cat/small.png")
+            found.append(good.reader.is_slow())
+        return found
+
+    assert read(*[0.00001] * 20) == [False] * 20
+    assert read(*[1.0, 0.00001] * 10) == [False] * 20, "many are slow where the cores are busy"
+    assert read(*[0.01] * 16)[-1], "all of the last ones"
+    assert not read(*[0.00001] * 16)[-1]
+
+
+def test_a_large_image_takes_longer_on_a_fast_disk_too(tmp_path, monkeypatch):
+    inputs = Inputs(tmp_path, {"cat/1.jpg": bytes(2 << 20)}, "none")
+    seconds = iter([0.0, 0.002] * 16)
+    monkeypatch.setattr(input_reader.time, "perf_counter", lambda: next(seconds))
+    for _ in range(16):
+        inputs.read("cat/1.jpg")
+    assert not inputs.reader.is_slow()
+
+
+class SlowFiles(LocalFiles):
+    """A mount: the first reads take milliseconds each; then none comes to its end before another one is under way beside it."""
+
+    def __init__(self, num_alone: int) -> None:
+        self._alone = num_alone
+        self._pairs = threading.Barrier(2)
+        self.threads: set[int] = set()
+
+    def read(self, path: str) -> bytes:
+        self.threads.add(threading.get_ident())
+        if self._alone:
+            self._alone -= 1
+            time.sleep(0.002)
+        else:
+            self._pairs.wait(timeout=60)  # broken, and so an error, where reads come one by one
+        return super().read(path)
+
+
+def test_on_a_slow_medium_reads_are_under_way_side_by_side_and_come_in_order(tmp_path):
+    files = {f"cat/{index:03d}.jpg": jpeg(index) for index in range(80)}
+    inputs = Inputs(tmp_path, files)
+    slow = SlowFiles(num_alone=input_reader._NUM_WAITS)
+    reader = InputReader(inputs.context, slow, inputs.spool)
+    images = [LabeledImage(path, path, "cat", None) for path in files]
+    assert [found.data for found in reader.read_all(images, [False] * len(files))] == list(files.values())
+    assert len(slow.threads) > 2
+
+
+# The sample of pixels
+
+
+def test_sampled_images_lend_their_pixels_and_the_others_do_not(good):
+    for path, data in GOOD.items():
+        expected = PixelSums.of(check_image(data, "strict", full_scale=True).pixels)
+        assert good.read(path, is_sampled=True).pixels == expected, path
+        assert good.read(path).pixels is None, path
+
+
+def test_sampled_pixels_are_not_kept(tmp_path):
+    photograph = jpeg(0, 1500, 2000)  # 9 MB of pixels
+    inputs = Inputs(tmp_path, {f"cat/{index}.jpg": photograph for index in range(8)})
+    tracemalloc.start()
+    try:
+        found = [inputs.read(f"cat/{index}.jpg", is_sampled=True) for index in range(8)]
+        assert {one.pixels.num_images for one in found} == {1}
+        assert tracemalloc.get_traced_memory()[1] < 4 * 9_000_000 + 8 * len(photograph)
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_sample_of_pixels_depends_on_seed_and_key_alone(tmp_path):
+    files = {f"cat/{index}.png": png(index, 4, 4) for index in range(200)}
+    paths = list(files)
+    sums = {}
+    for case, seed, num_shards in (("one", 7, 1), ("five", 7, 5), ("another seed", 8, 1)):
+        run = PlannedInput(tmp_path / case, files, seed=seed, num_shards=num_shards)
+        # As of a data set of which these are a part: about 10 of them are in the sample.
+        run.context = WriteContext(run.config, dataclasses.replace(run.context.listing, num_inputs=20 * NUM_PIXEL_SAMPLES))
+        sums[case] = PixelSums()
+        for shard in run.shards:
+            sums[case].merge(run.write(shard=shard).statistics.splits[0].pixels)
+        orders = shuffle_orders(seed, [path.encode() for path in paths]).tolist()
+        expected = PixelSums()
+        for path, order in zip(paths, orders):
+            if order < 2**64 // 20:
+                expected.merge(PixelSums.of(check_image(files[path], "strict", full_scale=True).pixels))
+        assert sums[case] == expected and 3 < expected.num_images < 25, case
+    assert sums["one"] == sums["five"] != sums["another seed"]
+
+
+def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_many_of_a_large_one(tmp_path):
+    def below(num_inputs: int) -> int:
+        return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).sample_below
+
+    assert below(0) == below(1) == below(NUM_PIXEL_SAMPLES) == 2**64 - 1
+    orders = shuffle_orders(0, [f"{index}".encode() for index in range(50_000)])
+    assert sum(order < below(50_000) for order in orders.tolist()) == pytest.approx(NUM_PIXEL_SAMPLES, rel=0.15)
+
+
+def test_statistics_are_of_the_images_as_they_are_stored(tmp_path):
+    run = PlannedInput(tmp_path, {**GOOD, "dog/bad.jpg": b""})
+    found = run.write().statistics.to_json()
+    checked = [check_image(data, "strict", full_scale=True) for data in GOOD.values()]
+    assert found["num_images"] == 7
+    assert found["formats"] == {"bmp": 1, "gif": 1, "jpeg": 3, "png": 1, "webp": 1}
+    assert found["reencoded"] == {"bmp": 1, "gif": 1, "webp": 1}
+    stored = [len(data if one.encoded is None else one.encoded) for data, one in zip(GOOD.values(), checked)]
+    for name, values in (("height", [one.height for one in checked]), ("width", [one.width for one in checked]), ("bytes", stored)):
+        assert found[name] == {"min": min(values), "max": max(values), "mean": sum(values) / 7}, name

@@ -1,0 +1,169 @@
+"""Keys that two inputs have: found from the listing alone, all of them, in one split or in two."""
+
+import io
+import itertools
+import pathlib
+import random
+import tarfile
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.errors import UserError, find_user_facing
+from beam_pipelines.runners import engines
+from beam_pipelines.shuffle import collisions as keys
+from listings import make_listing
+from made_images import jpeg, write_class_folders, write_files
+from made_records import example, write_records
+from made_references import make_config, make_references, plan_without_beam
+
+INPUTS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz"), st.sampled_from(["test", "train"])), min_size=1, max_size=40)
+
+
+def find(inputs: list[LabeledImage], size: int, directory: pathlib.Path, block_references: int = 7, seed: int = 0) -> keys.Collisions:
+    """As GlobalShuffle does it, in runs of a size."""
+    config = make_config(directory, seed=seed)
+    batches = [make_references(inputs[start : start + size], config) for start in range(0, len(inputs), size)]
+    splits = sorted({image.split for image in inputs} - {None}) or ["train", "validation"]
+    named = {split: 1 for batch in batches for place, split in enumerate(batch.splits) if (batch.rows["split"] == place).any()}
+    assert set(named) <= set(splits)
+    return plan_without_beam(batches, named, config, block_references=block_references)[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(INPUTS, st.integers(1, 9), st.integers(1, 50), st.integers(0, 2**64 - 1), st.randoms(use_true_random=False))
+def test_all_keys_of_several_inputs_are_found_in_whatever_order_they_are_listed(
+    tmp_path_factory, rows, size, block_references, seed, shuffler
+):
+    inputs = [LabeledImage(key, path, "", split) for key, path, split in rows]
+    expected = {key: count for key, count in Counter(key for key, _, _ in rows).items() if count > 1}
+    collisions = find(inputs, size, tmp_path_factory.mktemp("first"), block_references, seed)
+    assert (collisions.num, collisions.counts) == (len(expected), expected)
+    for key, named in collisions.inputs.items():
+        mine = [keys.NamedInput(path, split) for one, path, split in rows if one == key]
+        assert len(named) == 2 and named == sorted(named) and not Counter(named) - Counter(mine)
+        assert len({one.split for one in named}) == min(2, len({one.split for one in mine})), "two splits are worst, and shown"
+    shuffler.shuffle(inputs)
+    again = find(inputs, size + 1, tmp_path_factory.mktemp("again"), 1 << 19, seed)
+    assert (again.counts, again.inputs) == (collisions.counts, collisions.inputs)
+
+
+def message_of(inputs: list[LabeledImage], directory: pathlib.Path, **source: str | None) -> str:
+    collisions = find(inputs, 7, directory)
+    config = make_config(directory, source=SourceConfig(**{"kind": "table", **source}))
+    fractions = None if inputs[0].split else {"train": 1}
+    with pytest.raises(UserError) as caught:
+        keys.refuse_collisions(collisions, config, make_listing(source=config.source.kind, fractions=fractions))
+    return str(caught.value)
+
+
+def test_a_message_shows_the_first_of_them_and_counts_all(tmp_path):
+    inputs = [LabeledImage(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "ab"]
+    random.Random(1).shuffle(inputs)
+    message = message_of(inputs, tmp_path)
+    assert message.startswith("--input=in: 500 keys are each of more than one input; expected each input once, or --key_column")
+    assert message.split("\n")[1:] == [
+        *(f"  - 'k{index:04d}': 'a.jpg' and 'b.jpg'" for index in range(keys.NUM_SHOWN)),
+        f"  - and {500 - keys.NUM_SHOWN} more",
+    ]
+    wrapped = RuntimeError(f"UserError: {message} [while running 'Refuse']")
+    assert str(find_user_facing(wrapped)) == message, "whole behind what a runner makes of it"
+
+
+def test_what_is_found_by_name_is_bounded_and_does_not_depend_on_the_order(tmp_path):
+    inputs = [LabeledImage(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "abc"]
+    collisions = find(inputs, 70, tmp_path / "first", 100)
+    assert (collisions.num, list(collisions.counts)) == (500, [f"k{index:04d}" for index in range(keys.NUM_SHOWN)])
+    assert {len(named) for named in collisions.inputs.values()} == {2} and set(collisions.counts.values()) == {3}
+    assert find(inputs[::-1], 110, tmp_path / "again", 300) == collisions
+
+
+def test_a_key_that_thousands_of_inputs_have_is_one_of_them(tmp_path):
+    inputs = [LabeledImage("k", f"{index}.jpg", "", None) for index in range(5000)]
+    collisions = find([LabeledImage("other", "a", "", None), *inputs], 1500, tmp_path, 100)
+    assert (collisions.num, collisions.counts) == (1, {"k": 5000})
+    assert [one.path for one in collisions.inputs["k"]] == ["0.jpg", "1.jpg"]
+
+
+def test_no_key_of_two_inputs_is_no_collision(tmp_path):
+    inputs = [LabeledImage(first + second, "a", "", None) for first, second in itertools.product("abcdefgh", repeat=2)]
+    assert find(inputs, 9, tmp_path) == keys.Collisions()
+
+
+@pytest.mark.parametrize(
+    "inputs, source, parts",
+    [
+        ([("k", "a", None)] * 3, {}, ["1 key is of", "'k': 'a' is listed 3 times", "'' for each input's own place"]),
+        ([("k", "a", "train"), ("k", "a", "test")], {}, ["'a' in split 'test' and 'a' in split 'train'"]),
+        ([("k", name, None) for name in "abc"], {"key_column": "id"}, ["'a' and 'b', and 1 more", "'id' is not, or none"]),
+        ([("k", "a", None), ("k", "b", None)], {"key_column": ""}, ["expected each input once, or --key_column: a column"]),
+        ([("é", "é", None), ("é", "e\u0301", None)], {"kind": "image_folder"}, [r"'\xe9'", r"'e\u0301'", "normal form", "one name"]),
+        ([("k\n\x1b", "a\n", None), ("k\n\x1b", "b\x1b", None)], {}, [r"'k\n\x1b': 'a\n' and 'b\x1b'"]),
+    ],
+)
+def test_a_message_says_what_would_do(inputs, source, parts, tmp_path):
+    message = message_of([LabeledImage(key, path, "", split) for key, path, split in inputs], tmp_path, **source)
+    assert all(part in message for part in parts), message
+    assert "\n" not in message
+
+
+def write_twice(folder: pathlib.Path, kind: str) -> list[str]:
+    """The same samples, with the same keys, in train and in test. Returns the options of the source."""
+    images = {f"{index:02d}": jpeg(index) for index in range(6)}
+    (folder / "in").mkdir()
+    for split in ("train", "test"):
+        if kind == "tfrecord":
+            records = [example({"key": key.encode(), "image": data, "label": 1}) for key, data in images.items()]
+            write_records(folder / f"in/{split}-00000-of-00001.tfrecord", records)
+        elif kind == "webdataset":
+            with tarfile.open(folder / f"in/{split}-000.tar", "w") as tar:
+                members = [(f"{key}.{field}", data) for key, jpg in images.items() for field, data in (("jpg", jpg), ("cls", b"1"))]
+                for name, data in members:
+                    (member := tarfile.TarInfo(name)).size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+        else:
+            write_files(folder / "in", {f"{key}.jpg": data for key, data in images.items()})
+            (folder / f"in/{split}.csv").write_text("image,label\n" + "".join(f"{key}.jpg,a\n" for key in images))
+    layout = "--layout=key=key,image=image,label=label"
+    return {"tfrecord": ["--source=tfrecord", layout], "webdataset": ["--source=webdataset"], "table": ["--source=table"]}[kind]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "table"])
+def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_path, capsys):
+    options = write_twice(tmp_path, kind)
+    command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert ": 6 keys are each of more than one input; expected each input once, or --key_column" in message
+    assert message.count(" in split 'train'") == message.count(" in split 'test'") == 6 and "Traceback" not in message
+    if kind != "table":  # one image is one image there, and its own place the same in both
+        assert main([*command, "--key_column="]) == 0
+
+
+RUNNERS = {
+    "in memory": [],
+    "two processes": ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
+}
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tmp_path, monkeypatch, capsys):
+    def write(*unused):
+        raise AssertionError("a shard was begun")
+
+    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr("beam_pipelines.shards.write_shards.finished", write)
+    write_class_folders(tmp_path / "in", {"ant": 300, "bee": 300})
+    twice = ("caf\u00e9.jpg", "cafe\u0301.jpg", "n\u00e9e.jpg", "ne\u0301e.jpg")  # two names, each in two Unicode forms
+    write_files(tmp_path / "in", {f"bee/{name}": jpeg() for name in twice})
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *RUNNERS[runner]]) == 2
+    message = capsys.readouterr().err
+    assert ": 2 keys are each of more than one input; expected each input once, and so each file under one name:" in message
+    assert r"'bee/cafe\u0301.jpg' and 'bee/caf\xe9.jpg' (one name in Unicode's normal form)" in message
+    assert r"'bee/ne\u0301e.jpg' and 'bee/n\xe9e.jpg' (one name in Unicode's normal form)" in message
+    assert "Traceback" not in message and [path.name for path in tmp_path.iterdir()] == ["in"]

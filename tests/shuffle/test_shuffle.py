@@ -1,0 +1,242 @@
+"""GlobalShuffle on the local runner, beside what Beam itself offers; and what a runner that loses something is told."""
+
+import itertools
+import random
+from fractions import Fraction
+from typing import Callable, Iterable
+from unittest import mock
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.listed import Listed
+from beam_pipelines.elements.plan import Plan
+from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
+from beam_pipelines.elements.quality import LabelSequence, expected_run_length
+from beam_pipelines.elements.reference_runs import write_run
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.shuffle_keys import shuffle_key
+from beam_pipelines.errors import RunError, UserError, find_user_facing
+from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.shards.measure import measure_inputs
+from beam_pipelines.shuffle import global_shuffle as shuffle
+from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
+from listings import make_listing
+from made_references import counts_of_parts, make_config, make_references, plan_without_beam
+
+NUM_LABELS = 10
+KEYS = [f"{label}/{index:04d}" for label in range(NUM_LABELS) for index in range(300)]  # class by class
+ALL_IN_ONE = {"train": Fraction(1)}
+
+
+def label_of(key: str) -> int:
+    return int(key.split("/")[0])
+
+
+def images(keys: Iterable[str], split: str | None = None) -> list[LabeledImage]:
+    return [LabeledImage(key, key, key.split("/")[0], split, 100) for key in keys]
+
+
+def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
+    """The elements of a PCollection, in the order in which the local runner hands them on."""
+    options = parse_pipeline_options([])
+    with beam.Pipeline(runner=make_runner(options), options=options) as pipeline:
+        make_output(pipeline) | "Collect" >> beam.ParDo(_Collect())
+    return _Collect.elements
+
+
+class _Collect(beam.DoFn):
+    """Keeps what it sees: the local runner's one worker runs in this process."""
+
+    elements: list = []
+
+    def start_bundle(self) -> None:
+        _Collect.elements = []
+
+    def process(self, element) -> None:
+        _Collect.elements.append(element)
+
+
+def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int], config: PrepareConfig) -> Plan:
+    """The plan that the local runner makes of runs; the sample, which has images to look at, has tests of its own."""
+    references = [make_references(batch, config) for batch in batches]
+    runs = [write_run([batch], config.spool_directory) for batch in references]
+    is_given = batches[0][0].split is not None
+    listing = make_listing(
+        splits=tuple(num_shards), fractions=None if is_given else config.splits, num_inputs=sum(map(len, batches)), num_bytes=100
+    )
+
+    def make_output(root: beam.Pipeline) -> beam.PCollection:
+        listed = Listed(
+            root | "Runs" >> beam.Create(runs),
+            root | "Counts" >> beam.Create(counts_of_parts(references)),
+            root | "Listing" >> beam.Create([listing]),
+            root | "DeadLetters" >> beam.Create([]),
+        )
+        return listed.runs | GlobalShuffle(config, listed, measure_inputs)
+
+    with mock.patch.object(shuffle, "check_sample", lambda sample, listing, counts, config, measure: num_shards):
+        planned = run(make_output)
+    plan = read_plan(config)
+    assert sorted(planned) == sorted((str(shard.address), shard) for shard in plan.shards())
+    return plan
+
+
+def keys_of(plan: Plan) -> dict[tuple[str, int], list[str]]:
+    """(split, shard index) -> its keys in the plan."""
+    return {
+        (shard.address.split, shard.address.shard_index): [key.decode() for key in read_planned_shard(plan.config, shard).keys]
+        for shard in plan.shards()
+    }
+
+
+def promised(keys: Iterable[str], seed: int = 0) -> list[str]:
+    return sorted(keys, key=lambda key: shuffle_key(seed, key.encode()))
+
+
+def test_references_come_in_exact_rank_order_in_equal_shards(tmp_path):
+    batches = [images(KEYS[start : start + 100]) for start in range(0, len(KEYS), 100)]
+    shards = keys_of(global_shuffle(batches, {"train": 7}, make_config(tmp_path, splits=ALL_IN_ONE)))
+    assert list(shards) == [("train", index) for index in range(7)]
+    assert sum(shards.values(), []) == promised(KEYS)
+    assert {len(keys) for keys in shards.values()} <= {428, 429}
+
+
+def test_the_order_of_the_listing_and_the_size_of_batches_change_nothing(tmp_path, monkeypatch):
+    config = make_config(tmp_path / "first", splits=ALL_IN_ONE)
+    expected = keys_of(global_shuffle([images(KEYS)], {"train": 5}, config))
+    shuffled = random.Random(1).sample(KEYS, len(KEYS))
+    for block_references in (1 << 19, 100):
+        monkeypatch.setattr("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", block_references)
+        config = make_config(tmp_path / f"{block_references}", splits=ALL_IN_ONE)
+        batches = [images(shuffled[start : start + 33]) for start in range(0, len(KEYS), 33)]
+        assert keys_of(global_shuffle(batches, {"train": 5}, config)) == expected, block_references
+
+
+def test_splits_are_ranked_apart(tmp_path):
+    evens, odds = KEYS[::2], KEYS[1::2]
+    batches = [images(evens, "train"), images(odds, "test")]
+    shards = keys_of(global_shuffle(batches, {"train": 3, "test": 2}, make_config(tmp_path)))
+    for split, expected in (("train", evens), ("test", odds)):
+        assert sum((keys for (one, _), keys in shards.items() if one == split), []) == promised(expected), split
+
+
+def test_one_example_and_many_shards_a_block(tmp_path, monkeypatch):
+    alone = global_shuffle([images(["0/0"])], {"train": 1}, make_config(tmp_path / "alone", splits=ALL_IN_ONE))
+    assert keys_of(alone) == {("train", 0): ["0/0"]}
+    monkeypatch.setattr("beam_pipelines.shuffle.ranks.BLOCK_REFERENCES", 1000)
+    config = make_config(tmp_path / "many", splits=ALL_IN_ONE)
+    shards = keys_of(global_shuffle([images(KEYS[:500]), images(KEYS[500:])], {"train": 100}, config))
+    assert sum(shards.values(), []) == promised(KEYS)
+
+
+def test_another_seed_is_another_order_in_the_same_splits(tmp_path):
+    found = {}
+    for seed in (0, 7):
+        shards = keys_of(global_shuffle([images(KEYS)], {"train": 1, "validation": 1}, make_config(tmp_path / f"{seed}", seed=seed)))
+        found[seed] = shards
+        assert all(keys == promised(keys, seed) for keys in shards.values()), seed
+    assert {place: set(keys) for place, keys in found[0].items()} == {place: set(keys) for place, keys in found[7].items()}
+    assert found[0] != found[7]
+
+
+def test_keys_of_two_inputs_end_the_run_and_no_plan_is_written(tmp_path):
+    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    with pytest.raises(Exception) as caught:
+        global_shuffle([images(KEYS[:9]), images(KEYS[5:11])], {"train": 2}, config)
+    error = find_user_facing(caught.value)
+    assert isinstance(error, UserError) and "4 keys are each of more than one input" in str(error)
+    assert all(repr(key) in str(error) for key in KEYS[5:9])
+    assert read_plan(config) is None
+
+
+# What goes wrong on the way
+
+BLOCK_MEDDLERS = {
+    "pieces are lost": lambda stretches: stretches[1:],
+    "pieces are repeated": lambda stretches: [*stretches, stretches[0]],
+    "some are lost and others repeated": lambda stretches: [*stretches[1:], stretches[-1]],
+}
+SHARD_MEDDLERS = {
+    "what a block has is lost": lambda pieces: pieces[1:],
+    "what a block has is repeated": lambda pieces: [*pieces, pieces[-1]],
+}
+
+
+def shuffle_with(config: PrepareConfig, **meddlers: Callable) -> list:
+    sizes = (11, 30, 57)  # so that no two batches have as many of a block
+    edges = [0, *itertools.accumulate(sizes)]
+    keys = random.Random(0).sample(KEYS, edges[-1])
+    batches = [make_references(images(keys[begin:end]), config) for begin, end in itertools.pairwise(edges)]
+    return plan_without_beam(batches, {"train": 4}, config, block_references=30, **meddlers)[0]
+
+
+@pytest.mark.parametrize("meddle", BLOCK_MEDDLERS.values(), ids=BLOCK_MEDDLERS)
+def test_a_runner_that_loses_or_repeats_pieces_of_a_block_fails_the_run(tmp_path, meddle):
+    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    assert len(shuffle_with(config)) == 4
+    for meddled in range(4):
+        with pytest.raises(RunError, match="references have ranks .* arrived: the runner lost or repeated some"):
+            shuffle_with(config, meddle_block=lambda block, stretches: meddle(stretches) if block == meddled else stretches)
+            pytest.fail(f"block {meddled}")
+
+
+@pytest.mark.parametrize("meddle", SHARD_MEDDLERS.values(), ids=SHARD_MEDDLERS)
+def test_a_runner_that_loses_or_repeats_what_a_block_has_for_a_shard_fails_the_run(tmp_path, meddle):
+    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    for meddled in range(4):
+        with pytest.raises(RunError, match="references arrived; expected .*: the runner lost or repeated some"):
+            shuffle_with(config, meddle_shard=lambda address, pieces: meddle(pieces) if address[1] == meddled else pieces)
+            pytest.fail(f"shard {meddled}")
+
+
+def test_a_runner_that_loses_all_of_a_block_or_of_a_shard_fails_the_run(tmp_path):
+    config = make_config(tmp_path, splits=ALL_IN_ONE)
+    lost = make_references(images(KEYS[:100]), config)
+    with pytest.raises(RunError, match="lost or repeated"):
+        plan_without_beam([lost], {"train": 4}, config, lambda block, pieces: [] if block == 1 else pieces, block_references=40)
+    planned, collisions, plan = plan_without_beam([lost], {"train": 4}, config)
+    for arrived in (planned[:3], [*planned, planned[0]]):
+        with pytest.raises(RunError, match=f"{len(arrived)} shards were planned; expected 4: the runner lost or repeated some"):
+            shuffle.finish(b"", arrived, [collisions], [], plan, make_listing(), config, "1")
+    assert read_plan(config) is None
+
+
+def mean_run_length(keys: list[str]) -> float:
+    return len(keys) / LabelSequence.of(np.array([label_of(key) for key in keys])).num_runs
+
+
+EXPECTED_RUN = expected_run_length([300] * NUM_LABELS)
+
+
+def is_shuffled(keys: list[str]) -> bool:
+    """Within a tenth of what a true permutation gives."""
+    assert sorted(keys) == sorted(KEYS)
+    return abs(mean_run_length(keys) / EXPECTED_RUN - 1) < 0.1
+
+
+def test_the_global_shuffle_ends_runs_of_same_label_records(tmp_path):
+    plan = global_shuffle([images(KEYS)], {"train": 4}, make_config(tmp_path, splits=ALL_IN_ONE))
+    assert is_shuffled(sum(keys_of(plan).values(), []))
+
+
+def beam_reshuffle(root: beam.Pipeline) -> beam.PCollection:
+    return root | beam.Create(KEYS, reshuffle=False) | beam.Reshuffle()
+
+
+def beam_random_keys(root: beam.Pipeline) -> beam.PCollection:
+    return (
+        root
+        | beam.Create(KEYS, reshuffle=False)
+        | beam.WithKeys(lambda key: random.getrandbits(32))
+        | beam.GroupByKey()
+        | beam.FlatMap(lambda element: element[1])
+    )
+
+
+@pytest.mark.parametrize("beams_own", [beam_reshuffle, beam_random_keys])
+def test_beams_own_shuffles_fail_the_same_test(beams_own):
+    """Why this project has a shuffle of its own. If Beam learns to shuffle, this says so."""
+    assert not is_shuffled(run(beams_own)), mean_run_length(run(beams_own))

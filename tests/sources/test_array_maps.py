@@ -1,0 +1,246 @@
+"""Arrays that lie over their images, from every source that can have them: prepared by the real command, read, mirrored with their images."""
+
+import functools
+import gzip
+import io
+import json
+import pathlib
+import tarfile
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from made_records import example, write_records
+
+NUM, SIDE = 12, 8
+
+
+@functools.cache
+def pictures() -> np.ndarray:
+    """uint8 [NUM, SIDE, SIDE, 3]: noise, so that no image is its own mirror image."""
+    return np.random.default_rng(0).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def maps_of(images: np.ndarray) -> np.ndarray:
+    """What belongs to images: exact in 32 bits, and of another number of channels."""
+    return (images[..., :2].astype(np.float32) - 100) / 8
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def write_npz(save: Callable, dtype: str = "<f4") -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        save(root / "a.npz", images=pictures(), maps=maps_of(pictures()).astype(dtype))
+        return ["--input", str(root / "a.npz")]
+
+    return write
+
+
+def write_npy(root: pathlib.Path) -> list[str]:
+    write_files(root, {"images.npy": npy(pictures()), "maps.npy": npy(maps_of(pictures()))})
+    return ["--input", str(root), "--source=arrays"]
+
+
+def write_mixed(root: pathlib.Path) -> list[str]:
+    """Maps that are packed beside images that are not, and in their order."""
+    write_files(root, {"images.npy": npy(pictures())})
+    np.savez_compressed(root / "a.npz", images=pictures(), maps=maps_of(pictures()).astype(">f8"))
+    return ["--input", str(root / "a.npz")]
+
+
+def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        records = np.zeros(NUM, [("id", "u1"), ("maps", ">f4", (SIDE, SIDE, 2)), ("image", "u1", (SIDE, SIDE, 3))])
+        records["maps"], records["image"] = maps_of(pictures()), pictures()
+        write_files(root, {name: pack(b"HEAD" + records.tobytes())})
+        layout = f"--record_layout=skip[1],maps:>float32[{SIDE},{SIDE},2],image:uint8[{SIDE},{SIDE},3]"
+        return ["--input", str(root / name), "--source=fixed_length", layout, "--header_bytes=4"]
+
+    return write
+
+
+def write_jsonl(root: pathlib.Path) -> list[str]:
+    rows = [{"file_name": f"{index}.png", "maps": maps_of(one).tolist()} for index, one in enumerate(pictures())]
+    write_files(root, {f"{index}.png": encode(one, "PNG") for index, one in enumerate(pictures())})
+    write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
+    return ["--input", str(root / "all.jsonl")]
+
+
+def write_parquet(root: pathlib.Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows = [{"image": encode(one, "PNG"), "maps": maps_of(one).tolist()} for one in pictures()]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
+    return ["--input", str(root / "all.parquet")]
+
+
+def write_hugging_face(root: pathlib.Path) -> list[str]:
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets, which write the arrays, are not installed")
+    features = {"image": datasets.Image(), "maps": datasets.Array3D((SIDE, SIDE, 2), "float32")}
+    rows = {"image": [{"bytes": encode(one, "PNG"), "path": None} for one in pictures()], "maps": list(maps_of(pictures()))}
+    datasets.Dataset.from_dict(rows, datasets.Features(features)).to_parquet(root / "all.parquet")
+    return ["--input", str(root / "all.parquet")]
+
+
+def write_tars(member: str, to_bytes: Callable[[np.ndarray], bytes], mode: str = "w") -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        path = root / ("all.tar.gz" if "gz" in mode else "all.tar")
+        with tarfile.open(path, mode) as tar:
+            for index, one in enumerate(pictures()):
+                for name, data in {"png": encode(one, "PNG"), member: to_bytes(maps_of(one))}.items():
+                    info = tarfile.TarInfo(f"{index:03d}.{name}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+        return ["--input", str(path)]
+
+    return write
+
+
+def in_json(maps: np.ndarray) -> bytes:
+    return json.dumps({"maps": maps.tolist()}).encode()
+
+
+def write_tfrecord(to_value: Callable[[np.ndarray], Any], compression: str = "") -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        records = [example({"image": encode(one, "PNG"), "maps": to_value(maps_of(one))}) for one in pictures()]
+        write_records(root / "all.tfrecord", records, compression)
+        return ["--input", str(root / "all.tfrecord"), "--layout=image=image"]
+
+    return write
+
+
+def write_tfds(root: pathlib.Path) -> list[str]:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(shape=(SIDE, SIDE, 3), encoding_format="png"),
+            "maps": tfds.features.Tensor(shape=(SIDE, SIDE, 2), dtype=np.float32),
+        }
+    )
+    rows = [{"image": one, "maps": maps_of(one)} for one in pictures()]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="dense",
+        version="1.0.0",
+        features=features,
+        split_datasets={"train": tf.data.Dataset.from_generator(lambda: iter(rows), output_signature=features.get_tensor_spec())},
+        data_dir=str(root),
+    )
+    return ["--input", str(next(root.glob("**/dataset_info.json")).parent), "--split_folders=no"]
+
+
+def write_again(root: pathlib.Path) -> list[str]:
+    """Our own data set, prepared a second time."""
+    assert main(["prepare", *write_npz(np.savez)(root), "--output", str(root / "first"), "--label=maps:array"]) == 0
+    return ["--input", str(root / "first"), "--label=label:array", "--split_folders=no"]
+
+
+STATED = f"maps:array[{SIDE},{SIDE},2]"
+SOURCES: dict[str, tuple[Callable[[pathlib.Path], list[str]], tuple[str, ...]]] = {
+    "npz": (write_npz(np.savez), ("maps:array", STATED, "maps:float")),
+    "npz of 64 bits, big-endian": (write_npz(np.savez, ">f8"), ("maps:array",)),
+    "npz deflated": (write_npz(np.savez_compressed), ("maps:array",)),
+    "npy": (write_npy, ("maps:array",)),
+    "deflated beside plain": (write_mixed, (STATED,)),
+    "fixed_length": (write_fixed("all.bin", bytes), ("maps:array", STATED)),
+    "fixed_length gz": (write_fixed("all.bin.gz", gzip.compress), ("maps:array",)),
+    "table jsonl": (write_jsonl, ("maps:array", STATED)),
+    "table parquet": (write_parquet, ("maps:array", STATED)),
+    "table hugging face": (write_hugging_face, ("maps:array",)),
+    "webdataset npy": (write_tars("maps.npy", npy), ("maps.npy:array", f"maps.npy:array[{SIDE},{SIDE},2]")),
+    "webdataset json": (write_tars("json", in_json), ("maps:array", STATED)),
+    "webdataset json gz": (write_tars("json", in_json, "w:gz"), ("maps:array",)),
+    "tfrecord of numbers": (write_tfrecord(np.ravel), (STATED,)),
+    "tfrecord of numbers gzip": (write_tfrecord(np.ravel, "GZIP"), (STATED,)),
+    "tfrecord of files": (write_tfrecord(npy), ("maps:array", STATED)),
+    "TensorFlow Datasets": (write_tfds, ("maps:array", "maps:float", STATED)),
+    "our own": (write_again, ()),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_maps_keep_their_shape_and_are_mirrored_with_their_images(source: str, tmp_path: pathlib.Path) -> None:
+    write, labels = SOURCES[source]
+    (tmp_path / "in").mkdir()
+    given = write(tmp_path / "in")
+    for number, label in enumerate(labels or (None,)):
+        output = tmp_path / f"out{number}"
+        options = ["--splits=train=1", f"--label={label}"] if label else ["--splits=train=1"]
+        assert main(["prepare", *given, "--output", str(output), *options]) == 0, label
+        check_maps(output)
+
+
+def check_maps(output: pathlib.Path) -> None:
+    data_set = tf_input.open(output)
+    (feature,) = [feature for feature in data_set.manifest.schema if feature.name == "label"]
+    assert (feature.kind, feature.shape) == ("float", (SIDE, SIDE, 2))
+    flip = tf_input.Augmentation(crop=False)
+    num_mirrored, originals = 0, {one.tobytes() for one in pictures()}
+    for images, maps in data_set.batches("train", batch_size=NUM, image_size=SIDE, augment=flip, seed=1, drop_remainder=False):
+        np.testing.assert_array_equal(maps, maps_of(images.numpy()))
+        num_mirrored += sum(one.tobytes() not in originals for one in images.numpy())
+    assert 0 < num_mirrored < NUM
+
+
+def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
+    """Class ids of each type, [N,H,W] and [N,H,W,1], resized with their images."""
+    ids = np.repeat(np.repeat(pictures()[..., 0] % 5, 2, axis=1), 2, axis=2)
+    images = np.repeat(np.repeat(pictures(), 2, axis=1), 2, axis=2)
+    for number, (dtype, shape) in enumerate([("u1", ids.shape), (">i8", (*ids.shape, 1)), ("?", ids.shape)]):
+        path, output = tmp_path / f"{number}.npz", tmp_path / f"out{number}"
+        np.savez(path, images=images, ids=ids.astype(dtype).reshape(shape))
+        options = ["--splits=train=1", "--label=ids:mask", f"--image_size=exact={SIDE}x{SIDE}"]
+        assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0
+        data_set = tf_input.open(output)
+        by_key = {one["key"]: one["mask"] for one in map(data_set["train"].__getitem__, range(NUM))}
+        for index in range(NUM):
+            found = np.squeeze(by_key[f"{number}.npz/images#{index:06d}"])
+            np.testing.assert_array_equal(found, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
+
+
+def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases: dict[str, tuple[np.ndarray, str]] = {
+        "an integer of 25 bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),
+        "too large for 32 bits": (np.full((SIDE, SIDE, 1), 1e39), "array"),
+        "not a number": (np.full((SIDE, SIDE, 1), np.nan, np.float32), "array"),
+        "a negative class": (np.full((SIDE, SIDE), -1), "mask"),
+        "a class of 17 bits": (np.full((SIDE, SIDE), 1 << 16), "mask"),
+    }
+    for number, (case, (bad, kind)) in enumerate(cases.items()):
+        values = np.zeros((NUM, *bad.shape), bad.dtype)
+        values[3] = bad
+        path, output = tmp_path / f"{number}.npz", tmp_path / f"out{number}"
+        np.savez(path, images=pictures(), y=values)
+        options = ["--splits=train=1", f"--label=y:{kind}", "--max_bad_fraction=0.5"]
+        assert main(["prepare", "--input", str(path), "--output", str(output), *options]) == 0, case
+        (letter,) = map(json.loads, (output / "dead_letters.jsonl").read_text().splitlines())
+        assert (letter["path"], letter["reason"]) == (f"{number}.npz/images#000003", f"bad_{kind}"), case
+
+
+REFUSED = {
+    "records of numbers whose shape nobody says": (
+        write_tfrecord(np.ravel), "maps:array", f"it has {SIDE * SIDE * 2} numbers, and nothing says in what shape"
+    ),
+    "records of several numbers": (write_tfrecord(lambda maps: maps[0, 0]), "maps:float", "say so: maps:float[2]"),
+    "rows of ragged lists": (
+        write_tars("json", lambda maps: json.dumps({"maps": [[1], [2, 3]]}).encode()), "maps:array", "lists that differ in length"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_shape_is_told_in_one_line(case: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write, label, expected = REFUSED[case]
+    given = write(tmp_path)
+    assert main(["prepare", *given, "--output", str(tmp_path / "out"), f"--label={label}"]) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]  # the first says which source was guessed
+    assert line.startswith("recordmill: ") and expected in line, line

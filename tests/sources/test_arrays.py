@@ -1,0 +1,734 @@
+"""Source `arrays`: what its docstring says, with scikit-learn's digits in every format, and what arrays should not be."""
+
+import io
+import itertools
+import os
+import pathlib
+import struct
+import zipfile
+from typing import Any, Mapping
+
+import numpy as np
+import pytest
+
+from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.arrays import array_images
+from beam_pipelines.sources.arrays.array_files import Arrays
+from beam_pipelines.storage.files import files_at
+from made_arrays import Listed, assert_refused, gzipped, idx_file, make_pixels
+from made_images import write_files
+from object_stores import store_server
+from tf_input.dataset_format import Feature
+
+
+@pytest.fixture(scope="session")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """(uint8 [1797, 8, 8], int64 [1797]): scikit-learn's handwritten digits."""
+    datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn, whose digits are needed, is not installed")
+    found = datasets.load_digits()
+    return (found.images * 15).astype(np.uint8), found.target
+
+
+def labels_of(*texts: str) -> SourceConfig:
+    return SourceConfig(labels=parse_labels(list(texts)))
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def save_npz(path: pathlib.Path, compressed: bool = False, **arrays: Any) -> pathlib.Path:
+    (np.savez_compressed if compressed else np.savez)(path, **arrays)
+    return path
+
+
+def header(text: str, version: int = 1) -> bytes:
+    """How a `.npy` file begins, whatever it claims."""
+    data = text.encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(data)) + data
+
+
+def npy_of(shape: str, descr: str = "'|u1'", order: str = "False", data: bytes = b"\0" * 64) -> bytes:
+    return header(f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}\n") + data
+
+
+# Formats
+
+
+def write_digits(kind: str, folder: pathlib.Path, x: np.ndarray, y: np.ndarray) -> pathlib.Path:
+    """The digits as files of a kind, the first 1,500 for training; returns the input."""
+    folder.mkdir()
+    parts = {"train": (x[:1500], y[:1500]), "test": (x[1500:], y[1500:])}
+    if kind.startswith("npz"):
+        arrays = {f"{name}_{split}": array for split, both in parts.items() for name, array in zip("xy", both)}
+        return save_npz(folder / "digits.npz", compressed="deflated" in kind, **arrays)
+    if kind == "MedMNIST":
+        arrays = {
+            f"{split}_{name}": array
+            for split, (a, b) in parts.items()
+            for name, array in (("images", a), ("labels", b[:, None]))
+        }
+        return save_npz(folder / "digits.npz", **arrays)
+    for split, (images, labels) in parts.items():
+        if kind == "npy":
+            write_files(folder, {f"X_{split}.npy": npy(images), f"y_{split}.npy": npy(labels)})
+        elif kind == "npy in folders":
+            write_files(folder, {f"{split}/images.npy": npy(images), f"{split}/labels.npy": npy(labels)})
+        elif kind == "npz files":
+            save_npz(folder / f"{split}.npz", image=images, label=labels)
+        else:
+            ending, pack = (".gz", gzipped) if kind == "IDX gzip" else ("", bytes)
+            prefix = "t10k" if split == "test" else split
+            files = {"images-idx3": idx_file(images), "labels-idx1": idx_file(labels.astype(np.uint8))}
+            write_files(folder, {f"{prefix}-{name}-ubyte{ending}": pack(data) for name, data in files.items()})
+    return folder
+
+
+KINDS = ("npz", "npz deflated", "MedMNIST", "npy", "npy in folders", "npz files", "IDX", "IDX gzip")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_digits_come_back_pixel_for_pixel(kind: str, digits: Any, tmp_path: pathlib.Path) -> None:
+    x, y = digits
+    listed = Listed(Arrays, write_digits(kind, tmp_path / "digits", x, y))
+    train, test = listed.of_split("train"), listed.of_split("test")
+    assert (len(train), len(test), listed.dead_letters, listed.num_ignored) == (1500, 297, {}, 0)
+    np.testing.assert_array_equal(listed.pixels(train + test)[..., 0], x)
+    assert [image.label for image in train + test] == list(map(str, y))
+    assert {image.raw for image in listed.images} == {RawImage(8, 8, 1)} and {
+        image.num_bytes for image in listed.images
+    } == {64}
+    assert all(image.spool > 1 for image in listed.images) == (kind in ("npz deflated", "IDX gzip"))
+    assert listed.source.features == (Feature("label", "class_label"),) and listed.source.targets == ("label",)
+
+
+def test_nothing_is_spooled_for_an_estimate(digits: Any, tmp_path: pathlib.Path) -> None:
+    x, y = digits
+    path = write_digits("IDX gzip", tmp_path / "digits", x, y)
+    listed = Listed(lambda config, **options: Arrays(config), path)
+    assert (sum(image.num_bytes for image in listed.images), {image.spool for image in listed.images}) == (
+        x.nbytes,
+        {0},
+    )
+    assert not os.path.exists(listed.spool_directory)
+
+
+def test_large_arrays_are_listed_in_parts(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = digits
+    path = save_npz(tmp_path / "digits.npz", x=x, y=y)
+    whole = Listed(Arrays, path)
+    monkeypatch.setattr(array_images, "_PART_RECORDS", 500)
+    divided = Listed(Arrays, path)
+    assert (len(whole.parts), len(divided.parts)) == (1, 4)
+    assert divided.images == whole.images
+
+
+CIFAR10_NAMES = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n"
+
+
+def cifar_files(num: int, dtype: list) -> tuple[np.ndarray, bytes]:
+    records = np.zeros(num, dtype)
+    records["image"] = make_pixels(num, 3, 32, 32)
+    for name in records.dtype.names[:-1]:
+        records[name] = np.arange(num) % 10
+    return records, records.tobytes()
+
+
+def test_cifar10(tmp_path: pathlib.Path) -> None:
+    records, data = cifar_files(20, [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    files = {f"data_batch_{number}.bin": data for number in (1, 2)} | {"test_batch.bin": data}
+    write_files(tmp_path, files | {"batches.meta.txt": CIFAR10_NAMES.encode(), "readme.html": b"<html>"})
+    listed = Listed(Arrays, tmp_path)
+    assert {(image.split, image.path) for image in listed.images} == {
+        ("train", "data_batch_1.bin"),
+        ("train", "data_batch_2.bin"),
+        ("test", "test_batch.bin"),
+    }
+    np.testing.assert_array_equal(listed.pixels(listed.of_split("test")), records["image"].transpose(0, 2, 3, 1))
+    names = tuple(CIFAR10_NAMES.split())
+    assert [image.label for image in listed.of_split("test")] == list(names * 2)
+    assert (listed.source.label_names(), listed.num_ignored) == ({"label": names}, 1)
+    assert listed.images[0].raw == RawImage(32, 32, 3, is_planar=True)
+
+
+def test_cifar10_without_its_names_has_numbers(tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path, {"test_batch.bin": cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])[1]})
+    for path in (tmp_path / "test_batch.bin", tmp_path):
+        listed = Listed(Arrays, path)
+        assert (listed.labels, listed.source.label_names(), listed.num_ignored) == (["0", "1", "2"], {}, 0)
+
+
+def test_a_label_that_has_no_name_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+    _, data = cifar_files(3, [("label", "u1"), ("image", "u1", (3, 32, 32))])
+    write_files(tmp_path, {"test_batch.bin": data, "batches.meta.txt": b"cat\ndog\n"})
+    listed = Listed(Arrays, tmp_path)
+    assert listed.labels == ["cat", "dog"]
+    (letter,) = listed.dead_letters.values()
+    assert letter == ("test_batch.bin#000002", "list", "bad_label", "column 'label' has 2; expected 0 to 1")
+
+
+CIFAR100 = [("coarse_label", "u1"), ("label", "u1"), ("image", "u1", (3, 32, 32))]
+
+
+def test_cifar100_has_two_labels(tmp_path: pathlib.Path) -> None:
+    records, data = cifar_files(10, CIFAR100)
+    records["coarse_label"] = 1
+    coarse, fine = b"fish\nflowers\n", "\n".join(f"fine {number}" for number in range(100)).encode()
+    write_files(tmp_path, {"train.bin": records.tobytes(), "test.bin": data[:3074]})
+    write_files(tmp_path, {"coarse_label_names.txt": coarse, "fine_label_names.txt": fine})
+    listed = Listed(Arrays, tmp_path)
+    assert {feature.name: feature.kind for feature in listed.source.features} == dict.fromkeys(
+        ("label", "coarse_label"), "class_label"
+    )
+    assert listed.source.targets == ("label",)
+    assert [(image.label, image.values) for image in listed.of_split("train")[:2]] == [
+        ("fine 0", {"coarse_label": "flowers"}),
+        ("fine 1", {"coarse_label": "flowers"}),
+    ]
+    assert listed.source.label_names()["coarse_label"] == ("fish", "flowers")
+    by_coarse = Listed(Arrays, tmp_path / "train.bin", source=labels_of("coarse_label"))
+    assert set(by_coarse.labels) == {"flowers"} and by_coarse.source.features == (Feature("label", "class_label"),)
+
+
+def test_which_file_of_a_pair(tmp_path: pathlib.Path) -> None:
+    x, y = make_pixels(4, 5, 6), np.arange(4)
+    idx = {"images-idx3-ubyte": idx_file(x), "labels-idx1-ubyte": idx_file(y.astype(np.uint8))}
+    cases: dict[str, tuple[Mapping[str, bytes], str, str | None]] = {
+        "one file, its labels beside it": (
+            {f"train-{name}": data for name, data in idx.items()},
+            "train-images-idx3-ubyte",
+            "train",
+        ),
+        "Kaggle's dots": (
+            {"t10k-images.idx3-ubyte": idx_file(x), "t10k-labels.idx1-ubyte": idx["labels-idx1-ubyte"]},
+            "",
+            "test",
+        ),
+        "EMNIST": ({f"emnist-letters-train-{name}": data for name, data in idx.items()}, "", "train"),
+        "one of EMNIST": (
+            {f"emnist-{of}-test-{name}": data for of in ("letters", "digits") for name, data in idx.items()},
+            "emnist-letters-test-images-idx3-ubyte",
+            "test",
+        ),
+        "packed and not": (
+            {f"train-{name}": data for name, data in idx.items()}
+            | {f"train-{name}.gz": gzipped(data) for name, data in idx.items()},
+            "",
+            "train",
+        ),
+        "without splits": ({"images.npy": npy(x), "labels.npy": npy(y), "others.npy": npy(y[:2])}, "", None),
+        "one array": ({"pictures.npy": npy(x), "labels.npy": npy(y)}, "pictures.npy", None),
+        "torchvision's folders": ({f"MNIST/raw/train-{name}": data for name, data in idx.items()}, "", "train"),
+    }
+    for number, (case, (files, path, split)) in enumerate(cases.items()):
+        folder = write_files(tmp_path / str(number), files)
+        listed = Listed(Arrays, folder / path)
+        assert [(image.label, image.split) for image in listed.images] == [(str(label), split) for label in y], case
+        np.testing.assert_array_equal(listed.pixels()[..., 0], x, case)
+        assert {image.spool for image in listed.images} == {0}, case
+
+
+def test_split_names_count_unless_they_are_said_not_to(tmp_path: pathlib.Path) -> None:
+    path = save_npz(
+        tmp_path / "a.npz", x_train=make_pixels(2, 4, 4), y_train=[0, 1], x_val=make_pixels(1, 4, 4), y_val=[1]
+    )
+    assert [image.split for image in Listed(Arrays, path).images] == ["train", "train", "validation"]
+    assert [image.split for image in Listed(Arrays, path, split_folders=False).images] == [None] * 3
+    other = save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4), y=[0, 1])
+    assert_refused(Arrays, other, "--split_folders=yes", split_folders=True)
+
+
+# Images
+
+
+@pytest.mark.parametrize(
+    "shape, raw",
+    [
+        ((5, 7), RawImage(5, 7, 1)),
+        ((5, 7, 1), RawImage(5, 7, 1)),
+        ((5, 7, 3), RawImage(5, 7, 3)),
+        ((3, 5, 7), RawImage(5, 7, 3, True)),
+        ((1, 5, 7), RawImage(5, 7, 1, True)),
+        ((3, 5, 3), RawImage(3, 5, 3)),
+    ],
+)
+def test_shapes_of_images(shape: tuple[int, ...], raw: RawImage, tmp_path: pathlib.Path) -> None:
+    x = make_pixels(3, *shape)
+    listed = Listed(Arrays, save_npz(tmp_path / "a.npz", x=x), source=labels_of("none"))
+    assert {image.raw for image in listed.images} == {raw}
+    expected = x[..., None] if len(shape) == 2 else x.transpose(0, 2, 3, 1) if raw.is_planar else x
+    np.testing.assert_array_equal(listed.pixels(), expected)
+    assert (listed.source.features, listed.source.targets) == ((), ())
+
+
+def test_what_is_no_array_of_images(tmp_path: pathlib.Path) -> None:
+    images = make_pixels(2, 4, 4)
+    cases: dict[str, tuple[Mapping[str, Any], str]] = {
+        "floats": ({"x": images / 255}, '(x * 255).astype("uint8")'),
+        "bools": ({"x": images > 0}, "images of bool"),
+        "int8": ({"x": images.astype(np.int8)}, "images of int8"),
+        "flat": ({"x": images.reshape(2, 16)}, "[N,HEIGHT,WIDTH]"),
+        "four channels": ({"x": make_pixels(2, 4, 4, 4)}, "[N,HEIGHT,WIDTH]"),
+        "five dimensions": ({"x": make_pixels(2, 2, 4, 4, 3)}, "[N,HEIGHT,WIDTH]"),
+        "no image": ({"x": images[:0]}, "one value or more"),
+        "no pixel": ({"x": images[:, :0]}, "one value or more"),
+        "Fortran's order": ({"x": np.asfortranarray(images)}, "numpy.ascontiguousarray"),
+        "another name": ({"faces": images}, "the arrays are: a.npz/faces, a.npz/y"),
+        "a scalar": ({"x": np.uint8(3)}, "one value or more"),
+    }
+    for case, (arrays, expected) in cases.items():
+        path = save_npz(tmp_path / "a.npz", **arrays, y=[0, 1])
+        assert_refused(Arrays, path, expected), case
+
+
+def test_an_array_of_another_name(tmp_path: pathlib.Path) -> None:
+    x = make_pixels(2, 4, 4)
+    path = save_npz(tmp_path / "a.npz", faces_train=x, y_train=[4, 5])
+    for name in ("faces", "faces_train"):
+        listed = Listed(Arrays, path, source=SourceConfig(image_column=name))
+        assert (listed.labels, [image.key for image in listed.images]) == (
+            ["4", "5"],
+            ["a.npz/faces_train#000000", "a.npz/faces_train#000001"],
+        )
+    assert_refused(Arrays, path, "expected one called hands", source=SourceConfig(image_column="hands"))
+
+
+# Labels
+
+
+def test_kinds_of_labels(tmp_path: pathlib.Path) -> None:
+    arrays = {
+        "number": np.array([3, 99_999]),
+        "column": np.array([[3], [4]], np.uint8),
+        "big_endian": np.array([258, 3], ">i2"),
+        "flag": np.array([True, False]),
+        "name": np.array(["cat", "Lo\u0308we"]),
+        "bytes": np.array(["cat".encode(), "Löwe".encode()]),
+        "age": np.array([1.5, -2.0], np.float32),
+        "tags": np.array([[1, 0, 1], [0, 0, 0]]),
+        "wet": np.array([1, 0]),
+        "cold": np.array([1.0, 1.0]),
+    }
+    path = save_npz(tmp_path / "a.npz", x=make_pixels(2, 4, 4), **arrays)
+    cases: dict[str, tuple[Feature, list]] = {
+        "number": (Feature("number", "class_label"), ["3", "99999"]),
+        "column": (Feature("column", "class_label"), ["3", "4"]),
+        "big_endian": (Feature("big_endian", "class_label"), ["258", "3"]),
+        "flag": (Feature("flag", "class_label"), ["1", "0"]),
+        "name": (Feature("name", "class_label"), ["cat", "Löwe"]),
+        "bytes": (Feature("bytes", "class_label"), ["cat", "Löwe"]),
+        "number:integer": (Feature("number", "integer"), [3, 99_999]),
+        "number:float": (Feature("number", "float"), [3.0, 99_999.0]),
+        "age:float": (Feature("age", "float"), [1.5, -2.0]),
+        "number,age:float": (Feature("number_age", "float", (2,)), [(3.0, 1.5), (99_999.0, -2.0)]),
+        "tags:multi_label": (Feature("tags", "class_label", (None,)), [("0", "2"), ()]),
+        "wet,cold:multi_label": (Feature("wet_cold", "class_label", (None,)), [("cold", "wet"), ("cold",)]),
+        "bytes:text": (Feature("bytes", "text"), ["cat", "Löwe"]),
+    }
+    for text, (feature, values) in cases.items():
+        source = SourceConfig(labels=(), features=(parse_column("--feature", text, "class"),))
+        listed = Listed(Arrays, path, source=source)
+        assert listed.source.features == (feature,), text
+        assert [image.values[feature.name] for image in listed.images] == values, text
+    tags = Listed(Arrays, path, source=labels_of("tags:multi_label"))
+    assert tags.source.label_names() == {"label": ("0", "1", "2")}
+
+
+def test_what_a_type_cannot_be(tmp_path: pathlib.Path) -> None:
+    arrays = {"y": np.array([0.0, 1.0]), "one_hot": np.eye(2), "name": np.array(["a", "b"]), "short": np.array([1])}
+    arrays |= {"maps": np.zeros((2, 4, 4, 3), np.float32), "ids": np.zeros((2, 4, 4), np.int64)}
+    path = save_npz(tmp_path / "a.npz", x=make_pixels(2, 4, 4), **arrays)
+    cases = {
+        "y": "'y' is of float64, which can't be of kind class; expected another kind, such as y:float",
+        "one_hot": "'one_hot' is of float64[2], which can't be of kind class",
+        "name:float": "'name' is of",
+        "one_hot:float[3]": "expected float[3]",
+        "one_hot:mask": "'one_hot' is of float64[2], which can't be of kind mask; expected another kind, such as one_hot:float",
+        "y:array": "'y' is of float64, which can't be of kind array; expected another kind, such as y:float",
+        "maps": "'maps' is of float32[4, 4, 3], which can't be of kind class; expected another kind, such as maps:array",
+        "maps:float[48]": "'maps' is of float32[4, 4, 3]; expected maps:array[4,4,3], not float[48]",
+        "maps:array[4,3,4]": "'maps' is of float32[4, 4, 3]; expected maps:array[4,4,3], not array[4,3,4]",
+        "maps:mask": "'maps' is of float32[4, 4, 3], which can't be of kind mask; expected another kind, such as maps:array",
+        "ids": "'ids' is of int64[4, 4], which can't be of kind class; expected another kind, such as ids:mask",
+        "ids:multi_label": "'ids' is of int64[4, 4], which can't be of kind multi_label",
+        "maps,y:float": "'maps' is of float32[4, 4, 3], which can't be of kind float",
+        "missing": "there is no 'missing'; there is ids, maps, name, one_hot, short, y",
+        "short": "1 of 'short' for 2 images",
+    }
+    for label, expected in cases.items():
+        assert_refused(Arrays, path, expected, source=labels_of(label))
+    assert_refused(
+        Arrays,
+        path,
+        "expected 3, one for each class",
+        source=SourceConfig(labels=parse_labels(["one_hot:multi_label"]), label_names=("a", "b", "c")),
+    )
+    assert_refused(Arrays, save_npz(tmp_path / "b.npz", x=make_pixels(2, 4, 4)), "--label none")
+
+
+def test_a_bad_label_is_a_dead_letter(tmp_path: pathlib.Path) -> None:
+    cases: dict[str, tuple[np.ndarray, str]] = {
+        "negative": (np.array([1, -1]), ""),
+        "larger than any": (np.array([1, 2**64 - 1], np.uint64), ""),
+        "empty": (np.array(["a", ""]), ""),
+        "on two lines": (np.array(["a", "b\nc"]), ""),
+        "no UTF-8": (np.array([b"a", b"\xff"]), ""),
+        "no character": (np.array([97, 0xFFFFFFFF], "<u4").view("<U1"), ""),
+        "not a number": (np.array([1, np.nan]), ":float"),
+        "infinite": (np.array([1, np.inf]), ":float"),
+        "neither 0 nor 1": (np.array([[0, 1], [2, 0]]), ":multi_label"),
+    }
+    for case, (labels, kind) in cases.items():
+        listed = Listed(
+            Arrays, save_npz(tmp_path / "a.npz", x=make_pixels(2, 4, 4), y=labels), source=labels_of(f"y{kind}")
+        )
+        assert len(listed.images) == 1, case
+        (letter,) = listed.dead_letters.values()
+        assert (letter.path, letter.stage) == ("a.npz/x#000001", "list") and letter.message.isprintable(), case
+
+
+def test_given_names_are_those_of_the_numbers(tmp_path: pathlib.Path) -> None:
+    path = save_npz(tmp_path / "a.npz", x=make_pixels(3, 4, 4), y=[1, 0, 2], tags=[[1, 0], [1, 1], [0, 0]])
+    listed = Listed(Arrays, path, source=SourceConfig(label_names=("cat", "dog")))
+    assert (listed.labels, list(listed.dead_letters)) == (["dog", "cat"], ["a.npz/x#000002"])
+    tags = SourceConfig(labels=parse_labels(["tags:multi_label"]), label_names=("cat", "dog"))
+    assert [image.values["label"] for image in Listed(Arrays, path, source=tags).images] == [
+        ("cat",),
+        ("cat", "dog"),
+        (),
+    ]
+
+
+def test_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
+    arrays = {
+        "key": ["a", "b", "\n"],
+        "split": [b"train", b"val", b"test"],
+        "group": [7, 8, 9],
+        "weight": [1.0, 0.5, 1.0],
+    }
+    path = save_npz(tmp_path / "a.npz", x=make_pixels(3, 4, 4), y=[1, 0, 2], **arrays)
+    listed = Listed(Arrays, path)
+    assert [(image.key, image.split, image.group, image.values) for image in listed.images] == [
+        ("a", "train", "7", {"weight": 1.0}),
+        ("b", "validation", "8", {"weight": 0.5}),
+    ]
+    assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_key"]
+    assert Feature("weight", "float") in listed.source.features and listed.source.targets == ("label",)
+    without = SourceConfig(key_column="group", split_column="", group_column="", weight_column="")
+    assert [image[:4] for image in Listed(Arrays, path, source=without).images] == [
+        (str(7 + index), "a.npz", label, None) for index, label in enumerate("102")
+    ]
+    assert_refused(Arrays, path, "which can't be of kind float", source=SourceConfig(weight_column="key"))
+
+
+# What arrays should not be
+
+
+class _Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple:
+        return open, (os.fspath(self._path), "w")
+
+
+def test_pickles_are_never_opened(tmp_path: pathlib.Path) -> None:
+    sprung = tmp_path / "sprung"
+    trap = np.array([_Trap(sprung)] * 2, dtype=object)
+    images = make_pixels(2, 4, 4)
+    for number, (x, y) in enumerate(itertools.product((images, trap), repeat=2)):
+        path = save_npz(tmp_path / f"{number}.npz", compressed=number % 2 == 0, x=x, y=y)
+        if number:
+            assert_refused(
+                Arrays, path, "a pickle, and is never opened" if number > 1 else "a pickle", source=labels_of("y")
+            )
+    folder = write_files(tmp_path / "npy", {"x.npy": npy(trap, allow_pickle=True)})
+    assert_refused(Arrays, folder, "a pickle, and is never opened")
+    python_cifar = write_files(
+        tmp_path / "cifar", {"data_batch_1": npy(trap, allow_pickle=True), "batches.meta": b"\x80"}
+    )
+    assert_refused(Arrays, python_cifar, "pickles are never opened; take CIFAR's binary version")
+    assert_refused(Arrays, python_cifar / "data_batch_1", "pickles are never opened")
+    unused = save_npz(tmp_path / "unused.npz", x=images, y=[0, 1], others=trap)
+    assert len(Listed(Arrays, unused).images) == 2
+    assert not sprung.exists()
+    np.load(tmp_path / "npy" / "x.npy", allow_pickle=True)
+    assert sprung.exists()  # so it would have been
+
+
+@pytest.mark.parametrize(
+    "case, data, expected",
+    [
+        ("a million million", npy_of("(1000000000000, 8, 8)"), "states to have 64000000000083 bytes"),
+        ("huge images", npy_of("(1, 1000000, 1000000)"), "expected at most"),
+        ("beyond 64 bits", npy_of(f"({10**30}, 8, 8)"), "states to have"),
+        ("negative", npy_of("(-1, 8, 8)"), "one value or more"),
+        ("negative sides", npy_of("(1, -8, -8)"), "one value or more"),
+        ("no tuple", npy_of("64"), "no NumPy array"),
+        ("a bool", npy_of("(True, 8, 8)"), "one value or more"),
+        ("a float", npy_of("(1.0, 8, 8)"), "no NumPy array"),
+        ("a call", npy_of("(__import__('os').getpid(), 8, 8)"), "no NumPy array"),
+        ("a structure", npy_of("(1,)", "[('a', '|u1', (8, 8))]"), "expected numbers"),
+        ("objects", npy_of("(8, 8, 8)", "'|O'"), "a pickle"),
+        ("hidden objects", npy_of("(1,)", "[('a', '|O')]"), "a pickle"),
+        ("dates", npy_of("(8,)", "'<M8[s]'"), "expected numbers"),
+        ("complex", npy_of("(4,)", "'<c16'"), "expected numbers"),
+        ("no type", npy_of("(8,)", "'nonsense'"), "no NumPy array"),
+        ("deep", npy_of("(" * 3000 + ")" * 3000), "no NumPy array"),
+        ("a longer file", npy_of("(1, 8, 8)", data=b"\0" * 65), "states to have"),
+        ("a shorter file", npy_of("(1, 8, 8)", data=b"\0" * 63), "states to have"),
+        ("a header that claims 4 GiB", b"\x93NUMPY\x02\0\xff\xff\xff\xff{'descr'", "no NumPy array"),
+        ("a header too long", header(" " * 20_000, 2), "no NumPy array"),
+        ("a later version", b"\x93NUMPY\x09\0" + b" " * 100, "format version (9, 0)"),
+        ("another format", b"\x89PNG\r\n\x1a\n" + b" " * 100, "no NumPy array"),
+        ("empty", b"", "no NumPy array"),
+        ("no more than the magic", b"\x93NUMPY\x01\0", "no NumPy array"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
+)
+def test_hostile_headers(case: str, data: bytes, expected: str, tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path, {"x.npy": data})
+    assert_refused(Arrays, tmp_path / "x.npy", expected, source=labels_of("none"))
+    for number, method in enumerate((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
+        path = tmp_path / f"{number}.npz"
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.writestr("x.npy", data)
+        assert_refused(Arrays, path, expected, source=labels_of("none"))
+
+
+def damaged_zip(case: str, path: pathlib.Path) -> pathlib.Path:
+    """An archive of two images and labels, and what is wrong with it."""
+    method = zipfile.ZIP_STORED if case.startswith("stored") else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("x.npy", npy(np.zeros((1000, 64, 64), np.uint8)))
+        archive.writestr("y.npy", npy(np.zeros(1000, np.uint8)))
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\1\2")
+    if "size" in case:
+        struct.pack_into("<I", data, entry + 24, 2**31)
+        struct.pack_into("<I", data, entry + (20 if "stored" in case else 40), 2**31 if "stored" in case else 0)
+    elif "offset" in case:
+        struct.pack_into("<I", data, entry + 42, 99)
+    elif "data" in case:
+        data[1000:1100] = b"\xff" * 100
+    elif "checksum" in case:
+        struct.pack_into("<I", data, entry + 16, 1)
+    elif "method" in case:
+        struct.pack_into("<H", data, entry + 10, 14)
+    elif "encrypted" in case:
+        struct.pack_into("<H", data, entry + 8, 1)
+    elif "cut off" in case:
+        del data[len(data) // 2 :]
+    elif "no zip" in case:
+        data[:] = b"GIF89a" + bytes(100)
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "case, expected",
+    [
+        ("stored, size", "the file has"),
+        ("deflated, size", "can't become"),
+        ("stored, offset", "damaged"),
+        ("deflated, offset", "damaged"),
+        ("deflated, data", "damaged"),
+        ("deflated, checksum", "damaged"),
+        ("deflated, method", "expected numpy.savez's archive"),
+        ("deflated, encrypted", "expected numpy.savez's archive"),
+        ("stored, cut off", "no .npz archive"),
+        ("deflated, cut off", "no .npz archive"),
+        ("no zip", "no .npz archive"),
+    ],
+)
+def test_damaged_archives(case: str, expected: str, tmp_path: pathlib.Path) -> None:
+    assert_refused(Arrays, damaged_zip(case, tmp_path / "a.npz"), expected)
+
+
+def test_names_in_an_archive_lead_nowhere(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    x = make_pixels(2, 4, 4)
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("x.npy", "../x.npy", "/x.npy", "../../outside.npy"):
+            archive.writestr(name, npy(x))
+        archive.writestr("y.npy", npy(np.array([0, 1])))
+    before = set(tmp_path.rglob("*"))
+    listed = Listed(Arrays, folder / "a.npz")
+    assert [image.key for image in listed.images] == ["a.npz/x#000000", "a.npz/x#000001"]
+    made = {path for path in tmp_path.rglob("*") if not path.is_relative_to(listed.spool_directory)}
+    assert made == before
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path: pathlib.Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        for _ in range(2):
+            archive.writestr("x.npy", npy(make_pixels(2, 4, 4)))
+    assert_refused(Arrays, tmp_path / "a.npz", "one name", source=labels_of("none"))
+
+
+def test_a_bomb_is_not_unpacked_beyond_what_it_states(tmp_path: pathlib.Path) -> None:
+    images = idx_file(make_pixels(4, 8, 8))
+    labels = gzipped(idx_file(np.arange(4, dtype=np.uint8)))
+    bomb = gzipped(images + bytes(50_000_000))
+    write_files(tmp_path / "in", {"train-images-idx3-ubyte.gz": bomb, "train-labels-idx1-ubyte.gz": labels})
+    assert_refused(Arrays, tmp_path / "in", "goes on behind the 272 bytes")
+    spooled = sum(path.stat().st_size for path in (tmp_path / "in.spool").iterdir())
+    assert spooled <= 1 << 20
+
+
+@pytest.mark.parametrize(
+    "case, images, labels, expected",
+    [
+        ("absurd counts", struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1), None, "states to have"),
+        ("absurd counts in gzip", gzipped(struct.pack(">HBB3I", 0, 8, 3, 2**32 - 1, 28, 28)), None, "can't become"),
+        ("no images", struct.pack(">HBB3I", 0, 8, 3, 0, 28, 28), None, "one value or more"),
+        ("no dimension", struct.pack(">HBB", 0, 8, 0), None, "expected an IDX file's"),
+        ("255 dimensions", struct.pack(">HBB", 0, 8, 255) + bytes(1020), None, "expected an IDX file's"),
+        ("another magic", b"\x89PNG" + bytes(100), None, "expected an IDX file's"),
+        ("an unknown type", struct.pack(">HBB3I", 0, 7, 3, 4, 8, 8) + bytes(256), None, "expected an IDX file's"),
+        ("floats", idx_file(np.zeros((4, 8, 8), np.float32)), None, "images of"),
+        ("empty", b"", None, "ends 4 bytes too early"),
+        ("half a header", bytes([0, 0, 8, 3, 0]), None, "bytes too early"),
+        ("cut off", idx_file(make_pixels(4, 8, 8))[:-1], None, "states to have 272 bytes; it has 271"),
+        ("too long", idx_file(make_pixels(4, 8, 8)) + b"x", None, "states to have 272 bytes; it has 273"),
+        ("cut off gzip", gzipped(idx_file(make_pixels(4, 8, 8)))[:-20], None, "damaged"),
+        ("gzip and something else", gzipped(idx_file(make_pixels(4, 8, 8))) + b"garbage", None, "damaged"),
+        ("gzip of less", gzipped(idx_file(make_pixels(4, 8, 8))[:-1]), None, "271 bytes when decompressed"),
+        ("no gzip", b"\x1f\x8b" + bytes(20), None, "damaged"),
+        ("fewer labels", None, idx_file(np.zeros(3, np.uint8)), "3 of 'labels' for 4 images"),
+        ("labels cut off", None, gzipped(idx_file(np.zeros(4, np.uint8))[:-1]), "ends 1 bytes too early"),
+        ("labels that go on", None, gzipped(idx_file(np.zeros(4, np.uint8)) + b"x"), "goes on behind the 12 bytes"),
+        ("labels of QMNIST", None, idx_file(np.zeros((4, 8), np.int32)), "can't be of kind class"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
+)
+def test_hostile_idx(
+    case: str, images: bytes | None, labels: bytes | None, expected: str, tmp_path: pathlib.Path
+) -> None:
+    files = {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": labels}
+    default = {
+        "train-images-idx3-ubyte": idx_file(make_pixels(4, 8, 8)),
+        "train-labels-idx1-ubyte": idx_file(np.zeros(4, np.uint8)),
+    }
+    named = {}
+    for name, data in files.items():
+        data = default[name] if data is None else data
+        named[name + (".gz" if data.startswith(b"\x1f\x8b") else "")] = data
+    assert_refused(Arrays, write_files(tmp_path / "in", named), expected)
+
+
+def test_what_is_wrong_with_an_input_as_a_whole(tmp_path: pathlib.Path) -> None:
+    cifar = cifar_files(2, CIFAR100)[1]
+    x, y = idx_file(make_pixels(2, 4, 4)), idx_file(np.zeros(2, np.uint8))
+    cases: dict[str, tuple[Mapping[str, bytes], str]] = {
+        "nothing": ({}, "no file in it"),
+        "other files": ({"a.txt": b"a"}, "expected .npz, .npy, IDX files"),
+        "wrong record length": ({"test_batch.bin": cifar}, "wrong record length; expected a multiple of 3073"),
+        "an empty batch": ({"train.bin": b""}, "wrong record length; expected a multiple of 3074"),
+        "a name twice": ({"train.bin": cifar, "fine_label_names.txt": b"a\na\n"}, "expected each class name once"),
+        "an odd name": (
+            {"train.bin": cifar, "fine_label_names.txt": b"a\n\x07\n"},
+            "as a class name; expected one a line",
+        ),
+        "names not UTF-8": ({"train.bin": cifar, "fine_label_names.txt": b"\xff\n"}, "in UTF-8"),
+        "two data sets": (
+            {
+                f"emnist-{of}-train-{name}": data
+                for of in ("letters", "mnist")
+                for name, data in (("images-idx3-ubyte", x), ("labels-idx1-ubyte", y))
+            },
+            "of two data sets",
+        ),
+        "labels alone": ({"train-labels-idx1-ubyte": y}, "no array of images"),
+        "other types later": (
+            {
+                "a/x.npy": npy(make_pixels(2, 4, 4)),
+                "a/y.npy": npy(np.zeros(2, int)),
+                "b/x.npy": npy(make_pixels(2, 4, 4)),
+                "b/y.npy": npy(np.zeros(2)),
+            },
+            "expected int64 as in a/y.npy",
+        ),
+        "labels missing later": (
+            {
+                "a/x.npy": npy(make_pixels(2, 4, 4)),
+                "a/y.npy": npy(np.zeros(2, int)),
+                "b/x.npy": npy(make_pixels(2, 4, 4)),
+            },
+            "there is no 'y' for it",
+        ),
+    }
+    for number, (case, (files, expected)) in enumerate(cases.items()):
+        assert_refused(Arrays, write_files(tmp_path / str(number), files), expected)
+    assert_refused(Arrays, tmp_path / "missing.npz", "No such file")
+
+
+def test_links_that_lead_out_are_not_followed(tmp_path: pathlib.Path) -> None:
+    outside = write_files(tmp_path / "outside", {"y.npy": npy(np.zeros(2, int)), "x.npy": npy(make_pixels(2, 4, 4))})
+    folder = write_files(tmp_path / "in", {"x.npy": npy(make_pixels(2, 4, 4))})
+    (folder / "y.npy").symlink_to(outside / "y.npy")
+    assert_refused(Arrays, folder, "--label none")
+    assert_refused(Arrays, folder / "x.npy", "leads out of")
+    listed = Listed(Arrays, folder, source=labels_of("none"))
+    assert (len(listed.images), listed.dead_letters["y.npy"].reason) == (2, "outside")
+    (tmp_path / "link.npy").symlink_to(outside / "x.npy")
+    assert len(Listed(Arrays, tmp_path / "link.npy").images) == 2  # the user's own path may be one
+
+
+@pytest.mark.parametrize("kind", ["npz", "npz deflated", "IDX gzip"])
+def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "in"
+    write_digits(kind, folder, make_pixels(1510, 8, 8), np.zeros(1510, int))
+    random = np.random.default_rng(0)
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    num_refused = 0
+    for _ in range(60):
+        path = sorted(files)[random.integers(len(files))]
+        data = bytearray(files[path])
+        places = np.concatenate(
+            [random.integers(0, min(200, len(data)), 2), random.integers(max(len(data) - 500, 0), len(data), 2)]
+        )
+        data[places[random.integers(4)]] = random.integers(256)
+        path.write_bytes(data)
+        try:
+            Listed(Arrays, folder)
+        except UserError as error:
+            num_refused += 1
+            assert str(error).isprintable()
+        path.write_bytes(files[path])
+    assert num_refused > 10
+
+
+# Object stores
+
+
+@pytest.mark.slow
+def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
+    pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
+    x, y = digits
+    with store_server("gs") as server:
+        for name, value in (server.environment | {"NO_GCE_CHECK": "true"}).items():
+            monkeypatch.setenv(name, value)
+        for kind in KINDS:
+            bucket = server.make_bucket()
+            local = write_digits(kind, tmp_path / kind, x, y)
+            folder = local.parent if local.is_file() else local
+            for path in folder.rglob("*.*" if kind != "IDX" else "*-*"):
+                url = f"{bucket}/in/{path.relative_to(folder)}"
+                files_at(url).write(url, path.read_bytes())
+            of_file, of_folder = Listed(Arrays, local), Listed(Arrays, f"{bucket}/in")
+            assert [image[:4] for image in of_folder.images] == [image[:4] for image in of_file.images], kind
+            few = [*range(0, 1797, 300), 1796]
+            found = of_folder.pixels([of_folder.images[index] for index in few])
+            np.testing.assert_array_equal(found, of_file.pixels([of_file.images[index] for index in few]), kind)
+            if local.is_file():
+                assert Listed(Arrays, f"{bucket}/in/{local.name}").labels == of_file.labels, kind

@@ -1,0 +1,267 @@
+"""A data set that was damaged after it was prepared: an error that says where, or all that is left of it, exactly once."""
+
+import json
+import pathlib
+import shutil
+from typing import Any, Callable
+
+import pytest
+import tensorflow as tf
+
+import tf_input
+from made_shards import flip
+from prepared import prepare_images
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, decode_index, read_manifest
+
+BATCH_SIZE, NUM_SHARDS = 8, 4
+# The last one is held in memory.
+ORDERS = {
+    "as it lies": {"shuffle": False, "memory_budget": 0},
+    "window": {"shuffle": "window", "memory_budget": 0},
+    "exact": {"shuffle": "exact", "memory_budget": 0},
+    "in memory": {"shuffle": True},
+}
+ERRORS = (OSError, ValueError, tf.errors.InvalidArgumentError)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("whole")
+    return prepare_images(
+        folder,
+        "--splits",
+        "train=1",
+        "--num_shards",
+        str(NUM_SHARDS),
+        num_images={"ant": 30, "bee": 31},
+        image_size=(12, 16),
+    )
+
+
+@pytest.fixture
+def copy(whole, tmp_path) -> pathlib.Path:
+    """To damage."""
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def shards_of(directory: pathlib.Path) -> list[pathlib.Path]:
+    return [directory / shard.name for shard in read_manifest(directory).splits["train"]]
+
+
+def offsets_of(directory: pathlib.Path, shard: int) -> list[int]:
+    """Where a shard's records begin, and where it ends."""
+    info = read_manifest(directory).splits["train"][shard]
+    return [*(row.record_offset for row in decode_index((directory / info.index).read_bytes())), info.num_bytes]
+
+
+def batches(flowers: tf_input.PreparedDataset, **options: Any) -> tf.data.Dataset:
+    options = {"image_size": 8, "seed": 3, "on_error": "skip", **options}
+    return flowers.batches("train", batch_size=BATCH_SIZE, inputs=("image", "key"), targets=(), **options)
+
+
+def keys_of(data: tf.data.Dataset) -> list[bytes]:
+    """Of an epoch, which must have as many batches as it says, none of them empty."""
+    found = [batch["key"].numpy().tolist() for batch in data]
+    assert len(found) == data.cardinality() and all(found)
+    return sum(found, [])
+
+
+@pytest.fixture(scope="module")
+def keys(whole) -> list[list[bytes]]:
+    """Of each shard's records."""
+    counts = [shard.num_examples for shard in read_manifest(whole).splits["train"]]
+    found = iter(keys_of(batches(tf_input.open(whole), shuffle=False)))
+    return [[next(found) for _ in range(count)] for count in counts]
+
+
+def without(keys: list[list[bytes]], *places: tuple[int, int]) -> list[bytes]:
+    return sorted(key for i, some in enumerate(keys) for j, key in enumerate(some) if (i, j) not in places)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_flipped_bit_is_named(copy, order):
+    flip(shards_of(copy)[2], (offset := offsets_of(copy, 2)[5]) * 8 + 300)
+    with pytest.raises(ERRORS) as error:  # what is held in memory is read at once
+        list(batches(tf_input.open(copy), on_error="raise", **ORDERS[order]))
+    message = str(error.value)
+    assert f"{shards_of(copy)[2]}: record 5, at byte {offset}: the checksum of its data is" in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_not_damaged_comes_once_in_every_epoch(copy, keys, order, caplog):
+    damaged = [(0, 0), (2, 5), (2, 6), (3, 14)]
+    for shard, record in damaged:
+        flip(shards_of(copy)[shard], offsets_of(copy, shard)[record] * 8 + 300)
+    flowers = tf_input.open(copy)
+    data = batches(flowers, **ORDERS[order])
+    with caplog.at_level("WARNING", "tf_input"):
+        epochs = [keys_of(data), keys_of(data)]
+    assert [sorted(epoch) for epoch in epochs] == [without(keys, *damaged)] * 2
+    assert len(flowers.skipped) == 4
+    found = sorted((one.shard, one.record, one.offset) for one in flowers.skipped)
+    assert found == [(str(shards_of(copy)[i]), j, offsets_of(copy, i)[j]) for i, j in damaged]
+    assert len([one for one in caplog.records if one.getMessage().startswith("skipped ")]) == 4
+
+
+def cut(shard: int, place: Callable[[list[int]], int]) -> Callable[[pathlib.Path], None]:
+    def damage(directory: pathlib.Path) -> None:
+        path = shards_of(directory)[shard]
+        path.write_bytes(path.read_bytes()[: place(offsets_of(directory, shard))])
+
+    return damage
+
+
+def append(directory: pathlib.Path) -> None:
+    with open(shards_of(directory)[1], "ab") as file:
+        file.write(b"more")
+
+
+# what is done, what the error says, which records of shard 1 are left
+LOSSES = {
+    "a shard cut within a record": (cut(1, lambda offsets: offsets[9] + 20), "bytes; manifest.json says", 9),
+    "a shard cut between records": (cut(1, lambda offsets: offsets[9]), "bytes; manifest.json says", 9),
+    "a shard cut within a length": (cut(1, lambda offsets: offsets[9] + 3), "bytes; manifest.json says", 9),
+    "an empty shard": (cut(1, lambda offsets: 0), "has 0 bytes; manifest.json says", 0),
+    "a missing shard": (lambda directory: shards_of(directory)[1].unlink(), "is missing; manifest.json lists it", 0),
+    "bytes behind a shard": (append, "bytes; manifest.json says", 99),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+def test_a_shard_of_another_size(copy, keys, case):
+    damage, expected, num_left = LOSSES[case]
+    damage(copy)
+    with pytest.raises((FileNotFoundError, ValueError)) as error:
+        batches(tf_input.open(copy), on_error="raise")
+    assert str(shards_of(copy)[1]) in str(error.value) and expected in str(error.value)
+
+    lost = [(1, record) for record in range(num_left, len(keys[1]))]
+    left = without(keys, *lost)
+    for order in ORDERS if num_left else ("window",):
+        flowers = tf_input.open(copy)
+        data = batches(flowers, **ORDERS[order])
+        assert data.cardinality() == -(-len(left) // BATCH_SIZE), (case, order)
+        assert sorted(keys_of(data)) == left, (case, order)
+        assert len(flowers.skipped) == len(lost), (case, order)
+
+
+def test_hosts_share_what_is_left(copy, keys):
+    LOSSES["a missing shard"][0](copy)
+    for order in ("as it lies", "window", "exact"):
+        parts = [keys_of(batches(tf_input.open(copy), hosts=(2, host), **ORDERS[order])) for host in range(2)]
+        left = without(keys, *((1, record) for record in range(len(keys[1]))))
+        assert len(parts[0]) == len(parts[1]), order
+        assert len(set(parts[0] + parts[1])) == len(left) // 2 * 2 and set(parts[0] + parts[1]) <= set(left), order
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_shard_in_the_place_of_another(copy, on_error):
+    """Of the same size, and so found only by what is in it: no record of it is damaged, and none is left out."""
+    one, other = shards_of(copy)[:2]
+    size = one.stat().st_size
+    one.write_bytes((other.read_bytes() * 2)[:size])
+    message = f"00000-of-00004.idx: the index is damaged, or {one.name} is not the shard that it was made for: by it, record "
+    for order in ORDERS:
+        with pytest.raises(ERRORS, match=message):
+            list(batches(tf_input.open(copy), on_error=on_error, **ORDERS[order]))
+    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": on_error, **ORDERS["as it lies"]}
+    with pytest.raises(ValueError, match=message):
+        list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
+
+
+def test_a_batch_of_which_nothing_is_left(copy):
+    """Not something to train with."""
+    for record, offset in enumerate(offsets_of(copy, 0)[:-1]):
+        flip(shards_of(copy)[0], 8 * (offset + 12) + record % 8)
+    options = {"image_size": 8, "inputs": "key", "targets": (), "on_error": "skip", "shuffle": False, "memory_budget": 0}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"all {BATCH_SIZE} records of a batch are damaged"):
+        list(batches(tf_input.open(copy), **ORDERS["as it lies"]))
+    with pytest.raises(ValueError, match=f"all {BATCH_SIZE} records of a batch are damaged"):
+        list(tf_input.Sequence(copy, "train", batch_size=BATCH_SIZE, **options))
+
+
+@pytest.mark.parametrize("order", [order for order in ORDERS if order != "in memory"])
+def test_a_disk_that_breaks_amid_a_training_costs_no_record(copy, order):
+    """It is named. From /proc/self/mem, which opens, nothing can be read at these places."""
+    flowers = tf_input.open(copy)
+    data = batches(flowers, **ORDERS[order])
+    shard = shards_of(copy)[2]
+    shard.unlink()
+    shard.symlink_to("/proc/self/mem")
+    with pytest.raises(tf.errors.InvalidArgumentError) as error:
+        list(data)
+    assert f"{shard}: record " in error.value.message and "could not be read: [Errno 5] Input/output error" in error.value.message
+    assert "on_error" not in error.value.message and not len(flowers.skipped)
+
+
+def index_of(directory: pathlib.Path) -> pathlib.Path:
+    return directory / read_manifest(directory).splits["train"][1].index
+
+
+def rewrite(change: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], None]:
+    return lambda directory: index_of(directory).write_bytes(change(index_of(directory).read_bytes()))
+
+
+INDEXES = {
+    "missing": (lambda directory: index_of(directory).unlink(), "is missing"),
+    "of another length": (rewrite(lambda data: data[:-24]), "an index of 15 rows has 336 bytes; expected 360"),
+    "of another format version": (
+        rewrite(lambda data: data[:8] + b"\1" + data[9:]),
+        "version 1, 24 bytes a row; expected",
+    ),
+    "of another magic": (rewrite(lambda data: b"IDX" + data[3:]), "IDXLLIDX"),
+}
+
+
+@pytest.mark.parametrize("case", INDEXES)
+def test_an_index_that_can_not_be_used(copy, keys, case):
+    """Where it is needed: shards that are read whole say themselves where their records lie."""
+    damage, expected = INDEXES[case]
+    damage(copy)
+    for on_error in ("raise", "skip"):
+        assert sorted(keys_of(batches(tf_input.open(copy), on_error=on_error, **ORDERS["window"]))) == without(keys)
+        with pytest.raises(ERRORS) as error:
+            list(batches(tf_input.open(copy), on_error=on_error, **ORDERS["exact"]))
+        message = str(error.value)
+        assert str(index_of(copy)) in message and expected in message and "Traceback" not in message, on_error
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_split_of_which_nothing_is_left(copy, order):
+    for shard in shards_of(copy):
+        shard.unlink()
+    with pytest.raises(ValueError, match="train has no example that can be read"):
+        batches(tf_input.open(copy), **ORDERS[order])
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("bit", [1, 63])
+def test_a_flipped_offset_is_named_and_costs_no_record(copy, on_error, bit):
+    flip(index_of(copy), 8 * (INDEX_HEADER.size + 4 * INDEX_ROW.size) + bit)
+    flowers = tf_input.open(copy)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{index_of(copy).name}: the index is damaged, .* record [34] ") as error:
+        list(batches(flowers, on_error=on_error, **ORDERS["exact"]))
+    assert "skip" not in error.value.message and not len(flowers.skipped)
+    with pytest.raises(ValueError, match=f"{index_of(copy).name}: the index is damaged"):
+        list(tf_input.open(copy)["train"])
+
+
+MANIFESTS = {
+    "another format version": (
+        lambda fields: {**fields, "format_version": 1},
+        "format version 1; this reader knows version 2",
+    ),
+    "another format": (lambda fields: {**fields, "format": "other"}, "not a manifest of a Recordmill data set"),
+    "no splits": (lambda fields: {name: fields[name] for name in fields if name != "splits"}, "splits"),
+}
+
+
+@pytest.mark.parametrize("case", MANIFESTS)
+def test_a_manifest_that_can_not_be_used(copy, case):
+    change, expected = MANIFESTS[case]
+    path = copy / "manifest.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match="manifest.json: ") as error:
+        tf_input.open(copy)
+    assert expected in str(error.value)

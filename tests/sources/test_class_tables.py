@@ -1,0 +1,138 @@
+"""Class tables by the real command: lists that are classes by mistake, integers that mean themselves, many shards and splits."""
+
+import csv
+import pathlib
+
+import pytest
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import write_files
+from made_sources import PNGS
+from tf_input.dataset_format import index_name, read_manifest, shard_name
+
+
+def write_table(root: pathlib.Path, cells: list[str], **columns: list) -> pathlib.Path:
+    """A row for each cell of the column `x`; pictures come again under other names."""
+    files = {f"{index:03d}.png": PNGS[index % len(PNGS)] for index in range(len(cells))}
+    write_files(root, files)
+    with open(root / "rows.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file_name", "x", *columns])
+        writer.writerows(zip(files, cells, *columns.values()))
+    return root / "rows.csv"
+
+
+def prepare(tmp_path: pathlib.Path, cells: list[str], *options: str, **columns: list) -> int:
+    path = write_table(tmp_path / "in", cells, **columns)
+    splits = [] if "split" in columns else ["--splits=train=1"]
+    return main(["prepare", "--input", str(path), "--output", str(tmp_path / "out"), *splits, *options])
+
+
+PLANET = ["haze primary", "clear primary", "clear primary water", "cloudy", "haze primary water", "clear water"]
+
+
+@pytest.mark.parametrize(
+    "kind, cells, message",
+    [
+        ("class", ["[1, 0]", "[0, 1]"], "look like lists, such as '[0, 1]'"),
+        ("class", ["[1 0 0 0]", "cat"], "look like lists, such as '[1 0 0 0]'"),
+        ("class", ["['a', 'b']"] * 3, "the kind multi_label"),
+        ("multi_label", ["[1, 0]", "[0, 1]"], "all lists are of the numbers 0 and 1"),
+        ("multi_label", ["[1, 0, 0, 0]", "[0, 0, 1, 0]"], "multi_hot"),
+        ("multi_label", PLANET, "--label_separator=' ' parts them, and --label_separator='|' takes them"),
+        ("multi_label", ["animal;dog", "animal;cat"], "--label_separator=';'"),
+        ("multi_label", ["animal,dog", "animal,cat"], "--label_separator=','"),
+        ("multi_label", ["animal, dog", "animal, cat"], "--label_separator=','"),
+        ("multi_label", ["animal|dog", "animal", "dog", "animal;dog"], "--label_separator=';'"),
+    ],
+)
+def test_several_names_in_one_are_refused(tmp_path, capsys, kind, cells, message):
+    assert prepare(tmp_path, cells, f"--label=x:{kind}") == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "label, cells, options, names",
+    [
+        ("x", ["ice cream", "hot dog", "dog"], [], ["dog", "hot dog", "ice cream"]),
+        ("x", ["tench, Tinca tinca", "maillot", "maillot, tank suit"], [], None),
+        ("x", ["animal;dog", "animal;cat"], [], None),  # of one class each nothing is claimed
+        ("x:multi_label", ["ice cream", "hot dog", "dog|hot dog"], [], ["dog", "hot dog", "ice cream"]),
+        ("x:multi_label", ["ice cream", "hot dog", "dog"], [], None),
+        ("x:multi_label", ["traffic light", "fire hydrant", "stop sign", "hot dog", "dog"], [], None),
+        ("x:multi_label", ["tench, Tinca tinca", "maillot", "maillot, tank suit", "goldfish, Carassius auratus"], [], None),
+        ("x:multi_label", PLANET, ["--label_separator= "], ["clear", "cloudy", "haze", "primary", "water"]),
+        ("x:multi_label", PLANET, ["--label_separator=|"], None),
+        ("x:multi_label", ["animal;dog", "cat"], ["--label_separator=;"], ["animal", "cat", "dog"]),
+        ("x:multi_label", ['["animal", "dog"]', "['cat']"], [], ["animal", "cat", "dog"]),
+        ("x:multi_hot[4]", ["[1, 0, 0, 0]", "[0, 1, 1, 0]"], [], ["0", "1", "2", "3"]),
+        ("x", ["7", "100", "7"], [], [str(number) for number in range(101)]),
+    ],
+)
+def test_names_that_are_meant_so_become_the_class_table(tmp_path, label, cells, options, names):
+    assert prepare(tmp_path, cells, f"--label={label}", *options) == 0
+    found = (tmp_path / "out/label.labels.txt").read_text().splitlines()
+    assert found == (sorted(set(cells)) if names is None else names)
+
+
+def test_multi_hot_cells_are_read_back_as_they_were(tmp_path):
+    cells = ["[1, 0, 0, 1]", "[0, 0, 0, 0]", "[0 1 1 0]"]
+    assert prepare(tmp_path, cells, "--label=x:multi_hot[4]", "--feature=file_name") == 0
+    rows = tf_input.open(tmp_path / "out")["train"]
+    found = {rows[index]["file_name"]: list(map(int, rows[index]["label"])) for index in range(3)}
+    assert {bytes(name).decode() if isinstance(name, bytes) else str(name): v for name, v in found.items()} == {
+        "000.png": [1, 0, 0, 1],
+        "001.png": [0, 0, 0, 0],
+        "002.png": [0, 1, 1, 0],
+    }
+
+
+@pytest.mark.parametrize(
+    "cells, message",
+    [
+        (["7", "100000"], "label 100000 would need as many class names before it, and only 2 labels have an example"),
+        (["7", "8", "10", "none"], "most labels are integers, and 'none' is none, so that label 10 would become another"),
+        (["", ""], "is empty"),
+    ],
+)
+def test_integers_that_would_become_others_are_refused(tmp_path, capsys, cells, message):
+    assert prepare(tmp_path, cells, "--label=x") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_large_integers_are_targets_as_numbers_and_classes_by_name(tmp_path):
+    assert prepare(tmp_path, ["7", "100000"], "--label=x:integer") == 0
+    names = tmp_path / "names.txt"
+    names.write_text("7\n100000\n")
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "named"), "--label=x",
+                 "--splits=train=1", f"--label_names={names}"]) == 0  # fmt: skip
+    assert read_manifest(tmp_path / "named").features["label"].label_names == ("7", "100000")
+
+
+def test_a_multi_label_of_nothing_is_refused(tmp_path, capsys):
+    assert prepare(tmp_path, ["", "[]"], "--label=x:multi_label") == 2
+    assert "label: none of the inputs has a class" in capsys.readouterr().err
+
+
+def test_too_many_splits_are_one_line(tmp_path, capsys):
+    cells = ["cat"] * 300
+    assert prepare(tmp_path, cells, "--label=x", split=[f"s{index}" for index in range(300)]) == 2
+    assert "the inputs name 300 splits (s0, s1, s10, …); expected at most 256" in capsys.readouterr().err
+    splits = ",".join(f"s{index}=1/300" for index in range(300))
+    assert main(["prepare", "--input", str(tmp_path / "in/rows.csv"), "--output", str(tmp_path / "o"), f"--splits={splits}"]) == 2
+    assert "--splits: 300 splits; expected at most 256" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("num_shards", [1, 16, 99_999, 100_000, 1_234_567])
+def test_tensorflow_datasets_expects_the_names_of_so_many_shards(num_shards):
+    template = tfds.core.naming.ShardedFileTemplate(
+        dataset_name="made", data_dir=pathlib.Path("/data"), split="train", filetype_suffix="tfrecord"
+    )
+    for index in (0, 7, num_shards - 1):
+        name = shard_name("made", "train", index, num_shards)
+        assert name == template.sharded_filepath(shard_index=index, num_shards=num_shards).name
+        parsed = template.parse_filename_info(name)
+        assert (parsed.shard_index, parsed.num_shards) == (index, num_shards)
+        assert index_name("made", "train", index, num_shards).endswith(f"{name.rpartition('tfrecord-')[2]}.idx")

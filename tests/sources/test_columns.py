@@ -1,0 +1,398 @@
+"""Columns and cells: every kind, in every form in which a source has it, and what is refused."""
+
+import dataclasses
+import math
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.config.columns import Column, parse_column, parse_labels
+from beam_pipelines.elements.references import FilePart
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.cells.cells import BadCellError, read_float, read_name, read_text, read_weight
+from beam_pipelines.sources.cells.class_cells import class_name, read_class
+from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
+from beam_pipelines.sources.folders.roots import Root
+from made_images import write_files
+from tf_input.dataset_format import Feature
+
+
+def read(root: pathlib.Path, column: str, row: dict[str, Any], **options: Any) -> Any:
+    """The one value of a column, which is a feature: no label."""
+    parsed = dataclasses.replace(parse_column("--feature", column, "class"), name="value")
+    label, values = ColumnReader((), (parsed,), Root(os.fspath(root)), **options).read(row)
+    assert label == "" and list(values) == ["value"]
+    return values["value"]
+
+
+CELLS = [
+    ("class of a str", "x", "cat", "cat"),
+    ("class with blanks around it", "x", " cat ", "cat"),
+    ("class of letters with marks", "x", "Lo\u0308we", "L\u00f6we"),
+    ("class of an int", "x", 7, "7"),
+    ("class of digits", "x", "007", "007"),
+    ("class of NumPy's integer", "x", np.int64(99_999), "99999"),
+    ("class of bytes", "x", "Löwe".encode(), "Löwe"),
+    ("class of a list of one", "x", ["cat"], "cat"),
+    ("class of an array of one", "x", np.array([3]), "3"),
+    ("class that looks like HTML", "x", "<b>cat</b>", "<b>cat</b>"),
+    ("class that looks like a formula", "x", "=cmd|' /C calc'!A0", "=cmd|' /C calc'!A0"),
+    ("multi_label of a str", "x:multi_label", "dog|cat", ("cat", "dog")),
+    ("class of many digits", "x", "1" * 200, "1" * 200),
+    ("multi_label of JSON's list", "x:multi_label", '["dog", "caf\\u00e9, old"]', ("café, old", "dog")),
+    ("multi_label of Python's list", "x:multi_label", " ['dog', \"cat's\",] ", ("cat's", "dog")),
+    ("multi_label of Python's set", "x:multi_label", "{'dog', 'cat'}", ("cat", "dog")),
+    ("multi_label of Python's tuple", "x:multi_label", "('dog',)", ("dog",)),
+    ("multi_label of a list of ints in a str", "x:multi_label", "[10, 2]", ("10", "2")),
+    ("multi_label of two class numbers", "x:multi_label", [0, 1], ("0", "1")),
+    ("multi_label of an empty list in a str", "x:multi_label", "[]", ()),
+    ("multi_label of a name in parentheses", "x:multi_label", "(unknown)|cat", ("(unknown)", "cat")),
+    ("multi_label with blanks in names", "x:multi_label", "ice cream|hot dog", ("hot dog", "ice cream")),
+    ("multi_hot of JSON's list", "x:multi_hot[4]", "[1, 0, 0, 1]", ("0", "3")),
+    ("multi_hot as NumPy prints it", "x:multi_hot[4]", "[0. 1. 0. 1.]", ("1", "3")),
+    ("multi_hot with blanks", "x:multi_hot[3]", "0 1 0", ("1",)),
+    ("multi_hot of a list of floats", "x:multi_hot[3]", [0.0, 0.0, 1.0], ("2",)),
+    ("multi_hot of an array", "x:multi_hot[2]", np.array([True, False]), ("0",)),
+    ("multi_label of a list", "x:multi_label", ["dog", "cat", "dog"], ("cat", "dog")),
+    ("multi_label of ints", "x:multi_label", [10, 9], ("10", "9")),
+    ("multi_label of one int", "x:multi_label", 3, ("3",)),
+    ("multi_label of an array", "x:multi_label", np.array([1, 2]), ("1", "2")),
+    ("multi_label of nothing", "x:multi_label", "", ()),
+    ("multi_label of None", "x:multi_label", None, ()),
+    ("multi_label of an empty list", "x:multi_label", [], ()),
+    ("float of a str", "x:float", " -1.5e3 ", -1500.0),
+    ("float of an int", "x:float", 2, 2.0),
+    ("float of NumPy's", "x:float", np.float32(0.5), 0.5),
+    ("floats of a str", "x:float[3]", "1 2.5  -3", (1.0, 2.5, -3.0)),
+    ("floats of a list", "x:float[2]", [1, 2.5], (1.0, 2.5)),
+    ("floats of an array", "x:float[2]", np.array([1.0, 2.0], np.float32), (1.0, 2.0)),
+    ("one float in a list of one", "x:float[1]", [4], (4.0,)),
+    ("integer of a str", "x:integer", "-7", -7),
+    ("integer, the largest", "x:integer", 2**63 - 1, 2**63 - 1),
+    ("text", "x:text", " as it is, <b>", " as it is, <b>"),
+    ("text of a number", "x:text", 1.5, "1.5"),
+    ("text of a list", "x:text", ["ä"], '["ä"]'),
+    ("text of nothing", "x:text", None, ""),
+    ("mask", "x:mask", "masks/1.png", FilePart("masks/1.png")),
+    ("array", "x:array[2,3]", "./targets//1.npy", FilePart("targets/1.npy")),
+]
+
+
+@pytest.mark.parametrize("column, cell, expected", [case[1:] for case in CELLS], ids=[case[0] for case in CELLS])
+def test_a_cell_becomes_what_its_kind_says(tmp_path: pathlib.Path, column: str, cell: Any, expected: Any) -> None:
+    found = read(tmp_path, column, {"x": cell})
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+BAD_CELLS = [
+    ("empty class", "x", "", "bad_label", "is empty"),
+    ("blank class", "x", "  ", "bad_label", "is empty"),
+    ("no class", "x", None, "bad_label", "is empty"),
+    ("bool class", "x", True, "bad_label", "True"),
+    ("NumPy's bool class", "x", np.bool_(True), "bad_label", "True"),
+    ("float class", "x", 7.0, "bad_label", "7.0"),
+    ("negative class", "x", -1, "bad_label", "-1"),
+    ("negative class in digits", "x", "-1", "bad_label", "'-1'"),
+    ("a class number beyond 64 bits", "x", 2**63, "bad_label", "9223"),
+    ("multi_label in brackets that are no list", "x:multi_label", "[cat dog]", "bad_label", "expected a list such as"),
+    ("multi_label as NumPy prints it", "x:multi_label", "['cat' 'dog']", "bad_label", "expected a list such as"),
+    ("multi_label of a list with a fraction", "x:multi_label", "[1.5, 2]", "bad_label", "1.5"),
+    ("multi_label of flags", "x:multi_label", "[1, 0, 0, 0]", "bad_label", "0 or 1 for each class is multi_hot"),
+    ("multi_label of a list of flags", "x:multi_label", [1, 0, 0], "bad_label", "0 or 1 for each class is multi_hot"),
+    ("multi_label of an array of flags", "x:multi_label", np.array([1.0, 0, 0]), "bad_label", "multi_hot"),
+    ("multi_label nested too deep", "x:multi_label", "[" * 9_999 + "]" * 9_999, "bad_label", "expected a list such as"),
+    ("multi_hot of another length", "x:multi_hot[4]", "[1, 0, 0]", "bad_label", "4 values of 0 or 1"),
+    ("multi_hot of other numbers", "x:multi_hot[3]", [1, 0, 2], "bad_label", "2"),
+    ("multi_hot of a name", "x:multi_hot[3]", "cat", "bad_label", "3 values of 0 or 1"),
+    ("multi_hot of nothing", "x:multi_hot[3]", None, "bad_label", "is empty"),
+    ("class of two lines", "x", "cat\ndog", "bad_label", r"'cat\ndog'"),
+    ("class with an escape", "x", "\x1b[31mcat", "bad_label", r"'\x1b[31mcat'"),
+    ("class with a line separator", "x", "a\u2028b", "bad_label", r"'a\u2028b'"),
+    ("class of half a character", "x", "\ud800", "bad_label", r"'\ud800'"),
+    ("class of bytes that are not UTF-8", "x", b"caf\xe9", "bad_label", r"b'caf\xe9'"),
+    ("class of 257 characters", "x", "c" * 257, "bad_label", "at most 256"),
+    ("class of a million characters", "x", "c" * 10**6, "bad_label", "at most 256"),
+    ("class of several", "x", ["cat", "dog"], "bad_label", "['cat', 'dog']"),
+    ("class of an object", "x", {"cat": 1}, "bad_label", "{'cat': 1}"),
+    ("multi_label with an empty name", "x:multi_label", "cat||dog", "bad_label", "is empty"),
+    ("multi_label of a bool", "x:multi_label", [True], "bad_label", "True"),
+    ("multi_label of a number", "x:multi_label", 0.5, "bad_label", "0.5"),
+    ("not a number", "x:float", "nan", "bad_value", "'nan'"),
+    ("infinite", "x:float", math.inf, "bad_value", "inf"),
+    ("beyond 32 bits", "x:float", "1e39", "bad_value", "'1e39'"),
+    ("beyond 64 bits", "x:float", 10**400, "bad_value", "finite"),
+    ("with underscores", "x:float", "1_000", "bad_value", "'1_000'"),
+    ("bool float", "x:float", True, "bad_value", "True"),
+    ("empty float", "x:float", "", "bad_value", "is empty"),
+    ("too few floats", "x:float[3]", "1 2", "bad_value", "3 numbers"),
+    ("too many floats", "x:float[1]", [1, 2], "bad_value", "1 numbers"),
+    ("a list in a list of floats", "x:float[2]", [1, [2, 3]], "bad_value", "[2, 3]"),
+    ("no integer", "x:integer", "7.0", "bad_value", "'7.0'"),
+    ("float integer", "x:integer", 7.0, "bad_value", "7.0"),
+    ("integer beyond 64 bits", "x:integer", 2**63, "bad_value", "64 bit"),
+    ("integer of too many digits", "x:integer", "9" * 5000, "bad_value", "64 bit"),
+    ("text that is not UTF-8", "x:text", "\udce9", "bad_value", r"\udce9"),
+    ("no mask", "x:mask", "", "bad_value", "is empty"),
+    ("mask of a number", "x:mask", 7, "bad_value", "7"),
+    ("mask outside", "x:mask", "../1.png", "outside", "../1.png"),
+    ("absolute array", "x:array[1]", "/etc/passwd", "outside", "/etc/passwd"),
+    ("mask of a URL", "x:mask", "gs://bucket/1.png", "outside", "gs://bucket/1.png"),
+    ("mask with a NUL", "x:mask", "a\0b", "outside", "a\\\\x00b"),
+    ("mask of half a character", "x:mask", "\ud800", "bad_value", r"\ud800"),
+    ("mask of a very long path", "x:mask", "m" * 5000, "bad_value", "4096"),
+]
+
+
+@pytest.mark.parametrize(
+    "column, cell, reason, part", [case[1:] for case in BAD_CELLS], ids=[case[0] for case in BAD_CELLS]
+)
+def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
+    tmp_path: pathlib.Path, column: str, cell: Any, reason: str, part: str
+) -> None:
+    with pytest.raises(BadCellError) as caught:
+        read(tmp_path, column, {"x": cell})
+    message = str(caught.value)
+    assert caught.value.reason == reason
+    assert message.startswith("column 'x' ") and part in message and len(message) < 500
+    assert message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "cell, expected",
+    [
+        ([0.0, 1.0, 0.0], "c:float[3] reads 3 numbers, c:multi_hot[3] a 0 or 1 for each class"),
+        ([0, 1, 1, 0], "c:float[4] reads 4 numbers, c:multi_hot[4] a 0 or 1 for each class"),
+        ([0.25, 0.75], "c:float[2] reads 2 numbers"),
+        ([3, 17], "c:float[2] reads 2 numbers, c:multi_label several classes"),
+        (["cat", "dog"], "c:multi_label reads several classes"),
+        (0.5, "c:float reads a number"),
+    ],
+)
+def test_what_is_no_class_is_told_which_kinds_would_read_it(tmp_path: pathlib.Path, cell: Any, expected: str) -> None:
+    with pytest.raises(BadCellError) as caught:
+        ColumnReader(parse_labels(["c"]), (), Root(str(tmp_path))).read({"c": cell})
+    assert str(caught.value).endswith(expected)
+    for words in expected.split(", "):  # and they do read it
+        kind = words.split()[0]
+        _, values = ColumnReader(parse_labels([kind]), (), Root(str(tmp_path))).read({"c": cell})
+        assert values["label"] is not None
+
+
+def test_a_feature_may_have_another_name_than_its_column() -> None:
+    column = parse_column("--feature", "tree_height=height:float", "text")
+    assert column == Column("tree_height", ("height",), "float")
+    assert [one.name for one in parse_labels(["a=b", "c"])] == ["a", "c"]
+    with pytest.raises(UserError, match="--label=a=b: a single label is called 'label'; drop a="):
+        parse_labels(["a=b"])
+
+
+def test_a_column_that_is_not_in_the_row_is_an_empty_cell(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(BadCellError, match="column 'x' is empty"):
+        read(tmp_path, "x", {"y": "cat"})
+
+
+# Several columns
+
+
+def test_a_multi_label_of_several_columns_has_their_names_as_classes(tmp_path: pathlib.Path) -> None:
+    cells = [("1", "0", ""), (1, 0, None), (True, False, "false"), ("true", 0.0, np.int64(0)), (np.bool_(True), "0", 0)]
+    for dog, cat, bird in cells:
+        assert read(tmp_path, "dog,cat,bird:multi_label", {"dog": dog, "cat": cat, "bird": bird}) == ("dog",), (
+            dog,
+            cat,
+            bird,
+        )
+    assert read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": "TRUE"}) == ("cat", "dog")
+
+
+@pytest.mark.parametrize("cell", ["yes", 2, -1, 0.5, "1.0", [1, 2], math.nan])
+def test_a_multi_label_of_several_columns_refuses_other_cells(tmp_path: pathlib.Path, cell: Any) -> None:
+    with pytest.raises(BadCellError, match="column 'cat' has .*expected 0, 1, false, true or nothing"):
+        read(tmp_path, "dog,cat:multi_label", {"dog": 1, "cat": cell})
+
+
+def test_a_float_of_several_columns_has_them_in_the_given_order(tmp_path: pathlib.Path) -> None:
+    assert read(tmp_path, "y,x:float", {"x": "1", "y": 2}) == (2.0, 1.0)
+    with pytest.raises(BadCellError, match="column 'x' has 'one'"):
+        read(tmp_path, "y,x:float", {"x": "one", "y": 2})
+
+
+# Labels
+
+
+def make_reader(root: pathlib.Path, labels: list[str], features: list[str] = [], label_names: Any = ()) -> ColumnReader:
+    parsed = tuple(parse_column("--feature", text, "class") for text in features)
+    return ColumnReader(parse_labels(labels), parsed, Root(os.fspath(root)), lambda name: label_names)
+
+
+def test_one_label_is_apart_from_the_other_values(tmp_path: pathlib.Path) -> None:
+    reader = make_reader(tmp_path, ["species"], ["age:float", "camera"])
+    assert reader.features == (
+        Feature("label", "class_label"),
+        Feature("age", "float"),
+        Feature("camera", "class_label"),
+    )
+    assert reader.targets == ("label",)
+    assert reader.column_names == ("species", "age", "camera")
+    assert reader.read({"species": "cat", "age": "3", "camera": "A"}) == ("cat", {"age": 3.0, "camera": "A"})
+    assert make_reader(tmp_path, ["species"]).read({"species": "cat"}) == ("cat", None)
+
+
+def test_several_labels_and_other_kinds_are_values(tmp_path: pathlib.Path) -> None:
+    cases = [
+        (
+            ["weather", "ground"],
+            {"weather": "fog", "ground": 3},
+            ("", {"weather": "fog", "ground": "3"}),
+            ("weather", "ground"),
+        ),
+        (["tags:multi_label"], {"tags": "b|a"}, ("", {"label": ("a", "b")}), ("label",)),
+        (["x,y:float"], {"x": 1, "y": 2}, ("", {"label": (1.0, 2.0)}), ("label",)),
+        (["m:mask"], {"m": "m.png"}, ("", {"mask": FilePart("m.png")}), ("mask",)),
+        (["none"], {"m": "m.png"}, ("", None), ()),
+    ]
+    for labels, row, expected, targets in cases:
+        reader = make_reader(tmp_path, labels)
+        assert reader.read(row) == expected, labels
+        assert reader.targets == targets, labels
+        assert {feature.name for feature in reader.features} == set(targets), labels
+
+
+def test_a_feature_called_label_is_the_label_of_the_image(tmp_path: pathlib.Path) -> None:
+    assert make_reader(tmp_path, ["none"], ["label"]).read({"label": "cat"}) == ("cat", None)
+
+
+def test_names_outside_the_given_ones_are_refused(tmp_path: pathlib.Path) -> None:
+    reader = make_reader(tmp_path, ["species", "tags:multi_label"], ["camera"], label_names=("cat", "dog"))
+    assert reader.read({"species": "dog", "tags": ["cat"], "camera": "A"})[1] == {
+        "species": "dog",
+        "tags": ("cat",),
+        "camera": "A",
+    }
+    for row in ({"species": "bird"}, {"species": "dog", "tags": "cat|bird"}, {"species": 2}):
+        with pytest.raises(BadCellError, match="expected one of the 2 label names") as caught:
+            reader.read({"camera": "A", **row})
+        assert caught.value.reason == "bad_label", row
+
+
+def test_integers_mean_the_given_names_by_position_where_no_name_is_a_number(tmp_path: pathlib.Path) -> None:
+    reader = make_reader(tmp_path, ["species"], label_names=("cat", "dog"))
+    assert [reader.read({"species": cell})[0] for cell in (0, "1", "dog")] == ["cat", "dog", "dog"]
+    reader = make_reader(tmp_path, ["species"], label_names=("9", "1", "none"))
+    assert [reader.read({"species": cell})[0] for cell in (9, "1", "none")] == ["9", "1", "none"]
+    for label_names in [("9", "1", "none"), {"cat", "dog"}]:
+        with pytest.raises(BadCellError, match="has '0'"):
+            make_reader(tmp_path, ["species"], label_names=label_names).read({"species": 0})
+
+
+def test_columns_that_do_not_go_together_are_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(UserError, match="--feature=label: another label or feature has that name already"):
+        make_reader(tmp_path, ["species"], ["label:text"])
+    with pytest.raises(UserError, match="--label=bird:multi_label: .* expected one of the 2 label names"):
+        make_reader(tmp_path, ["cat,bird:multi_label"], label_names=("cat", "dog"))
+    with pytest.raises(UserError, match="--label=-1:multi_label"):
+        make_reader(tmp_path, ["cat,-1:multi_label"])
+
+
+def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) -> None:
+    reader = make_reader(tmp_path, ["x:multi_hot"], label_names=("cat", "dog", "ant"))
+    assert reader.read({"x": "[1, 0, 1]"}) == ("", {"label": ("ant", "cat")})
+    for labels, names, message in (
+        (["x:multi_hot"], (), "nothing says how many classes"),
+        (["x:multi_hot[2]"], ("a", "b", "c"), "3 label names are given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            make_reader(tmp_path, labels, label_names=names)
+    with pytest.raises(BadCellError, match="multi_hot"):  # of two classes, where nothing is repeated
+        make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
+
+
+@pytest.mark.parametrize(
+    "separator, cell, expected",
+    [
+        (" ", "haze  primary", ("haze", "primary")),
+        (";", "animal; dog", ("animal", "dog")),
+        (",", "animal,dog", ("animal", "dog")),
+        (" / ", "a / b/c", ("a", "b/c")),
+        (";", '["a;b", "c"]', ("a;b", "c")),
+        (";", "a|b", ("a|b",)),
+    ],
+)
+def test_the_separator_of_names_is_the_users(tmp_path, separator, cell, expected) -> None:
+    assert read(tmp_path, "x:multi_label", {"x": cell}, separator=separator) == expected
+
+
+# Single cells
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text())
+def test_a_class_name_is_clean_or_refused(text: str) -> None:
+    try:
+        name = class_name(text)
+    except BadCellError:
+        return
+    assert name == name.strip() and 0 < len(name) <= 256 and len(name.splitlines()) == 1
+    assert name.encode().decode() == name == read_class(name)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(), st.lists(st.floats())))
+def test_any_cell_is_read_or_refused(cell: Any) -> None:
+    root = Root(os.getcwd())
+    for kind in ("class", "multi_label", "float", "integer", "text", "mask"):
+        try:
+            ColumnReader((), (Column("x", ("x",), kind),), root).read({"x": cell})
+        except BadCellError as error:
+            assert str(error).isprintable() and error.reason in ("bad_label", "bad_value", "outside")
+
+
+def test_a_weight_is_a_number_of_at_least_0() -> None:
+    assert [read_weight(cell) for cell in ("0", 2, 0.5)] == [0.0, 2.0, 0.5]
+    for cell in ("-1", -0.5, "nan", "", None):
+        with pytest.raises(BadCellError):
+            read_weight(cell)
+
+
+def test_a_name_is_text_on_one_line() -> None:
+    assert [read_name("bad_key", cell) for cell in ("a b", 7, b"c", "e\u0301")] == ["a b", "7", "c", "\u00e9"]
+    for cell in ("", None, "a\nb", "k" * 5000, "\udce9"):
+        with pytest.raises(BadCellError):
+            read_name("bad_key", cell)
+
+
+def test_text_that_nests_deeply_or_is_no_json_is_no_crash() -> None:
+    assert read_text({"a": np.float64(1).item(), "b": {1}}) == '{"a": 1.0, "b": "{1}"}'
+    assert read_float(np.array(2.5)) == 2.5
+
+
+# Arrays
+
+
+def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((46, 46, 5), np.float32))
+    root = Root(os.fspath(tmp_path))
+    columns = tuple(parse_column("--label", text, "class") for text in ("maps:array", "other:array[3]", "species"))
+    found = find_array_shapes(columns, {"maps": "a.npy", "other": "none.npy"}, root)
+    assert [column.shape for column in found] == [(46, 46, 5), (3,), ()]
+    assert ColumnReader(found, (), root).features[0] == Feature("maps", "float", (46, 46, 5))
+
+
+@pytest.mark.parametrize(
+    "cell, part",
+    [("no.npy", "No such file"), ("../a.npy", "../a.npy"), (None, "is empty"), ("pickled.npy", "pickled.npy")],
+)
+def test_a_first_array_that_cannot_be_read_asks_for_the_shape(
+    tmp_path: pathlib.Path, cell: str | None, part: str
+) -> None:
+    np.save(tmp_path / "pickled.npy", np.array([{}], object), allow_pickle=True)
+    write_files(tmp_path, {})
+    with pytest.raises(UserError) as caught:
+        find_array_shapes((Column("maps", ("maps",), "array"),), {"maps": cell}, Root(os.fspath(tmp_path)))
+    assert part in str(caught.value) and "maps:array[HEIGHT,WIDTH,…]" in str(caught.value)

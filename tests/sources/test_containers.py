@@ -1,0 +1,97 @@
+"""Which files an input means: names with braces, splits by name, and the same files in an object store."""
+
+from typing import Iterator
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from test_tfrecord import JPEG, detected, example, write
+from test_webdataset import make_tar
+
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.errors import UserError
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.sources.records.containers import MAX_NAMES, expand_braces, split_in_name
+from beam_pipelines.sources.records.tfrecord import TfRecord
+from beam_pipelines.sources.records.webdataset import WebDataset
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from made_images import write_files
+from object_stores import StoreServer, store_server
+
+
+@pytest.mark.parametrize(
+    "pattern, expected",
+    [
+        ("a.tar", ["a.tar"]),
+        ("{08..11}.tar", ["08.tar", "09.tar", "10.tar", "11.tar"]),
+        ("{a,b}-{0..1}", ["a-0", "a-1", "b-0", "b-1"]),
+        ("x{,.gz}", ["x", "x.gz"]),
+    ],
+)
+def test_braces(pattern, expected):
+    assert expand_braces(pattern) == expected
+
+
+@pytest.mark.parametrize("pattern", ["{2..1}", f"{{0..{MAX_NAMES}}}", "{0..9999}{0..9999}", "{0..999999999}"])
+def test_braces_of_too_much(pattern):
+    with pytest.raises(UserError):
+        expand_braces(pattern)
+
+
+NAMES = {
+    "train-00000-of-00010": "train",
+    "validation_3.tar": "validation",
+    "my_test-train.tfrecord-00000-of-00016": "train",
+    "val/0.tar": "validation",
+    "train/val/0.tar": "validation",
+    "x/Testing-1.tar": "test",
+    "trainer.tar": None,
+    "contest/0.tar": None,
+    "0.tar": None,
+}
+
+
+def test_splits_in_names():
+    assert {name: split_in_name(name) for name in NAMES} == NAMES
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StoreServer]:
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        yield server
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/*.x", "/v?l/0.x"]
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
+def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind):
+    if kind == "tfrecord":
+        path = write(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detected(1))
+        contents, extension, source = path.read_bytes(), "tfrecord", TfRecord
+    else:
+        contents, extension, source = (
+            make_tar([("a.jpg", JPEG), ("a.cls", b"1"), ("../b.jpg", JPEG)]),
+            "tar",
+            WebDataset,
+        )
+    names = [f"train-0.{extension}", f"train-1.{extension}", f"val/0.{extension}"]
+    files = {**dict.fromkeys(names, contents), "README": b"#", ".x/0.tar": b"#"}
+    folder = write_files(tmp_path / "in", files)
+    root = f"{server.make_bucket()}/some"
+    for name, data in files.items():
+        open_object_store(root).write(f"{root}/{name}", data)
+
+    def listed(place: object, suffix: str) -> list:
+        config = PrepareConfig(f"{place}{suffix}", "out", "made", source=SourceConfig(kind=kind))
+        opened = source(config)
+        parts = opened.parts()
+        return [*parts, *(one for part in parts for one in opened.list(part))]
+
+    for suffix in (suffix.replace(".x", f".{extension}") for suffix in SUFFIXES):
+        on_disk = listed(folder, suffix)
+        assert listed(root, suffix) == on_disk and len(on_disk) >= 3, suffix
+    for absent in ("/nothing", f"/nothing-*.{extension}", f"/nothing.{extension}"):
+        with pytest.raises(UserError):
+            listed(root, absent)

@@ -1,0 +1,131 @@
+"""The sources that are folders of several files list in an object store what they list on disk."""
+
+import json
+from typing import Iterator, Mapping
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.object_stores.retries import split_path
+from made_images import write_files
+from object_stores import StoreServer, store_server
+
+XML = (
+    b"<annotation><filename>%s</filename><object><name>cat</name><bndbox>"
+    + b"".join(
+        b"<%s>%d</%s>" % (side, number, side) for number, side in enumerate((b"xmin", b"ymin", b"xmax", b"ymax"))
+    )
+    + b"</bndbox></object></annotation>"
+)
+COCO = json.dumps(
+    {
+        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "../../../b.jpg"}],
+        "annotations": [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+).encode()
+
+FOLDERS = {
+    "voc": {
+        "VOC2007/Annotations/a.xml": XML % b"a.jpg",
+        "VOC2007/Annotations/b.xml": XML % b"a.jpg",
+        "VOC2007/Annotations/c.xml": XML % b"../../../../d.jpg",
+        "VOC2007/Annotations/e.xml": XML % b"f.jpg",
+        "VOC2007/JPEGImages/a.jpg": b"1",
+        "VOC2007/JPEGImages/b.jpg": b"12",
+        "VOC2007/JPEGImages/f.jpg": b"123",
+        "VOC2007/JPEGImages/g.jpg": b"1234",
+        "VOC2007/JPEGImages/.hidden/g.jpg": b"1234",
+        "VOC2007/ImageSets/Main/train.txt": b"a\nb\nc\ne\nf\n",
+        "VOC2007/ImageSets/Main/val.txt": b"g\nh\n",
+    },
+    "coco": {
+        "annotations/instances_train2017.json": COCO,
+        "annotations/instances_val2017.json": COCO,
+        "train2017/a.jpg": b"12",
+        "images/val2017/a.jpg": b"123",
+    },
+    "masks": {
+        "images/train/x/a.jpg": b"1",
+        "masks/train/x/a_mask.png": b"1",
+        "images/train/b.jpg": b"1",
+        "images/train/notes.txt": b"1",
+        "masks/train/c.png": b"1",
+        "images/val/d.jpg": b"12",
+        "masks/val/d.png": b"12",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StoreServer]:
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        yield server
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
+    root = f"{server.make_bucket()}/some/folder"
+    for name, data in objects.items():
+        open_object_store(root).write(f"{root}/{name}", data)
+    return root
+
+
+def listed(root: object, kind: str) -> tuple[list[str], int]:
+    config = PrepareConfig(str(root), "out", "made", source=SourceConfig(kind))
+    found, num_ignored = [], 0
+    for part in open_source(config).parts():
+        source = open_source(config, with_sizes=True)
+        found += [str(item).replace(source.root, "ROOT") for item in source.list(part)]
+        num_ignored += source.num_ignored
+    return sorted(found), num_ignored
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, kind):
+    in_store = listed(put(server, FOLDERS[kind]), kind)
+    assert in_store == listed(write_files(tmp_path, FOLDERS[kind]), kind)
+    assert (
+        sum("LabeledImage" in item for item in in_store[0]) >= 2
+        and sum("DeadLetter" in item for item in in_store[0]) >= 2
+    )
+
+
+def test_one_json_file_in_a_store(server):
+    root = put(server, FOLDERS["coco"])
+    found, _ = listed(f"{root}/annotations/instances_val2017.json", "coco")
+    assert "path='images/val2017/a.jpg'" in found[1] and "num_bytes=3" in found[1]
+
+
+def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
+    odd = ["images//1.jpg", "images/./2.jpg", "images/../../other/3.jpg", "../up.jpg"]
+    root = f"{server.make_bucket()}/in"
+    bucket, prefix = split_path(root)
+    for name in ["images/1.jpg", *odd]:  # as the store's own library writes them
+        open_object_store(root)._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
+    found = list(FileListing(Root(root), ()).walk())
+    assert [item for item in found if isinstance(item, FoundFile)] == [FoundFile("images/1.jpg", 1)]
+    assert sorted(item.path for item in found if isinstance(item, DeadLetter)) == sorted(odd)
+
+
+def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_path):
+    files = ["README.txt", "LICENSE", "train.txt", "data.csv", "1.jpg", "a/SHA256SUMS", "a/1.jpg", "a/1.jpg.md5", "a/readme.csv"]
+    listing = FileListing(Root(str(write_files(tmp_path, dict.fromkeys(files, b"x")))), ())
+    assert listing.top_level() == (["a"], ["1.jpg", "data.csv", "train.txt"])
+    found = sorted(file.path for file in listing.walk())
+    assert (found, listing.num_ignored) == (["1.jpg", "a/1.jpg", "a/readme.csv", "data.csv", "train.txt"], 4)
+
+
+def test_a_note_beside_lists_is_no_list(tmp_path):
+    files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
+    source = open_source(PrepareConfig(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
+    found = [image for part in source.parts() for image in source.list(part)]
+    assert sorted((image.path, image.split) for image in found) == [("1.jpg", "train"), ("2.jpg", "validation")]

@@ -1,0 +1,111 @@
+"""Splits by shares, by folders and by a column: what goes together, and that what a message advises really helps."""
+
+import io
+import json
+import pathlib
+import re
+import tarfile
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from made_images import jpeg, write_class_folders, write_files
+
+SHARES = "--splits=train=0.5,validation=0.5"
+YES, NO, NO_COLUMN = "--split_folders=yes", "--split_folders=no", "--split_column="
+
+
+def write_inputs(folder: pathlib.Path) -> None:
+    write_class_folders(folder / "classes", {"ant": 20, "bee": 20})
+    write_class_folders(folder / "splits", {"train/ant": 20, "test/ant": 20})
+    write_class_folders(folder / "folds", {"one/ant": 20, "two/ant": 20})
+    write_class_folders(folder / "mixed", {"train/ant": 20, "extra/ant": 20})
+    write_files(folder / "images", {f"{index:02d}.jpg": jpeg(index) for index in range(40)})
+    for name, splits in (("column", ["train", "test"]), ("plain", None)):
+        rows = [f"images/{index:02d}.jpg,{'ab'[index % 2]}" + (f",{splits[index % 3 == 0]}" if splits else "") for index in range(40)]
+        (folder / f"{name}.csv").write_text("\n".join(["image,label" + (",split" if splits else ""), *rows]) + "\n")
+    (folder / "lists").mkdir()
+    for name, half in (("train", range(20)), ("val", range(20, 40))):
+        (folder / f"lists/{name}.csv").write_text("image,label\n" + "".join(f"../images/{index:02d}.jpg,a\n" for index in half))
+
+
+# Input, options -> what the message says, and the options that it advises, each of which is to do.
+CASES = {
+    "shares of classes": ("classes", [SHARES], None, []),
+    "shares, said to be classes": ("classes", [SHARES, NO], None, []),
+    "shares, said to be splits": ("classes", [SHARES, YES], "--splits and --split_folders=yes exclude each other", []),
+    "split folders": ("splits", [], None, []),
+    "split folders, said so": ("splits", [YES], None, []),
+    "split folders and shares": ("splits", [SHARES], "has split folders (test, train) already; drop --splits", [[], [SHARES, NO]]),
+    "split folders, said so, and shares": ("splits", [SHARES, YES], "drop --splits to keep the folders' splits", [[], [YES]]),
+    "split folders as classes": ("splits", [SHARES, NO], None, []),
+    "folds": ("folds", [YES], None, []),
+    "folds and shares": ("folds", [SHARES, YES], "drop --splits to keep the folders' splits", [[YES]]),
+    "mixed": ("mixed", [], "--split_folders=yes or --split_folders=no", [[YES], [NO]]),
+    "mixed and shares": ("mixed", [SHARES], "to divide them, --split_folders=no", [[SHARES, NO], [YES]]),
+    "a table and shares": ("plain.csv", [SHARES], None, []),
+    "a table of split folders": ("plain.csv", [YES], "is one table, without split folders", [[]]),
+    "a column": ("column.csv", [], None, []),
+    "a column and shares": ("column.csv", [SHARES], "in its column 'split'; drop --splits, or say --split_column=", [[], [SHARES, NO_COLUMN]]),
+    "no column and shares": ("column.csv", [SHARES, NO_COLUMN], None, []),
+    "no folders, a column and shares": ("column.csv", [SHARES, NO], "drop --splits, or say --split_column=", [[], [SHARES, NO_COLUMN]]),
+}
+
+
+def estimate(name: str, options: list[str]) -> int:
+    """A listing is all that it takes."""
+    return main(["prepare", "--input", name, "--output", "out", "--estimate", *options])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    name, options, message, advised = CASES[case]
+    assert estimate(name, options) == (0 if message is None else 2), capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert message is None or message in told and told.count("\n") == 1 + told.count("--source="), told
+    for others in advised:
+        assert estimate(name, others) == 0, (others, capsys.readouterr().err)
+
+
+def test_one_split_folder_is_divided_alone(tmp_path, monkeypatch, capsys):
+    write_inputs(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert estimate("splits", [SHARES]) == 2
+    advised = capsys.readouterr().err.partition("--input=")[2].partition(";")[0]
+    assert pathlib.Path(advised).parent == tmp_path / "splits" and estimate(advised, [SHARES]) == 0
+
+
+def rows_with_splits(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
+    write_files(folder / "images", {f"{index:02d}.jpg": jpeg(index) for index in range(40)})
+    rows = [f"images/{index:02d}.jpg,a,{'' if index < num_empty else 'train'}\n" for index in range(40)]
+    (folder / "rows.csv").write_text("image,label,split\n" + "".join(rows))
+    return folder / "rows.csv"
+
+
+@pytest.mark.parametrize("num_empty", [1, 30, 40])
+def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("beam_pipelines.shards.measure.look_at", None)  # no image is read
+    table = rows_with_splits(tmp_path, num_empty)
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out")]) == 2
+    message = capsys.readouterr().err
+    assert re.search(rf"{num_empty} of 40 rows have no split, as rows.csv:\d+: column 'split' is empty", message), message
+    assert "fill it in for all rows, or leave it aside: --split_column=''" in message and "Traceback" not in message
+    assert estimate(str(table), ["--split_column="]) == 0
+    assert estimate(str(table), ["--max_bad_fraction=0.8"]) == (0 if num_empty < 40 else 2)
+
+
+def test_a_field_of_samples_that_is_filled_for_some_is_one_line(tmp_path, capsys):
+    def fields(index: int) -> bytes:
+        return json.dumps({"label": "a", "split": "" if index % 2 else "test"}).encode()
+
+    samples = [(f"{index:02d}.{kind}", data) for index in range(40) for kind, data in (("jpg", jpeg(index)), ("json", fields(index)))]
+    with tarfile.open(tmp_path / "in.tar", "w") as tar:
+        for name, data in samples:
+            (member := tarfile.TarInfo(name)).size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    options = ["--label=label", "--split_column=split"]
+    assert main(["prepare", "--input", str(tmp_path / "in.tar"), "--output", str(tmp_path / "out"), *options]) == 2
+    message = capsys.readouterr().err
+    assert "20 of 40 rows have no split, as in.tar:01: column 'split' is empty" in message and "Traceback" not in message

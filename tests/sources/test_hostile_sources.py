@@ -1,0 +1,326 @@
+"""Sources that mean harm, through the real command: a dead letter or one clear line, no crash, and nothing outside is ever opened."""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+import struct
+import sys
+import tarfile
+import zipfile
+import zlib
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.runners import engines
+from made_arrays import idx_file
+from made_images import encode, jpeg, png, write_files
+from made_records import example, write_records
+
+GOOD = [png(seed) for seed in range(12)]
+_HEADER = b"IHDR" + struct.pack(">II", 60_000, 60_000) + b"\x08\0\0\0\0"
+BOMB = b"\x89PNG\r\n\x1a\n\0\0\0\r" + _HEADER + struct.pack(">I", zlib.crc32(_HEADER)) + png()[33:]
+
+
+class Case(NamedTuple):
+    """Attributes:
+    write: Writes the source into `root/in`, beside `root/secret`; returns what --input is, below `root/in`.
+    options: Of the command.
+    code: The exit code.
+    message: In what is printed, or among the dead letters.
+    """
+
+    write: Callable[[pathlib.Path], str]
+    options: list[str]
+    code: int
+    message: str
+
+
+def good_files(root: pathlib.Path, folder: str = "") -> dict[str, bytes]:
+    return {f"{folder}{index:02d}.png": data for index, data in enumerate(GOOD)}
+
+
+def table(*rows: str, header: str = "file_name,label", masks: bool = False) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", good_files(root))
+        os.symlink(root / "secret" / "0.png", root / "in" / "link.png")
+        os.symlink(root / "secret", root / "in" / "folder")
+        write_files(root / "in", {"mask.png": encode(np.zeros((16, 16), np.uint8), "PNG")})
+        value = "mask.png" if masks else "good"
+        lines = [header, *(f"{index:02d}.png,{value}" for index in range(12)), *(row.format(root=root) for row in rows)]
+        (root / "in/rows.csv").write_text("\n".join(lines))
+        return "rows.csv"
+
+    return write
+
+
+def json_lines(*rows: Any) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", good_files(root))
+        lines = [json.dumps({"file_name": f"{index:02d}.png", "label": "good"}) for index in range(12)]
+        (root / "in/rows.jsonl").write_text("\n".join([*lines, *(row if isinstance(row, str) else json.dumps(row) for row in rows)]))
+        return "rows.jsonl"
+
+    return write
+
+
+def voc(xml: str) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        for index, data in enumerate(GOOD):
+            good = f"<annotation><filename>{index:02d}.png</filename></annotation>"
+            write_files(root / "in", {f"images/{index:02d}.png": data, f"annotations/{index:02d}.xml": good.encode()})
+        (root / "in/annotations/00.xml").write_text(xml.format(root=root))
+        return ""
+
+    return write
+
+
+def coco(content: Any) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", good_files(root))
+        whole = {
+            "images": [{"id": index, "file_name": f"{index:02d}.png", "height": 16, "width": 16} for index in range(12)],
+            "annotations": [],
+            "categories": [{"id": 1, "name": "cat"}],
+        }
+        if isinstance(content, dict):
+            whole = {name: [*values, *content.get(name, [])] for name, values in whole.items()}
+        (root / "in/all.json").write_text(content if isinstance(content, str) else json.dumps(whole))
+        return "all.json"
+
+    return write
+
+
+def masks(data: bytes) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        good = encode(np.zeros((16, 16), np.uint8), "PNG")
+        for index, image in enumerate(GOOD):
+            write_files(root / "in", {f"images/{index}.png": image, f"masks/{index}.png": good if index else data})
+        return ""
+
+    return write
+
+
+class Harm:
+    """Unpickled, it leaves a trace."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = str(path)
+
+    def __reduce__(self) -> tuple:
+        return open, (self._path, "w")
+
+
+def pickled_npz(root: pathlib.Path) -> str:
+    write_files(root / "in", {})
+    np.savez(root / "in/x.npz", x=np.zeros((3, 4, 4), np.uint8), y=np.array([Harm(root / "secret/harm")] * 3, object))
+    return "x.npz"
+
+
+def pickled_npy(root: pathlib.Path) -> str:
+    write_files(root / "in", {})
+    np.save(root / "in/x.npy", np.array([Harm(root / "secret/harm")] * 3, object), allow_pickle=True)
+    return "x.npy"
+
+
+def pickled_cifar(root: pathlib.Path) -> str:
+    write_files(root / "in", {"data_batch_1": pickle.dumps(Harm(root / "secret/harm")), "batches.meta": b"x"})
+    return ""
+
+
+def huge_npy(root: pathlib.Path) -> str:
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000, 28, 28), }"
+    header += b" " * (118 - len(header)) + b"\n"
+    write_files(root / "in", {"x.npy": b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + bytes(100)})
+    return "x.npy"
+
+
+def zip_bomb(root: pathlib.Path) -> str:
+    write_files(root / "in", {})
+    with zipfile.ZipFile(root / "in/x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (2, 4, 4)})
+        archive.writestr("x.npy", head.getvalue() + bytes(50_000_000))
+        archive.writestr("../../secret/evil.npy", b"x")
+    return "x.npz"
+
+
+def absurd_idx(root: pathlib.Path) -> str:
+    images = struct.pack(">HBBIII", 0, 8, 3, 2**32 - 1, 2**32 - 1, 2**32 - 1) + bytes(64)
+    write_files(root / "in", {"train-images-idx3-ubyte": images, "train-labels-idx1-ubyte": idx_file(np.zeros(3, np.uint8))})
+    return ""
+
+
+def wrong_length(root: pathlib.Path) -> str:
+    write_files(root / "in", {"x.bin": bytes(17 * 5 + 3)})
+    return "x.bin"
+
+
+def text_list(*lines: str) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", good_files(root))
+        good = [f"{index:02d}.png good" for index in range(12)]
+        (root / "in/list.txt").write_text("\n".join([*good, *(line.format(root=root) for line in lines)]))
+        return "list.txt"
+
+    return write
+
+
+def records(*more: bytes, cut: int = 0, flip: int = 0) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        good = [example({"image/encoded": data, "image/class/label": index % 2}) for index, data in enumerate(GOOD)]
+        path = write_records(root / "in" / "x.tfrecord", [*good, *more])
+        data = bytearray(path.read_bytes())
+        if flip:
+            data[flip] ^= 0xFF
+        path.write_bytes(data[: len(data) - cut])
+        return "x.tfrecord"
+
+    return write
+
+
+def tar(*members: tuple[tarfile.TarInfo, bytes], size: int = 0) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", {})
+        with tarfile.open(root / "in/x.tar", "w") as archive:
+            for index, data in enumerate(GOOD):
+                for name, content in ((f"s{index:02d}.png", data), (f"s{index:02d}.cls", b"1")):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+            for member, content in members:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return "x.tar"
+
+    return write
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def folder_with(**files: bytes) -> Callable[[pathlib.Path], str]:
+    def write(root: pathlib.Path) -> str:
+        write_files(root / "in", {**good_files(root, "cat/"), **{f"cat/{name}.png": data for name, data in files.items()}})
+        return ""
+
+    return write
+
+
+LOL = '<!DOCTYPE a [<!ENTITY a "{}"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>'
+FOREIGN = '<!DOCTYPE a [<!ENTITY x SYSTEM "file://{root}/secret/0.txt">]><annotation><filename>&x;</filename></annotation>'
+LENIENT = ["--max_bad_fraction=0.5", "--splits=train=1"]
+
+CASES = {
+    "folder: decompression bomb": Case(folder_with(bomb=BOMB), LENIENT, 0, "60000 x 60000 pixels; expected 1 to 89478485"),
+    "folder: a web page": Case(folder_with(page=b"<html>"), LENIENT, 0, "HTML or XML"),
+    "table: path that climbs out": Case(table("../secret/0.png,x"), LENIENT, 0, "is no path below"),
+    "table: absolute path": Case(table("{root}/secret/0.png,x"), LENIENT, 0, "is no path below"),
+    "table: a link out": Case(table("link.png,x"), LENIENT, 0, "is a link that leads out"),
+    "table: a linked folder": Case(table("folder/0.png,x"), LENIENT, 0, "is a link that leads out"),
+    "table: a URL": Case(table("gs://bucket/x.png,x"), LENIENT, 0, "expected a path below"),
+    "table: a class name that is no line": Case(table('00.png,"a\nb"'), LENIENT, 0, "rows.csv:14"),
+    "table: a mask that climbs out": Case(
+        table("link.txt,../secret/0.png", masks=True), [*LENIENT, "--label=label:mask"], 0, "is no path below"
+    ),
+    "jsonl: nesting": Case(json_lines("[" * 100_000), LENIENT, 0, "rows.jsonl:13"),
+    "jsonl: half a surrogate pair": Case(json_lines({"file_name": "\ud800.png", "label": "x"}), LENIENT, 0, "rows.jsonl:13"),
+    "text: path that climbs out": Case(text_list("../secret/0.png x"), LENIENT, 0, "is no path below"),
+    "voc: entity bomb": Case(voc(LOL.format("ha" * 99).replace("{", "{{").replace("}", "}}") + "<annotation>&c;</annotation>"), LENIENT, 0, "00.xml"),
+    "voc: a file as an entity": Case(voc(FOREIGN), LENIENT, 0, "00.xml"),
+    "voc: name that climbs out": Case(voc("<annotation><filename>../../secret/0.png</filename></annotation>"), LENIENT, 0, "00"),
+    "coco: path that climbs out": Case(
+        coco({"images": [{"id": 99, "file_name": "../secret/0.png", "height": 16, "width": 16}]}), LENIENT, 0, "is no path below"
+    ),
+    "coco: box outside": Case(
+        coco({"annotations": [{"id": 1, "image_id": 0, "category_id": 1, "bbox": [900, 900, 5, 5]}]}), LENIENT, 0, "box 1 of 1 (cat)"
+    ),
+    "coco: nesting": Case(coco("[" * 100_000), LENIENT, 2, "all.json"),
+    "coco: absurd run lengths": Case(
+        coco(
+            {
+                "annotations": [
+                    {
+                        **{"id": 1, "image_id": 0, "category_id": 1, "bbox": [0, 0, 5, 5], "iscrowd": 1, "area": 25},
+                        "segmentation": {"size": [10**9, 10**9], "counts": [10**18]},
+                    }
+                ]
+            }
+        ),
+        [*LENIENT, "--masks"],
+        0,
+        "00.png",
+    ),
+    "masks: decompression bomb": Case(masks(BOMB), LENIENT, 0, "60000 x 60000 pixels"),
+    "masks: a photograph": Case(masks(jpeg()), LENIENT, 0, "its values are not exact"),
+    "npz: a pickle": Case(pickled_npz, LENIENT, 2, "x.npz"),
+    "npy: a pickle": Case(pickled_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
+    "cifar: pickles": Case(pickled_cifar, [*LENIENT, "--source=arrays"], 2, "pickle"),
+    "npy: absurd header": Case(huge_npy, [*LENIENT, "--label=none"], 2, "x.npy"),
+    "npz: zip bomb, and a member that climbs out": Case(zip_bomb, [*LENIENT, "--label=none"], 2, "x.npz"),
+    "idx: absurd header": Case(absurd_idx, LENIENT, 2, "train-images-idx3-ubyte"),
+    "fixed_length: wrong record length": Case(
+        wrong_length, [*LENIENT, "--source=fixed_length", "--record_layout=label:uint8,image:uint8[4,4]"], 2, "x.bin"
+    ),
+    "tfrecord: no example": Case(records(b"\xff" * 40), LENIENT, 0, "x.tfrecord@"),
+    "tfrecord: a flipped bit": Case(records(flip=300), LENIENT, 0, "x.tfrecord@"),
+    "tfrecord: cut off": Case(records(cut=100), LENIENT, 0, "x.tfrecord@"),
+    "webdataset: member that climbs out": Case(
+        tar((member("../../secret/evil.png"), GOOD[0])), LENIENT, 0, "x.tar:../../secret/evil.png"
+    ),
+    "webdataset: a link": Case(
+        tar((member("evil.png", tarfile.SYMTYPE, "../secret/0.png"), b""), (member("evil.cls"), b"1")), LENIENT, 0, "evil"
+    ),
+    "webdataset: no JSON": Case(tar((member("evil.json"), b"[" * 100_000), (member("evil.png"), GOOD[0])), LENIENT, 0, "evil"),
+}
+
+_opened: list[str] = []
+_listens = False
+
+
+def _listen(event: str, arguments: tuple) -> None:
+    if _listens and event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+        _opened.append(os.fsdecode(arguments[0]))
+
+
+sys.addaudithook(_listen)
+
+
+@pytest.fixture
+def listening(monkeypatch):
+    """All that this process opens; the work is done in it."""
+    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(sys.modules[__name__], "_listens", True)
+    _opened.clear()
+    yield _opened
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_source_that_means_harm(tmp_path, capsys, listening, name):
+    case = CASES[name]
+    write_files(tmp_path / "secret", {"0.png": png(99), "0.txt": b"secret"})
+    path = f"{tmp_path}/in/{case.write(tmp_path)}".rstrip("/")
+    before = sorted(tmp_path.rglob("*"))
+    listening.clear()
+    code = main(["prepare", "--input", path, "--output", str(tmp_path / "out"), "--name=made", *case.options])
+    opened = [name for name in listening if "/secret" in name]
+    printed = capsys.readouterr()
+    assert code == case.code, printed.err
+    assert not opened
+    assert "Traceback" not in printed.err and "secret\n" not in printed.err
+    assert sorted(path for path in tmp_path.rglob("*") if tmp_path / "out" not in (path, *path.parents)) == before
+    if code:
+        lines = [line for line in printed.err.splitlines() if not line.startswith("recordmill: --source=")]
+        assert lines[0].startswith("recordmill: ") and case.message in printed.err, printed.err
+        assert not (tmp_path / "out").exists()
+    else:
+        letters = (tmp_path / "out" / "dead_letters.jsonl").read_text()
+        assert case.message in letters, letters
+        assert letters.count("\n") == 1

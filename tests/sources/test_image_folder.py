@@ -1,0 +1,559 @@
+"""Source `image_folder`: every row of the table in its docstring, and what people's folders are really like."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unicodedata
+from typing import Any, Iterable
+
+import pytest
+
+import beam_pipelines
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.folders.image_folder import ImageFolder
+from beam_pipelines.sources.folders.other_files import is_left_out
+from made_images import jpeg, write_class_folders, write_files
+
+NFC, NFD = unicodedata.normalize("NFC", "Lo\u0308we"), unicodedata.normalize("NFD", "Lo\u0308we")
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+class Listed:
+    """A whole listing."""
+
+    def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
+        self.source = ImageFolder(PrepareConfig(input=os.fspath(root), output="out", name="flowers", **options))
+        found = list(self.source.list(*self.source.parts()))
+        self.images = sorted(image for image in found if isinstance(image, LabeledImage))
+        self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
+        assert len(self.images) + len(self.dead_letters) == len(found)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Path -> class."""
+        return {image.path: image.label for image in self.images}
+
+    @property
+    def splits(self) -> dict[str, str | None]:
+        """Path -> split."""
+        return {image.path: image.split for image in self.images}
+
+
+def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
+    """Files that no listing looks into."""
+    return write_files(root, dict.fromkeys(paths, b"not looked at"))
+
+
+def assert_refused(case: str, root: pathlib.Path, parts: Iterable[str], **options: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        Listed(root, **options)
+    message = str(caught.value)
+    for part in parts:
+        assert part in message, (case, message)
+    assert message.isprintable(), case
+
+
+# Classes and splits
+
+
+def test_folders_are_classes(tmp_path):
+    make_folder(tmp_path, ["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"])
+    listed = Listed(tmp_path)
+    assert listed.images == [
+        LabeledImage("cat/1.jpg", "cat/1.jpg", "cat", None),
+        LabeledImage("cat/2.jpg", "cat/2.jpg", "cat", None),
+        LabeledImage("dog/1.jpg", "dog/1.jpg", "dog", None),
+    ]
+    assert listed.source.labels == {"cat", "dog"}
+    assert listed.source.num_ignored == 0
+
+
+def test_nested_folders_are_classes_by_their_path(tmp_path):
+    make_folder(tmp_path, ["animals/cat/1.jpg", "animals/cat/wild/1.jpg", "animals/0.jpg", "plants/rose/1.jpg"])
+    assert Listed(tmp_path).labels == {
+        "animals/cat/1.jpg": "animals/cat",
+        "animals/cat/wild/1.jpg": "animals/cat/wild",
+        "animals/0.jpg": "animals",
+        "plants/rose/1.jpg": "plants/rose",
+    }
+
+
+def test_folders_named_like_splits_are_splits(tmp_path):
+    cases = [
+        ("train", "train"),
+        ("training", "train"),
+        ("Train", "train"),
+        ("validation", "validation"),
+        ("valid", "validation"),
+        ("val", "validation"),
+        ("VAL", "validation"),
+        ("test", "test"),
+        ("testing", "test"),
+    ]
+    for name, split in cases:
+        root = make_folder(tmp_path / f"in {name}", [f"{name}/cat/1.jpg", f"{name}/animals/dog/1.jpg"])
+        listed = Listed(root)
+        assert listed.images == [
+            LabeledImage(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
+            LabeledImage(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
+        ], name
+        assert listed.source.labels == {"cat", "animals/dog"}, name
+
+
+def test_folders_that_mean_the_same_split_join(tmp_path):
+    make_folder(tmp_path, ["train/cat/1.jpg", "val/cat/1.jpg", "valid/cat/1.jpg", "test/cat/1.jpg"])
+    assert Listed(tmp_path).splits == {
+        "train/cat/1.jpg": "train",
+        "val/cat/1.jpg": "validation",
+        "valid/cat/1.jpg": "validation",
+        "test/cat/1.jpg": "test",
+    }
+
+
+def test_split_folders_are_what_the_user_says_they_are(tmp_path):
+    mixed = make_folder(tmp_path / "mixed", ["train/a/1.jpg", "cat/b/1.jpg"])
+    assert_refused("mixed", mixed, ["'train'", "'cat'", "--split_folders=yes", "--split_folders=no"])
+    cases = [
+        ("mixed, splits", mixed, True, {"train/a/1.jpg": ("a", "train"), "cat/b/1.jpg": ("b", "cat")}),
+        ("mixed, classes", mixed, False, {"train/a/1.jpg": ("train/a", None), "cat/b/1.jpg": ("cat/b", None)}),
+    ]
+    for case, root, split_folders, expected in cases:
+        listed = Listed(root, split_folders=split_folders)
+        assert {image.path: (image.label, image.split) for image in listed.images} == expected, case
+
+
+def test_a_class_may_be_named_train(tmp_path):
+    make_folder(tmp_path, ["train/1.jpg", "bus/1.jpg"])
+    assert_refused("unsaid", tmp_path, ["'train' is named like a split and 'bus' is not", "--split_folders=no"])
+    assert Listed(tmp_path, split_folders=False).labels == {"train/1.jpg": "train", "bus/1.jpg": "bus"}
+
+
+def test_folders_of_any_name_can_be_splits(tmp_path):
+    make_folder(tmp_path, ["fold_1/cat/1.jpg", "fold_2/cat/1.jpg"])
+    assert Listed(tmp_path, split_folders=True).splits == {"fold_1/cat/1.jpg": "fold_1", "fold_2/cat/1.jpg": "fold_2"}
+
+
+def test_a_split_folder_is_named_as_a_split_can_be(tmp_path):
+    # The name becomes part of file names, and TensorFlow Datasets' and a flag's word for the split.
+    names = [
+        ("two words", "my fold"),
+        ("a hyphen", "fold-1"),
+        ("a digit first", "1st"),
+        ("not UTF-8", NOT_UTF8),
+        ("a line end", "a\nb"),
+    ]
+    for case, name in names:
+        root = make_folder(tmp_path / case, ["train/cat/1.jpg", f"{name}/cat/1.jpg"])
+        assert_refused(case, root, ["split", "letters, digits and '_'"], split_folders=True)
+
+
+def test_splits_are_given_once(tmp_path):
+    make_folder(tmp_path, ["train/cat/1.jpg", "test/cat/1.jpg"])
+    assert_refused("both", tmp_path, ["--splits", "test, train", "--split_folders=no"], splits={"train": 1})
+    listed = Listed(tmp_path, splits={"train": 1}, split_folders=False)
+    assert set(listed.labels.values()) == {"train/cat", "test/cat"}
+    assert set(listed.splits.values()) == {None}
+
+
+# Names
+
+
+def test_keys_and_classes_are_in_nfc_and_paths_as_they_are(tmp_path):
+    make_folder(tmp_path, [f"{NFD}/{NFD}.jpg"])
+    listed = Listed(tmp_path)
+    assert listed.images == [LabeledImage(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
+    assert listed.source.labels == {NFC}
+    assert (tmp_path / listed.images[0].path).read_bytes() == b"not looked at"
+
+
+def test_a_class_in_two_unicode_forms_is_one_class(tmp_path):
+    make_folder(tmp_path, [f"{NFD}/1.jpg", f"{NFC}/2.jpg"])
+    listed = Listed(tmp_path)
+    assert [(image.key, image.label) for image in listed.images] == [(f"{NFC}/1.jpg", NFC), (f"{NFC}/2.jpg", NFC)]
+    assert listed.source.labels == {NFC}
+
+
+def test_unicode_twins_are_both_listed_with_one_key(tmp_path):
+    # Nobody holds all keys while listing; the shuffle refuses them.
+    make_folder(tmp_path, [f"cat/{NFD}.jpg", f"cat/{NFC}.jpg"])
+    images = Listed(tmp_path).images
+    assert [image.key for image in images] == [f"cat/{NFC}.jpg"] * 2
+    assert {image.path for image in images} == {f"cat/{NFC}.jpg", f"cat/{NFD}.jpg"}
+
+
+def test_a_file_name_that_is_not_utf8_is_a_dead_letter(tmp_path):
+    make_folder(tmp_path, ["cat/1.jpg", f"cat/{NOT_UTF8}.jpg", f"cat/1.{NOT_UTF8}"])
+    listed = Listed(tmp_path)
+    assert list(listed.labels) == ["cat/1.jpg"]
+    assert set(listed.dead_letters) == {"cat/caf\\xe9.jpg", "cat/1.caf\\xe9"}
+    for letter in listed.dead_letters.values():
+        assert (letter.stage, letter.reason) == ("list", "not_utf8")
+
+
+def test_a_class_name_that_is_not_utf8_or_not_one_line_is_refused(tmp_path):
+    cases = [
+        ("not UTF-8", NOT_UTF8, "caf\\xe9"),
+        ("a line end", "a\nb", "a\\nb"),
+        ("a carriage return", "a\rb", "a\\rb"),
+        ("a tab", "a\tb", "a\\tb"),
+        ("an escape", "a\x1b[31mb", "a\\x1b[31mb"),
+        ("a delete", "a\x7fb", "a\\x7fb"),
+        ("a line separator", "a\u2028b", "a\\u2028b"),
+        ("a next line", "a\x85b", "a\\x85b"),
+    ]
+    for case, name, shown in cases:
+        for place, path in (("top", f"{name}/1.jpg"), ("nested", f"pets/{name}/1.jpg")):
+            root = make_folder(tmp_path / f"{case} {place}", ["cat/1.jpg", path])
+            with pytest.raises(UserError, match="class folder .* UTF-8, on one line") as caught:
+                Listed(root)
+            message = str(caught.value)
+            assert message.isprintable(), case
+            assert shown in message.replace("\\\\", "\\"), case  # however many backslashes it takes to show one
+
+
+def test_class_names_may_be_of_any_language(tmp_path):
+    names = [
+        ("spaces", "Golden Retriever"),
+        ("German", "Löwenzahn"),
+        ("Chinese", "蒲公英"),
+        ("an ideographic space", "黄　花"),
+        ("a no-break space", "10\u00a0kg"),
+        ("Persian, with a zero-width non-joiner", "گل\u200cها"),
+        ("an emoji, with a zero-width joiner", "👩\u200d🌾"),
+        ("quotes and a backslash", "it's \\ \"so\""),
+        ("a comma and an equals sign", "a,b=c"),
+        ("what looks like an option", "--splits"),
+    ]
+    for case, name in names:
+        root = make_folder(tmp_path / case, [f"{name}/1.jpg"])
+        assert Listed(root).source.labels == {unicodedata.normalize("NFC", name)}, case
+
+
+# Links and other things that are no files
+
+
+def test_links_and_devices_become_what_the_table_says(tmp_path):
+    root = make_folder(tmp_path / "in", ["cat/1.jpg", "dog/1.jpg", "dog/big/1.jpg"])
+    outside = make_folder(tmp_path / "outside", ["1.jpg", "more/1.jpg"])
+    twin = make_folder(tmp_path / "in and more", ["1.jpg"])  # its name begins with that of the input
+    links = {
+        "same_folder.jpg": "1.jpg",
+        "other_class.jpg": "../dog/1.jpg",
+        "absolute.jpg": root / "dog" / "1.jpg",
+        "link_to_link.jpg": "other_class.jpg",
+        "around.jpg": "../../in/dog/1.jpg",
+        "out.jpg": outside / "1.jpg",
+        "out_relative.jpg": "../../outside/1.jpg",
+        "out_by_link.jpg": "out.jpg",
+        "out_to_twin.jpg": twin / "1.jpg",
+        "folder.jpg": "../dog",
+        "folder": "../dog/big",
+        "folder_out": outside / "more",
+        "up": "..",
+        "broken.jpg": "nowhere.jpg",
+        "broken_out.jpg": outside / "nowhere.jpg",
+        "loop.jpg": "loop.jpg",
+        "to_pipe.jpg": "pipe.jpg",
+        "null.jpg": "/dev/null",
+    }
+    for name, target in links.items():
+        (root / "cat" / name).symlink_to(target)
+    os.mkfifo(root / "cat" / "pipe.jpg")
+    os.mkfifo(root / "cat" / "pipe")
+    listed = Listed(root)
+    in_folder = ["same_folder.jpg", "other_class.jpg", "absolute.jpg", "link_to_link.jpg", "around.jpg"]
+    assert {image.key for image in listed.images if image.label == "cat"} == {f"cat/{name}" for name in ["1.jpg", *in_folder]}
+    reasons = {path: (letter.reason, letter.message) for path, letter in listed.dead_letters.items()}
+    expected = {
+        "out.jpg": "out of the input folder",
+        "out_relative.jpg": "out of the input folder",
+        "out_by_link.jpg": "out of the input folder",
+        "out_to_twin.jpg": "out of the input folder",
+        "folder.jpg": "to a folder",
+        "folder": "to a folder",
+        "folder_out": "out of the input folder",
+        "up": "to a folder",
+        "broken.jpg": "broken",
+        "broken_out.jpg": "out of the input folder",
+        "loop.jpg": "broken",
+        "to_pipe.jpg": "",
+        "null.jpg": "out of the input folder",
+        "pipe.jpg": "neither a file nor a folder",
+        "pipe": "neither a file nor a folder",
+    }
+    assert set(reasons) == {f"cat/{name}" for name in expected}
+    for name, message in expected.items():
+        reason = "not_a_file" if name.startswith("pipe") else "symlink"
+        assert reasons[f"cat/{name}"][0] == reason, name
+        assert message in reasons[f"cat/{name}"][1], name
+    assert {letter.stage for letter in listed.dead_letters.values()} == {"list"}
+
+
+def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
+    root = make_folder(tmp_path / "in", ["cat/1.jpg"])
+    outside = make_folder(tmp_path / "outside", ["1.jpg"])
+    for name, target in (("copy", "cat"), ("out", outside), ("itself", ".")):
+        (root / name).symlink_to(target)
+    listed = Listed(root)
+    assert list(listed.labels) == ["cat/1.jpg"]
+    assert listed.source.labels == {"cat"}
+    assert {path.rstrip("/"): letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(
+        ["copy", "out", "itself"], "symlink"
+    )
+
+
+def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_path):
+    cases = [
+        ("an image", lambda path: path.write_bytes(b""), "1.jpg", ["1 image lies", "'1.jpg'", "beside the class folders", "CLASS/IMAGE"]),
+        ("a text", lambda path: path.write_bytes(b""), "notes.txt", ["notes.txt", "(.txt)", "--ignore='*.txt'"]),
+        ("a link to an image", lambda path: path.symlink_to("cat/1.jpg"), "1.jpg", ["'1.jpg'"]),
+        ("a broken link", lambda path: path.symlink_to("nowhere"), "link", ["link"]),
+        ("a link to itself", lambda path: path.symlink_to("link"), "link", ["link"]),
+        ("a pipe", os.mkfifo, "pipe", ["pipe"]),
+        ("a name that is not UTF-8", lambda path: path.write_bytes(b""), f"{NOT_UTF8}.jpg", ["caf\\\\xe9.jpg"]),
+    ]
+    for case, make, name, parts in cases:
+        root = make_folder(tmp_path / case, ["cat/1.jpg"])
+        make(root / name)
+        assert_refused(case, root, parts)
+
+
+def test_in_a_split_folder_the_same_holds(tmp_path):
+    root = make_folder(tmp_path / "image", ["train/cat/1.jpg", "train/1.jpg"])
+    assert_refused("an image beside the classes", root, ["1 image lies beside the class folders: 'train/1.jpg'; expected SPLIT/CLASS/IMAGE"])
+    root = make_folder(tmp_path / "link", ["train/cat/1.jpg"])
+    (root / "test").symlink_to("train")
+    assert_refused("a link", root, ["split folder 'test' is a link"])
+
+
+def test_the_input_may_be_a_link_itself(tmp_path, monkeypatch):
+    make_folder(tmp_path / "real", ["cat/1.jpg"])
+    (tmp_path / "real" / "cat" / "2.jpg").symlink_to(tmp_path / "real" / "cat" / "1.jpg")
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path)
+    for case in (tmp_path / "link", "link", "link/", "./link/../link"):
+        listed = Listed(case)
+        assert listed.source.root == str(tmp_path / "real"), case
+        assert set(listed.labels) == {"cat/1.jpg", "cat/2.jpg"}, case
+
+
+# What is left out
+
+
+def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
+    ignored = [
+        ".DS_Store",
+        ".git/config",
+        ".git/objects/1",
+        "Thumbs.db",
+        "__MACOSX/cat/._1.jpg",
+        "cat/.DS_Store",
+        "cat/._1.jpg",
+        "cat/.jpg",
+        "cat/Thumbs.db",
+        "cat/desktop.ini",
+        "cat/.thumbnails/1.jpg",
+        f"cat/.{NOT_UTF8}",
+    ]
+    make_folder(tmp_path, ["cat/1.jpg", *ignored])
+    listed = Listed(tmp_path)
+    assert (list(listed.labels), listed.dead_letters, listed.source.labels) == (["cat/1.jpg"], {}, {"cat"})
+    assert listed.source.num_ignored == len(ignored) - 1, "a folder counts as one"
+
+
+def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
+    make_folder(tmp_path, ["cat/1.jpg", "cat/1.txt", "cat/2.txt", "cat/raw/1.cr2", "dog/1.jpg", "dog/LICENSE", "README.md"])
+    cases = [
+        ("names, and a folder", ["*.txt", "raw", "LICENSE", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
+        ("paths", ["cat/*.txt", "cat/raw", "dog/LICENSE", "README.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
+        ("a class", ["*.txt", "raw", "dog", "*.md"], {"cat/1.jpg"}, 5),
+        ("one of several letters", ["[12].txt", "*.[cm]??", "LICENSE", "raw", "*.md"], {"cat/1.jpg", "dog/1.jpg"}, 5),
+    ]
+    for case, ignore, images, num_ignored in cases:
+        listed = Listed(tmp_path, ignore=tuple(ignore))
+        assert (set(listed.labels), listed.source.num_ignored) == (images, num_ignored), case
+    # The folder is there, and nothing in it: is it a class? The user has to say.
+    assert_refused("all there is in a folder", tmp_path, ["'cat/raw'"], ignore=("*.txt", "*.cr2", "LICENSE", "*.md"))
+    assert_refused("every image of a class", tmp_path, ["'dog'"], ignore=("*.txt", "raw", "dog/*", "*.md"))
+
+
+# What is refused
+
+
+def test_every_known_extension_is_taken_in_any_case(tmp_path):
+    names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title())]
+    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
+    make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
+    assert len(Listed(tmp_path).images) == len(names) + 3
+
+
+def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
+    cases = [
+        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".jpg, .jpeg, .png, .gif, .bmp, .webp", "--ignore='*.txt'"]),
+        ("TIFF", "1.tiff", ["cat/1.tiff", "(.tiff)", "--ignore='*.tiff'"]),
+        ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
+        ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
+        ("a line end", "a\nb.txt", ["b.txt", "--ignore='*.txt'"]),
+    ]
+    for case, name, parts in cases:
+        root = make_folder(tmp_path / case, ["cat/1.jpg", f"cat/{name}"])
+        assert_refused(case, root, parts)
+
+
+@pytest.mark.parametrize("name", ["no extension", "1.jpg.", "x."])
+def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_and_no_image(tmp_path, name):
+    make_folder(tmp_path, ["cat/1.jpg", f"cat/{name}"])
+    with pytest.raises(UserError) as caught:
+        Listed(tmp_path)
+    advice = str(caught.value).partition("--ignore='")[2].partition("'")[0]
+    assert advice
+    listed = Listed(tmp_path, ignore=(advice,))
+    assert (list(listed.labels), listed.source.num_ignored) == (["cat/1.jpg"], 1)
+
+
+def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
+    made = ["train/cat/1.jpg", "train/cat/a.md", "test/cat/b.md", "test/dog/c.done", "val/x.jpg", "val/y.png", "test/owl/LICENSE"]
+    root = make_folder(tmp_path, [*made, "train/dog/1.jpg"])
+    expected = (
+        "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
+        "3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected .jpg, .jpeg, .png, .gif, "
+        ".bmp, .webp; --ignore='*.done' --ignore='*.md' leaves them out; "
+        "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
+    )
+    assert_refused("all", root, [f"--input={root}: {expected}"])
+    listed = Listed(root, ignore=("*.done", "*.md", "test/owl", "val"))
+    assert (set(listed.labels), listed.source.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
+
+
+def test_what_is_told_of_strays_is_bounded(tmp_path):
+    root = make_folder(tmp_path, ["cat/1.jpg", *(f"cat/1.x{index:04d}" for index in range(1500)), *(f"dog{index}/a.txt" for index in range(99))])
+    with pytest.raises(UserError) as caught:
+        Listed(root)
+    message = str(caught.value)
+    assert "1,599 files of more than 1,000 unknown extensions (.txt, .x0000, .x0001, .x0002, .x0003 and 995 more)" in message
+    assert "'*.x0003' and the like leave them out" in message and len(message) < 800 + len(str(root))
+
+
+NOTES = (
+    *("README", "README.md", "readme.txt", "ReadMe.html", "README-pictures.md", "README.dataset.txt", "LICENSE", "LICENCE.txt", "license.md"),
+    *("LICENSE-CC-BY", "COPYING", "CHANGELOG.md", "CITATION.cff", "CITATION.bib", "SHA256SUMS", "md5sums.txt", "checksums.txt", "sha1sum.txt"),
+    *("images.md5", "images.zip.sha256", ".gitattributes"),
+)
+
+
+def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
+    images = ["cat/1.jpg", "cat/README.jpg", "dog/license.png"]
+    root = make_folder(tmp_path / "classes", [*images, *NOTES, *(f"cat/{name}" for name in NOTES)])
+    listed = Listed(root)
+    assert (set(listed.labels), listed.source.num_ignored) == (set(images), 2 * len(NOTES))
+    root = make_folder(tmp_path / "splits", ["train/cat/1.jpg", "test/cat/1.jpg", *NOTES, *(f"train/{name}" for name in NOTES)])
+    listed = Listed(root)
+    assert (set(listed.splits.values()), listed.source.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
+    for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
+        assert not is_left_out(name), name
+
+
+def test_a_folder_without_images_is_refused_by_name(tmp_path):
+    cases = [
+        ("an empty class", ["cat/1.jpg"], ["dog"], ["class 'dog'", "'dog/'"]),
+        ("an empty class in a class", ["cat/1.jpg"], ["cat/wild"], ["class 'cat/wild'", "'cat/wild/'"]),
+        ("hidden files alone", ["cat/1.jpg", "dog/.1.jpg"], [], ["class 'dog'"]),
+        ("empty in every split", ["train/cat/1.jpg"], ["train/dog", "test/dog"], ["class 'dog'"]),
+        ("nothing", [], ["cat"], ["no image", ".jpg"]),
+        ("hidden folders alone", [".git/1.jpg"], [], ["no image"]),
+        ("empty split folders", [], ["train", "test"], ["no image"]),
+    ]
+    for case, files, folders, parts in cases:
+        root = make_folder(tmp_path / case, files)
+        for folder in folders:
+            (root / folder).mkdir(parents=True)
+        assert_refused(case, root, parts)
+
+
+def test_a_class_may_be_empty_in_one_split(tmp_path):
+    root = make_folder(tmp_path, ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg"])
+    (root / "test" / "dog").mkdir()
+    assert Listed(root).source.labels == {"cat", "dog"}
+
+
+def test_a_folder_that_holds_only_folders_is_no_class(tmp_path):
+    make_folder(tmp_path, ["animals/cat/1.jpg"])
+    assert Listed(tmp_path).source.labels == {"animals/cat"}
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    make_folder(tmp_path, ["cat/1.jpg", "dog/big/1.jpg"])
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:  # as the system would, were the tests not run by root
+        if path.endswith("big"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert_refused("no permission", tmp_path, ["dog/big", "Permission denied"])
+
+
+def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, monkeypatch):
+    names = [f"{split}/{label}/{index}.jpg" for split in ("train", "test") for label in "abc" for index in range(5)]
+    root = make_folder(tmp_path, names)
+    expected = Listed(root)
+    scandir = os.scandir
+
+    class Reversed:
+        def __init__(self, path: str) -> None:
+            with scandir(path) as entries:
+                self._entries = sorted(entries, key=lambda entry: entry.name, reverse=True)
+
+        def __enter__(self) -> list[os.DirEntry]:
+            return self._entries
+
+        def __exit__(self, *unused: object) -> None:
+            pass
+
+    monkeypatch.setattr(os, "scandir", Reversed)
+    assert Listed(root).images == expected.images
+
+
+# As typed
+
+
+def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
+    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", str(root), "--output", str(output), *options]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+
+
+def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):
+    root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
+    write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
+    found = run_prepare(root, tmp_path / "out")
+    assert (found.returncode, found.stdout) == (2, ""), found.stderr
+    assert found.stderr.count("\n") == 1
+    for part in (f"'cat/{NFC}.jpg': ", ascii(f"cat/{NFC}.jpg"), ascii(f"cat/{NFD}.jpg")):
+        assert part in found.stderr
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_folder_of_difficult_names_is_prepared(tmp_path):
+    root = write_class_folders(tmp_path / "in put", {"cat": 20, "🌾 黄 花": 20})
+    write_files(root, {f"cat/{NFD}.jpg": jpeg(101), "cat/a\nb.jpg": jpeg(102), f"cat/{NOT_UTF8}.jpg": jpeg(103)})
+    found = run_prepare(root, tmp_path / "out", "--max_bad_fraction", "0.1")
+    assert found.returncode == 0, found.stderr
+    assert "caf\\\\xe9.jpg" in (tmp_path / "out" / "dead_letters.jsonl").read_text()
+    assert sorted(os.listdir(tmp_path)) == ["in put", "out"]
+
+
+@pytest.mark.parametrize("option", ["input", "output"])
+def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, option):
+    paths = {"input": tmp_path / "in", "output": tmp_path / "out", option: tmp_path / NOT_UTF8}
+    write_class_folders(paths["input"], {"cat": 20, "dog": 20})
+    found = run_prepare(paths["input"], paths["output"])
+    assert found.returncode in (0, 2), found.stderr
+    assert found.stderr.count("\n") == (found.returncode == 2), found.stderr
+    assert paths["output"].exists() == (found.returncode == 0)

@@ -1,0 +1,102 @@
+"""ListImages on the local runner: every input is in one sorted run, counted once, or a dead letter, and the memory that waits is bounded."""
+
+import contextlib
+import json
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
+from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.sources import list_images
+from beam_pipelines.sources.list_images import ListImages
+from beam_pipelines.storage.spool import SpoolReader
+from made_images import jpeg, write_class_folders, write_files
+from made_records import example, write_records
+from made_references import make_config
+
+FOUND: dict[str, list] = {}  # the local runner's one worker runs in this process
+
+
+def keep(element: Any, name: str) -> None:
+    FOUND[name].append(element)
+
+
+def list_on_runner(config: PrepareConfig) -> dict[str, list]:
+    FOUND.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
+    options = parse_pipeline_options([])
+    with beam.Pipeline(runner=make_runner(options), options=options) as pipeline:
+        listed = pipeline | ListImages(config)
+        for name in FOUND:
+            getattr(listed, name) | f"Keep {name}" >> beam.Map(keep, name)
+    return {name: list(found) for name, found in FOUND.items()}
+
+
+def read_runs(found: dict[str, list], config: PrepareConfig) -> list[References]:
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in found["runs"]]
+
+
+def read_dead_letters(stretches: list[Stretch], config: PrepareConfig) -> list[list[str]]:
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        return [[json.loads(line)["path"] for line in read_stretch(one, spool).splitlines()] for one in stretches]
+
+
+@pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
+def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
+    monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 7)
+    monkeypatch.setattr(list_images, "_RUN_DEAD_LETTERS", 4)
+    if bound:
+        monkeypatch.setattr(list_images, bound, {"RUN_REFERENCES": 20, "RUN_BYTES": 2000}[bound])
+    root = write_class_folders(tmp_path / "in", {"ant": 40, "bee": 60})
+    for index in range(10):
+        (root / f"bee/link{index}.jpg").symlink_to("/etc/hostname")
+    config = make_config(tmp_path, input=str(root))
+    found = list_on_runner(config)
+    runs = read_runs(found, config)
+    names = [key.decode() for run in runs for key in run.keys]
+    assert sorted(names) == sorted(str(path.relative_to(root)) for path in root.rglob("*.jpg") if not path.is_symlink())
+    assert all((np.diff(run.rows["order"].astype(object)) > 0).all() for run in runs)
+    assert [run.num_references for run in found["runs"]] == list(map(len, runs))
+    assert all(len(run) < 40 for run in runs) and len(runs) > 2 if bound else len(runs) == 1
+    letters = read_dead_letters(found["dead_letters"], config)
+    assert sorted(sum(letters, [])) == [f"bee/link{index}.jpg" for index in range(10)]
+    assert all(some == sorted(some) and len(some) <= 4 for some in letters)
+    (listing,), (packed,) = found["listing"], found["counts"]
+    assert (listing.num_inputs, listing.dead_letters.num, listing.label_names) == (110, 10, ("ant", "bee"))
+    assert listing.reference_bytes >= sum(run.num_bytes for run in runs) > 0
+    counts = merge_counts([packed])
+    for place, split in enumerate(runs[0].splits):
+        orders = np.concatenate([run.rows["order"][run.rows["split"] == place] for run in runs])
+        assert (counts[split] == np.bincount(buckets(orders), minlength=len(counts[split]))).all(), split
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_many_small_parts_are_listed_in_light_processes_as_in_one(tmp_path, num_processes):
+    folder = write_files(tmp_path / "in", {})
+    keys = [f"{part}-{index}" for part in range(9) for index in range(5)]
+    for part in range(9):
+        records = [example({"key": key.encode(), "image": jpeg(1), "label": part % 2}) for key in keys[part * 5 : part * 5 + 5]]
+        write_records(folder / f"made-{part:05d}-of-00009.tfrecord", records)
+    source = SourceConfig("tfrecord", layout="key=key,image=image,label=label")
+    config = make_config(tmp_path, input=str(folder), source=source, num_processes=num_processes)
+    found = list_on_runner(config)
+    runs = read_runs(found, config)
+    assert sorted(key.decode() for run in runs for key in run.keys) == sorted(keys)
+    assert {int(offset) > 0 for run in runs for offset in run.rows["offset"]} == {True}, "they are read where they lie"
+    assert found["listing"][0].num_inputs == 45 and len(found["counts"]) == 1
+    assert len(runs) == 1, "a bundle's parts share a run"
+
+
+def test_the_working_directory_is_made_where_a_whole_job_is_tried_again(tmp_path):
+    root = write_class_folders(tmp_path / "in", {"ant": 3})
+    config = make_config(tmp_path, input=str(root))
+    pathlib.Path(config.scratch_directory).rmdir()
+    assert len(list_on_runner(config)["runs"]) == 1
+    assert (pathlib.Path(config.scratch_directory) / "INCOMPLETE").exists()

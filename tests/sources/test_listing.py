@@ -1,0 +1,174 @@
+"""What a listing says of a data set: its schema, class names and splits, from what its parts have found."""
+
+import random
+from typing import Any, Iterator
+
+import pytest
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.annotations import Objects
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from tf_input.dataset_format import Feature
+
+CLASS = Feature("label", "class_label")
+SEVERAL = Feature("label", "class_label", (None,))
+OBJECTS = (Feature("objects/bbox", "bbox", (None, 4)), Feature("objects/label", "class_label", (None,)))
+
+
+class MadeSource:
+    """A source that lists what it is given, in as many parts."""
+
+    root = "in"
+    num_ignored = 0
+
+    def __init__(self, *parts: list, features: tuple[Feature, ...] = (CLASS,), known: dict | None = None) -> None:
+        self._parts = parts
+        self.features = features
+        self.targets = tuple(dict.fromkeys(feature.name.split("/")[0] for feature in features))
+        self._known = known or {}
+
+    def parts(self) -> list[str]:
+        return [str(index) for index in range(len(self._parts))]
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        self.num_ignored += 1
+        yield from self._parts[int(part)]
+
+    def label_names(self) -> dict:
+        return self._known
+
+
+def listing_of(made: MadeSource, **options: Any) -> Listing:
+    config = PrepareConfig("in", "out", "made", **{"source": SourceConfig("table"), **options})
+    parts = []
+    for part in made.parts():
+        found = ListedPart()
+        listed = [one if isinstance(one, list) else [one] for one in list_part(made, part, found)]
+        assert sorted(map(repr, sum(listed, []))) == sorted(map(repr, made._parts[int(part)]))
+        parts.append(found)
+    random.Random(0).shuffle(parts)
+    merged = ListedPart()
+    for found in parts:
+        merged.merge(found)
+    return make_listing(config, made, merged)
+
+
+def image(index: int, label: str = "", split: str | None = None, **fields: Any) -> LabeledImage:
+    return LabeledImage(f"{index}.jpg", f"{index}.jpg", label, split, num_bytes=10, **fields)
+
+
+def classes(*labels: str) -> list[LabeledImage]:
+    return [image(index, label) for index, label in enumerate(labels)]
+
+
+def names_of(listing: Listing, feature: str = "label") -> tuple[str, ...]:
+    return next(one.label_names for one in listing.schema if one.name == feature)
+
+
+def test_parts_add_up_whatever_their_order():
+    parts = [classes("cat", "dog"), [image(7, "bird"), DeadLetter("x", "list", "bad_row", "…")], []]
+    listing = listing_of(MadeSource(*parts))
+    assert (listing.num_inputs, listing.num_bytes, listing.num_ignored, listing.dead_letters.num) == (4, 30, 3, 1)
+    assert [feature.name for feature in listing.schema] == ["height", "image", "key", "label", "width"]
+    assert names_of(listing) == ("bird", "cat", "dog") and listing.listed_labels == {"label": {"bird", "cat", "dog"}}
+    assert (listing.splits, listing.source, listing.targets) == (("train", "validation"), "table", ("label",))
+
+
+def test_bytes_are_known_where_each_image_says_its_own():
+    sized, unsized = classes("cat", "dog"), [image(7, "bird")._replace(num_bytes=0)]
+    for case, parts, num_bytes in (("all", [sized, []], 20), ("all but one", [sized, unsized], 0), ("none", [unsized], 0)):
+        listing = listing_of(MadeSource(*parts))
+        assert (listing.num_bytes, listing.has_sizes) == (num_bytes, num_bytes > 0), case
+
+
+def test_without_a_check_nothing_is_known_of_sizes():
+    assert [feature.name for feature in listing_of(MadeSource(classes("a")), check="none").schema] == ["image", "key", "label"]
+
+
+@pytest.mark.parametrize(
+    "found, options, known, expected",
+    [
+        (["b", "a"], {}, None, ("a", "b")),
+        (["2", "10", "0"], {}, None, tuple(map(str, range(11)))),  # label 10 stays 10
+        (["02", "10", "00"], {}, None, ("00", "02", "10")),  # digits of one width are names
+        (["2", "3", "A", "b", "C", "d"], {}, None, ("2", "3", "A", "C", "b", "d")),  # digits among letters too
+        (["0", "1", "A"], {}, None, ("0", "1", "A")),  # which moves no number
+        (["9999"], {}, None, tuple(map(str, range(10_000)))),
+        ([str(n) for n in range(0, 150_000, 9)], {}, None, tuple(map(str, range(149_995)))),
+        (["2", "10"], {"source": SourceConfig("image_folder")}, None, ("10", "2")),
+        (["b"], {}, {"label": ("z", "b", "a")}, ("z", "b", "a")),  # in the order of a categories list
+        (["b"], {}, {"label": {"z"}}, ("b", "z")),
+        (["b"], {"source": SourceConfig("table", label_names=("x", "b"))}, None, ("x", "b")),
+    ],
+)
+def test_class_names_are_in_an_order_that_does_not_depend_on_the_listing(found, options, known, expected):
+    assert names_of(listing_of(MadeSource(classes(*found), known=known), **options)) == expected
+
+
+def test_names_of_every_kind_of_label_are_collected():
+    several = [image(0, values={"label": ("b", "a")}), image(1, values={"label": ()})]
+    assert names_of(listing_of(MadeSource(several, features=(SEVERAL,)))) == ("a", "b")
+    heads = [image(0, values={"weather": "sun", "ground": "mud"}), image(1, values={"weather": "rain", "ground": "mud"})]
+    both = listing_of(MadeSource(heads, features=(Feature("ground", "class_label"), Feature("weather", "class_label"))))
+    assert (names_of(both, "weather"), names_of(both, "ground")) == (("rain", "sun"), ("mud",))
+    boxes = [image(0, values={"objects": Objects(((0, 0, 1, 1),) * 2, ("cat", "ant"))})]
+    found = listing_of(MadeSource(boxes, features=OBJECTS))
+    assert names_of(found, "objects/label") == ("ant", "cat") and found.listed_labels == {"objects/label": {"cat", "ant"}}
+    assert found.targets == ("objects",)
+
+
+def test_splits_are_the_sources_or_by_group():
+    given = [image(0, "a", "test"), image(1, "a", "train"), image(2, "a", "extra")]
+    listing = listing_of(MadeSource(given[:1], given[1:]))
+    assert (listing.splits, listing.fractions) == (("train", "test", "extra"), None)
+
+
+@pytest.mark.parametrize(
+    "source, options, message",
+    [
+        (MadeSource([]), {}, "no readable image in it"),
+        (MadeSource([DeadLetter("1.csv:7", "list", "bad_row", "two fields")]), {}, "no readable image in it; among the dead letters:"),
+        (MadeSource([image(0, "a", "test"), image(1, "a")]), {}, "some inputs name their split and others do not"),
+        (MadeSource([image(0, "a", "test")]), {"splits": {"train": 1}}, r"name their splits \(test\) already; drop --splits"),
+        (MadeSource(classes("a")), {"source": SourceConfig("table", label_names=("b",))}, "class 'a' is none of those"),
+        (MadeSource(classes("7", "100000")), {}, "label: label 100000 would need as many class names before it, and only 2 labels"),
+        (MadeSource(classes("7", "9" * 200)), {}, "label: label 99999"),
+        (MadeSource(classes("7", "8", "10", "n/a")), {}, "label: most labels are integers, and 'n/a' is none, so that label 10 would"),
+        (MadeSource([image(n, "a", f"s{n}") for n in range(300)]), {}, r"name 300 splits \(s0, s1, s10, …\); expected at most 256"),
+        (MadeSource(classes("a")), {"images": ImageConfig(encoding="raw")}, "expected images of one size"),
+        (MadeSource(classes("a")), {"images": ImageConfig(format="png"), "check": "none"}, "are looked into"),
+        (MadeSource([image(0, raw=RawImage(2, 2, 1))], features=()), {"check": "none"}, "are looked into"),
+        (
+            MadeSource([image(0, values={"objects": Objects((), ())})], features=OBJECTS),
+            {"check": "none"},
+            "'objects/bbox' has to follow the image",
+        ),
+        (
+            MadeSource([image(0, raw=RawImage(2, 2, 1)), image(1, raw=RawImage(2, 2, 3))], features=()),
+            {"images": ImageConfig(encoding="raw")},
+            "some arrays are grey",
+        ),
+    ],
+)
+def test_what_makes_no_data_set_is_refused(source, options, message):
+    with pytest.raises(UserError, match=message):
+        listing_of(source, **options)
+
+
+@pytest.mark.parametrize(
+    "images, size, shape",
+    [
+        ([image(0)], ("exact", 4, 5), (4, 5, 3)),
+        ([image(0, raw=RawImage(8, 9, 1))], None, (8, 9, 1)),
+        ([image(0, raw=RawImage(8, 9, 3, True))], ("exact", 4, 5), (4, 5, 3)),
+    ],
+)
+def test_raw_images_have_a_shape(images, size, shape):
+    listing = listing_of(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
+    assert next(f for f in listing.schema if f.name == "image") == Feature("image", "pixels", shape)

@@ -1,0 +1,236 @@
+"""Source `masks`: every row of the table in its docstring, the layouts of well-known data sets, and what must not be opened."""
+
+import os
+import pathlib
+from typing import Any, Iterable, Mapping
+
+import pytest
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.annotated.masks import Masks
+from made_images import write_files
+from tf_input.dataset_format import Feature
+
+
+class Listed:
+    """A whole listing, by parts, each from a source of its own as workers do it."""
+
+    def __init__(
+        self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
+    ) -> None:
+        config = PrepareConfig(os.fspath(root), "out", "made", source=SourceConfig("masks", **source), **options)
+        self.images: dict[str, LabeledImage] = {}
+        self.letters: dict[str, DeadLetter] = {}
+        self.num_ignored = 0
+        for part in Masks(config).parts():
+            lister = Masks(config, with_sizes=with_sizes)
+            for found in lister.list(part):
+                into, name = (self.letters, found.path) if isinstance(found, DeadLetter) else (self.images, found.key)
+                assert name not in into
+                into[name] = found
+            self.num_ignored += lister.num_ignored
+
+    @property
+    def masks(self) -> dict[str, str]:
+        """Path -> path of its mask."""
+        return {image.path: image.values["mask"].path for image in self.images.values()}
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        return {path: letter.reason for path, letter in self.letters.items()}
+
+    @property
+    def splits(self) -> dict[str, str | None]:
+        return {key: image.split for key, image in self.images.items()}
+
+
+def make_folder(root: pathlib.Path, paths: Iterable[str]) -> pathlib.Path:
+    """Files that no listing looks into."""
+    return write_files(root, dict.fromkeys(paths, b"not looked at"))
+
+
+LAYOUTS = {
+    "plain": ("images/{}.jpg", "masks/{}.png"),
+    "with a suffix": ("images/{}.jpg", "masks/{}_mask.gif"),
+    "labels": ("images/{}.png", "labels/{}.png"),
+    "annotations": ("images/{}.png", "annotations/{}.bmp"),
+    "pets": ("images/{}.jpg", "annotations/trimaps/{}.png"),
+    "VOC": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
+    "upper case": ("Images/{}.JPG", "Masks/{}.PNG"),
+    "mirrored folders": ("images/a/b/{}.jpg", "masks/a/b/{}.png"),
+    "in another form": ("images/Lo\u0308we {}.jpg", "masks/L\u00f6we {}.png"),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout, tmp_path):
+    image, mask = LAYOUTS[layout]
+    expected = {image.format(name): mask.format(name) for name in ("1", "2.b")}
+    listed = Listed(make_folder(tmp_path, [*expected, *expected.values()]))
+    assert listed.masks == expected
+    assert not listed.letters and not listed.num_ignored and set(listed.splits.values()) == {None}
+
+
+def test_an_image_and_its_mask(tmp_path):
+    listed = Listed(make_folder(tmp_path, ["images/a.jpg", "masks/a.png"]))
+    assert listed.images["images/a.jpg"] == LabeledImage(
+        "images/a.jpg", "images/a.jpg", "", None, values={"mask": FilePart("masks/a.png")}
+    )
+
+
+SPLITS = {
+    "pairs in split folders": "{split}/images/{name}",
+    "split folders in pairs": "images/{split}/{name}",
+    "with cities": "images/{split}/city/{name}",
+}
+
+
+@pytest.mark.parametrize("case", SPLITS)
+def test_splits(case, tmp_path):
+    expected = {}
+    for folder, split in {"train": "train", "val": "validation", "testing": "test"}.items():
+        image = SPLITS[case].format(split=folder, name="a.jpg")
+        make_folder(tmp_path, [image, image.replace("images", "masks").replace(".jpg", ".png")])
+        expected[image] = split
+    assert Listed(tmp_path).splits == expected
+    assert Listed(tmp_path, split_folders=False).splits == dict.fromkeys(expected)
+
+
+def test_a_split_without_masks(tmp_path):
+    listed = Listed(make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/test/b.jpg"]))
+    assert listed.splits == {"images/train/a.jpg": "train"} and listed.reasons == {"images/test/b.jpg": "no_mask"}
+
+
+def test_folders_that_are_only_partly_splits_are_refused(tmp_path):
+    make_folder(tmp_path, ["images/train/a.jpg", "masks/train/a.png", "images/more/b.jpg", "masks/more/b.png"])
+    with pytest.raises(UserError, match="'train' is named like a split and 'more' is not"):
+        Listed(tmp_path)
+    assert set(Listed(tmp_path, split_folders=True).splits.values()) == {"train", "more"}
+    assert set(Listed(tmp_path, split_folders=False).splits.values()) == {None}
+
+
+def test_lists_say_which_images_have_masks(tmp_path):
+    make_folder(tmp_path, [f"JPEGImages/{name}.jpg" for name in "abcde"])
+    make_folder(tmp_path, [f"SegmentationClass/{name}.png" for name in "abd"])
+    write_files(
+        tmp_path, {"ImageSets/Segmentation/train.txt": b"a\n", "ImageSets/Segmentation/val.txt": b"b\nc\nx\na\n"}
+    )
+    write_files(tmp_path, {"ImageSets/Main/train.txt": b"e\n"})
+    listed = Listed(tmp_path)
+    assert listed.splits == {"JPEGImages/a.jpg": "train", "JPEGImages/b.jpg": "validation"}
+    assert listed.reasons == {
+        "JPEGImages/c.jpg": "no_mask",
+        "ImageSets/Segmentation/val.txt:3": "missing",
+        "ImageSets/Segmentation/val.txt:4": "duplicate",
+    }
+    assert listed.num_ignored == 3  # d and its mask, e
+    assert len(Listed(tmp_path, split_folders=False).images) == 3
+
+
+def test_nothing_is_dropped(tmp_path):
+    """Each image, and each mask that is left over, is one input."""
+    made = ["images/a.jpg", "masks/a.png", "images/b.jpg", "masks/c.png", "masks/sub/a.png"]
+    listed = Listed(
+        make_folder(tmp_path, [*made, "images/._a.jpg", "images/notes.txt", "masks/a.mat", "masks/Thumbs.db"])
+    )
+    assert listed.masks == {"images/a.jpg": "masks/a.png"}
+    assert listed.reasons == {"images/b.jpg": "no_mask", "masks/c.png": "missing", "masks/sub/a.png": "missing"}
+    assert listed.num_ignored == 4
+
+
+def test_two_masks_of_one_image(tmp_path):
+    made = ["images/a.jpg", "masks/a.png", "masks/a_mask.png", "images/b.jpg", "masks/b.png", "masks/b.bmp"]
+    listed = Listed(make_folder(tmp_path, made))
+    assert not listed.images and listed.reasons == {"images/a.jpg": "ambiguous", "images/b.jpg": "ambiguous"}
+    assert "masks/a.png, masks/a_mask.png; expected one" in listed.letters["images/a.jpg"].message
+
+
+def test_two_images_of_one_mask_are_two_examples(tmp_path):
+    listed = Listed(make_folder(tmp_path, ["images/a.jpg", "images/a.png", "masks/a.png"]))
+    assert listed.masks == {"images/a.jpg": "masks/a.png", "images/a.png": "masks/a.png"}
+
+
+def test_ignored_files(tmp_path):
+    made = ["images/a.jpg", "masks/a.png", "images/x/b.jpg", "masks/c_colour.png"]
+    listed = Listed(make_folder(tmp_path, made), ignore=("images/x/*", "*_colour.png"))
+    assert set(listed.images) == {"images/a.jpg"} and not listed.letters and listed.num_ignored == 2
+
+
+def test_sizes_are_looked_up_if_they_are_wanted(tmp_path):
+    write_files(tmp_path, {"images/a.jpg": b"12345", "masks/a.png": b"1"})
+    assert Listed(tmp_path, with_sizes=True).images["images/a.jpg"].num_bytes == 5
+    assert Listed(tmp_path).images["images/a.jpg"].num_bytes == 0
+
+
+def test_nothing_outside_is_opened(tmp_path):
+    outside = make_folder(tmp_path / "outside", ["a.png", "b.jpg", "f/d.png"])
+    root = make_folder(
+        tmp_path / "in", ["images/a.jpg", "masks/b.png", "images/c.jpg", "images/f/d.jpg", "images/e.jpg"]
+    )
+    links = {"masks/a.png": "a.png", "images/b.jpg": "b.jpg", "masks/c.png": "nowhere.png", "masks/f": "f"}
+    for name, target in links.items():
+        (root / name).symlink_to(outside / target)
+    (root / "masks/e.png").symlink_to(root / "masks/b.png")
+    os.mkfifo(root / "images/pipe.jpg")
+    listed = Listed(root)
+    assert listed.masks == {"images/e.jpg": "masks/e.png"}
+    assert listed.reasons == {
+        "masks/a.png": "outside",
+        "images/a.jpg": "no_mask",
+        "images/b.jpg": "outside",
+        "masks/b.png": "missing",
+        "masks/c.png": "outside",
+        "images/c.jpg": "no_mask",
+        "masks/f": "outside",
+        "images/f/d.jpg": "no_mask",
+        "images/pipe.jpg": "not_a_file",
+    }
+
+
+def test_a_folder_of_masks_that_is_a_link_is_none(tmp_path):
+    outside = make_folder(tmp_path / "outside", ["a.png"])
+    root = make_folder(tmp_path / "in", ["images/a.jpg"])
+    (root / "masks").symlink_to(outside)
+    with pytest.raises(UserError, match="no folders of images and masks in it"):
+        Listed(root)
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    listed = Listed(make_folder(tmp_path, [f"images/{name}.jpg", "images/a.jpg", "masks/a.png"]))
+    assert listed.reasons == {"images/caf\\xe9.jpg": "not_utf8"} and set(listed.images) == {"images/a.jpg"}
+
+
+def test_features(tmp_path):
+    source = Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks")))
+    assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
+    source = Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks", labels=())))
+    assert (source.features, source.targets) == ((), ())
+    root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
+    assert Listed(root, source={"labels": ()}).images["images/a.jpg"].values is None
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"labels": (Column("label", ("label",)),)}, "--label: "),
+        ({"label_names": ("cat",)}, "--label_names: "),
+        ({"bad_boxes": "clip"}, "--bad_boxes: "),
+        ({"image_root": "elsewhere"}, "--image_root: "),
+    ],
+)
+def test_options_that_mean_nothing_here_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks", **options)))
+
+
+@pytest.mark.parametrize(
+    "paths", [[], ["images/a.jpg"], ["a.jpg", "a.png"], ["train/images/a.jpg", "train/other/a.png"]]
+)
+def test_a_folder_without_masks_is_refused(paths, tmp_path):
+    with pytest.raises(UserError, match="no folders of images and masks in it; expected images/ and masks/"):
+        Listed(make_folder(tmp_path, paths))

@@ -1,0 +1,182 @@
+"""What a source in an object store asks of it while it is listed: pages of names and sizes, and nothing for each image."""
+
+import json
+import pathlib
+import urllib.parse
+from typing import Iterator
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.publish.summary import format_size
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.sources.folders.sizes import find_sizes
+from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.storage.object_stores import object_store
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from made_images import jpeg, png
+from object_stores import Faults, StoreServer, faulty, store_server
+
+FOLDERS = 5  # images lie in several prefixes, and one that is named is not there
+XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" + (
+    "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object></annotation>"
+)
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def proxied(request) -> Iterator[tuple[StoreServer, Faults]]:
+    with store_server(request.param) as server, faulty(server) as (proxied, faults), pytest.MonkeyPatch.context() as patch:
+        for name, value in proxied.environment.items():
+            patch.setenv(name, value)
+        FileSystems.set_options(parse_pipeline_options(proxied.flags))
+        yield proxied, faults
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def paths(num: int) -> list[str]:
+    return [f"photos/{index % FOLDERS}/{index * 7919 % num:03d}.jpg" for index in range(num)]
+
+
+def coco(num: int) -> dict[str, bytes]:
+    images = [{"id": index, "file_name": path, "height": 16, "width": 16} for index, path in enumerate(paths(num))]
+    boxes = [{"image_id": index, "category_id": 1, "bbox": [1, 1, 5, 5]} for index in range(num)]
+    return {"all.json": json.dumps({"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "cat"}]}).encode()}
+
+
+def voc(num: int) -> dict[str, bytes]:
+    return {f"{path.removesuffix('jpg')}xml": XML.format(index).encode() for index, path in enumerate(paths(num))}
+
+
+def table(num: int) -> dict[str, bytes]:
+    return {"all.csv": "\n".join(["image,label", *(f"{path},cat" for path in paths(num))]).encode()}
+
+
+def text(num: int) -> dict[str, bytes]:
+    return {"all.txt": "\n".join(f"{path} cat" for path in paths(num)).encode()}
+
+
+def masks(num: int) -> dict[str, bytes]:
+    return {f"masks/{path.removeprefix('photos/').removesuffix('jpg')}png": png() for path in paths(num)}
+
+
+# Kind of source -> what names the images, the input below the bucket, the folder that images are moved to.
+SOURCES = {
+    "coco": (coco, "/all.json", "photos"),
+    "voc": (voc, "", "photos"),
+    "table": (table, "/all.csv", "photos"),
+    "text": (text, "/all.txt", "photos"),
+    "masks": (masks, "", "images"),
+}
+
+
+def put(bucket: str, kind: str, num: int, missing: str = "") -> str:
+    make, name, folder = SOURCES[kind]
+    objects = {path.replace("photos", folder, 1): jpeg(index) for index, path in enumerate(paths(num)) if path != missing}
+    for path, data in {**make(num), **objects}.items():
+        open_object_store(bucket).write(f"{bucket}/{path}", data)
+    return f"{bucket}{name}"
+
+
+def asked(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
+    """The requests that a call makes, but for those that read an annotation of one image."""
+    start = len(faults.seen)
+    assert main(call) == 0
+    return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith(".xml")]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_more_images_are_no_more_requests(proxied, kind, capsys):
+    server, faults = proxied
+    requests = {}
+    for num in (10, 60):
+        bucket = server.make_bucket()
+        source = put(bucket, kind, num)
+        call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={bucket}-out/out", "--estimate", *server.flags]
+        requests[num] = asked(faults, call)
+        num_bytes = sum(len(jpeg(index)) for index in range(num))
+        printed = capsys.readouterr().out
+        assert f"images:    {num}" in printed and "assumed" not in printed, printed
+        assert f"read:      {format_size(num_bytes)} at the source" in printed, printed
+    assert len(requests[60]) == len(requests[10]) < 25, requests
+
+
+@pytest.mark.parametrize("kind", ["coco", "table", "text"])
+def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind, tmp_path):
+    server, _ = proxied
+    missing = paths(20)[7]
+    source = put(server.make_bucket(), kind, 20, missing)
+    call = ["prepare", f"--input={source}", f"--source={kind}", f"--output={tmp_path}/out", "--max_bad_fraction=0.1", *server.flags]
+    assert main([*call, "--check=header"]) == 0
+    (letter,) = map(json.loads, pathlib.Path(tmp_path, "out/dead_letters.jsonl").read_text().splitlines())
+    assert (letter["path"], letter["stage"], letter["reason"]) == (missing, "read", "unreadable"), letter
+    assert "no such object" in letter["message"]
+
+
+NAMES = [f"{folder}/{index:02d}.jpg" for folder in ("a", "b", "b-b", "b.b", "ba", "é", "日本", "\U0001f600") for index in range(12)]
+HEAP = {name: index % 90 for index, name in enumerate([*NAMES, *("beside/" + name for name in NAMES[:3]), "b0", "ba/0"])}
+
+
+@pytest.fixture(scope="module")
+def heap(proxied) -> tuple[str, Faults]:
+    server, faults = proxied
+    root = f"{server.make_bucket()}/heap"
+    for name, num_bytes in HEAP.items():
+        open_object_store(root).write(f"{root}/{name}", bytes(num_bytes))
+    return root, faults
+
+
+WANTED = {
+    "all": NAMES,
+    "one": NAMES[27:28],
+    "the first": NAMES[:1],
+    "the last": NAMES[-1:],
+    "some of each": NAMES[::17],
+    "few, far apart": [NAMES[3], NAMES[-3]],
+    "a folder behind many": [name for name in NAMES if name.startswith("b.b/")],
+    "one character, behind more than a page": ["b0"],
+    "none that is there": ["0", "a", "a/", "b/05.jpgx", "zz/1.jpg", "\U0010ffff"],
+    "some that are not": ["a/03.jpg", "a/03.jpg2", "b/", "b/39.jpg", "b0", "~"],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("num_at_once", [4, 1000])
+@pytest.mark.parametrize("case", WANTED)
+def test_the_sizes_are_those_of_the_objects(heap, monkeypatch, case, num_at_once):
+    root, faults = heap
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", num_at_once)
+    wanted, start = WANTED[case], len(faults.seen)
+    assert find_sizes(root, [*reversed(wanted), *wanted[:2]]) == {name: HEAP[name] for name in wanted if name in HEAP}
+    num_pages = -(-len(HEAP) // num_at_once)
+    assert len(faults.seen) - start <= min(num_pages + 1, len(wanted)), "no more than the pages, or than the names"
+
+
+def test_a_large_heap_is_passed_over_where_few_are_wanted(heap, monkeypatch):
+    root, faults = heap
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 4)
+    start = len(faults.seen)
+    assert len(find_sizes(root, [NAMES[10], NAMES[40], NAMES[90]])) == 3
+    assert len(faults.seen) - start == 3, "26 pages would be all of it"
+
+
+def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "a.jpg").write_bytes(b"12345")
+    (tmp_path / "link.jpg").symlink_to("a.jpg")
+    assert find_sizes(str(tmp_path), ["a.jpg", "link.jpg", "folder", "none.jpg", "a.jpg/b"]) == {"a.jpg": 5, "link.jpg": 5}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_each_image_has_its_own_size(proxied, kind):
+    server, _ = proxied
+    bucket = server.make_bucket()
+    config = PrepareConfig(put(bucket, kind, 30), "out", "made", source=SourceConfig(kind))
+    source = open_source(config, with_sizes=True)
+    listed = [image for part in source.parts() for image in source.list(part)]
+    assert len(listed) == 30
+    for image in listed:
+        assert isinstance(image, LabeledImage)
+        assert image.num_bytes == open_object_store(bucket).size(f"{source.root}/{image.path}")

@@ -1,0 +1,717 @@
+"""Source `table`: every row of the tables in its docstrings, in each format, and hostile tables."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import pathlib
+import tracemalloc
+from typing import Any, Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import WHOLE_FILE, FilePart, LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.annotations import Objects
+from beam_pipelines.options.option_values import parse_splits
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.sources.tables.table import Table
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.storage.spool import SpoolReader
+from made_images import jpeg, png, write_files
+from object_stores import StoreServer, store_server
+from tf_input.dataset_format import Feature
+
+LABEL = Feature("label", "class_label")
+
+
+def open_table(
+    path: os.PathLike[str] | str,
+    labels: list[str] | None = None,
+    features: list[str] = [],
+    config: dict[str, Any] = {},
+    with_sizes: bool = False,
+    spool_directory: str | None = None,
+    **options: Any,
+) -> Table:
+    parsed = None if labels is None else parse_labels(labels)
+    kept = tuple(parse_column("--feature", text, "text") for text in features)
+    source = SourceConfig(kind="table", labels=parsed, features=kept, **options)
+    made = PrepareConfig(input=os.fspath(path), output="out", name="flowers", source=source, **config)
+    return Table(made, with_sizes=with_sizes, spool_directory=spool_directory)
+
+
+class Listed:
+    """A whole listing."""
+
+    def __init__(self, path: os.PathLike[str] | str, labels: list[str] | None = None, **options: Any) -> None:
+        self.source = open_table(path, labels, **options)
+        found = [one for part in self.source.parts() for one in self.source.list(part)]
+        self.all = [one for one in found if isinstance(one, LabeledImage)]
+        self.images = {one.key: one for one in self.all}
+        self.dead_letters = {one.path: one for one in found if isinstance(one, DeadLetter)}
+        assert len(self.all) + len(self.dead_letters) == len(found)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Key -> class."""
+        return {key: image.label for key, image in self.images.items()}
+
+    @property
+    def splits(self) -> dict[str, str | None]:
+        """Key -> split."""
+        return {key: image.split for key, image in self.images.items()}
+
+
+def write_csv(root: pathlib.Path, text: str | bytes, name: str = "labels.csv") -> pathlib.Path:
+    return write_files(root, {name: text.encode() if isinstance(text, str) else text}) / name
+
+
+def to_csv(rows: list[Mapping[str, Any]], delimiter: str = ",") -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def to_jsonl(rows: Iterable[Any]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def to_parquet(rows: list[Mapping[str, Any]], **options: Any) -> bytes:
+    return table_bytes(pa.Table.from_pylist(rows), **options)
+
+
+def table_bytes(table: pa.Table, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **options)
+    return buffer.getvalue()
+
+
+WRITERS = {
+    "labels.csv": to_csv,
+    "labels.CSV": to_csv,
+    "labels.tsv": lambda rows: to_csv(rows, "\t"),
+    "semicolons.csv": lambda rows: to_csv(rows, ";"),
+    "labels.csv.gz": lambda rows: gzip.compress(to_csv(rows)),
+    "labels.jsonl": to_jsonl,
+    "labels.ndjson": to_jsonl,
+    "labels.jsonl.gz": lambda rows: gzip.compress(to_jsonl(rows)),
+    "labels.parquet": to_parquet,
+}
+
+ROWS = [
+    {"file_name": "cat/1.jpg", "label": "cat", "age": 3, "note": 'a "b", c\nd'},
+    {"file_name": "dog/Lo\u0308we.jpg", "label": "Löwe", "age": -4, "note": "<script>alert(1)</script>"},
+    {"file_name": "./cat//2.jpg", "label": "=1+1", "age": 5, "note": ""},
+]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_each_format_gives_the_same_references(tmp_path: pathlib.Path, name: str) -> None:
+    path = write_csv(tmp_path, WRITERS[name](ROWS), name)
+    listed = Listed(path, features=["age:integer", "note"])
+    assert not listed.dead_letters
+    assert listed.all == [
+        LabeledImage("cat/1.jpg", "cat/1.jpg", "cat", None, values={"age": 3, "note": 'a "b", c\nd'}),
+        LabeledImage(
+            "dog/L\u00f6we.jpg",
+            "dog/Lo\u0308we.jpg",
+            "Löwe",
+            None,
+            values={"age": -4, "note": "<script>alert(1)</script>"},
+        ),
+        LabeledImage("cat/2.jpg", "cat/2.jpg", "=1+1", None, values={"age": 5, "note": ""}),
+    ]
+    source = listed.source
+    assert (source.root, source.parts(), source.targets) == (os.path.realpath(tmp_path), [name], ("label",))
+    assert source.features == (LABEL, Feature("age", "integer"), Feature("note", "text"))
+    assert source.label_names() == {} and source.num_ignored == 0
+
+
+# Columns
+
+
+@pytest.mark.parametrize(
+    "name", ["file_name", "image", "image_path", "path", "filename", "filepath", "file", "Image", "FileName"]
+)
+def test_the_image_column_is_found_by_its_usual_names(tmp_path: pathlib.Path, name: str) -> None:
+    assert Listed(write_csv(tmp_path, f"label,{name}\ncat,1.jpg\n")).labels == {"1.jpg": "cat"}
+
+
+def test_columns_that_options_name_go_before_the_usual_ones(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, "image,file_name,photo,class,label,species\n1.jpg,2.jpg,3.jpg,a,b,c\n")
+    assert Listed(path).labels == {"2.jpg": "b"}
+    assert Listed(path, ["species"], image_column="photo").labels == {"3.jpg": "c"}
+
+
+ROLES = "file_name,label,key,split,group,weight\n1.jpg,cat,k1,val,g1,0.5\n2.jpg,dog,k2,TRAIN,,2\n"
+
+
+def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> None:
+    listed = Listed(write_csv(tmp_path, ROLES))
+    assert listed.all == [
+        LabeledImage("k1", "1.jpg", "cat", "validation", group="g1", values={"weight": 0.5}),
+        LabeledImage("k2", "2.jpg", "dog", "train", values={"weight": 2.0}),
+    ]
+    assert listed.source.features == (LABEL, Feature("weight", "float"))
+    assert listed.source.targets == ("label",)
+
+
+def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, ROLES)
+    listed = Listed(path, split_column="", group_column="", weight_column="", key_column="label")
+    assert listed.all == [LabeledImage("cat", "1.jpg", "cat", None), LabeledImage("dog", "2.jpg", "dog", None)]
+    assert listed.source.features == (LABEL,)
+    listed = Listed(path, split_column="label", group_column="key", weight_column="weight")
+    assert [(one.split, one.group, one.values) for one in listed.all] == [
+        ("cat", "k1", {"weight": 0.5}),
+        ("dog", "k2", {"weight": 2.0}),
+    ]
+
+
+def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, "file_name,label\n1.jpg,cat\n")
+    cases = [
+        ({"labels": ["species"]}, "no column 'species' in it (--label or --feature)"),
+        ({"features": ["age:integer"]}, "no column 'age' in it (--label or --feature)"),
+        ({"image_column": "photo"}, "no column 'photo' in it (--image_column)"),
+        ({"key_column": "id"}, "no column 'id' in it (--key_column)"),
+        ({"split_column": "part"}, "no column 'part' in it (--split_column)"),
+        ({"group_column": "patient"}, "no column 'patient' in it (--group_column)"),
+        ({"weight_column": "w"}, "no column 'w' in it (--weight_column)"),
+    ]
+    for options, problem in cases:
+        with pytest.raises(UserError) as caught:
+            open_table(path, **options)
+        assert str(caught.value) == f"labels.csv: {problem}; it has the columns file_name, label", options
+
+
+@pytest.mark.parametrize(
+    "name, header, part",
+    [
+        ("no image", "a,label", "none of the columns file_name, image,"),
+        ("no label", "file_name,a", "--label COLUMN, or --label none"),
+        ("a row for a header", "1.jpg,cat", "it has the columns 1.jpg, cat"),
+        ("a name twice", "file_name,label,label", "2 columns are named 'label'"),
+        ("nothing", "", "found nothing where the header should be"),
+        ("UTF-16", "file_name,label".encode("utf-16"), "bytes that are not UTF-8"),
+        ("a quote that is not closed", 'file_name,"label', "the header is no row as CSV has it"),
+        ("control characters", "file_name\x1b[31m,b", r"file_name\x1b[31m"),
+    ],
+)
+def test_a_table_with_such_a_header_is_refused(
+    tmp_path: pathlib.Path, name: str, header: str | bytes, part: str
+) -> None:
+    end = b"\n1.jpg,cat\n" if header else b""
+    path = write_csv(tmp_path, (header.encode() if isinstance(header, str) else header) + end)
+    with pytest.raises(UserError) as caught:
+        open_table(path)
+    assert part in str(caught.value) and str(caught.value).isprintable(), name
+
+
+# Labels
+
+
+@pytest.mark.parametrize("name", ["label", "labels", "class", "category", "Label"])
+def test_the_label_is_found_by_its_usual_names(tmp_path: pathlib.Path, name: str) -> None:
+    listed = Listed(write_csv(tmp_path, f"file_name,{name}\n1.jpg,a|b\n"))
+    assert listed.source.features == (LABEL,)  # CSV has no lists: never guessed from a cell
+    assert listed.labels == {"1.jpg": "a|b"}
+
+
+@pytest.mark.parametrize("name", ["labels.jsonl", "labels.parquet"])
+def test_a_list_is_a_multi_label_in_a_format_with_types(tmp_path: pathlib.Path, name: str) -> None:
+    rows = [{"file_name": "1.jpg", "labels": ["b", "a"]}, {"file_name": "2.jpg", "labels": []}]
+    listed = Listed(write_csv(tmp_path, WRITERS[name](rows), name))
+    assert listed.source.features == (Feature("label", "class_label", (None,)),)
+    assert [image.values for image in listed.all] == [{"label": ("a", "b")}, {"label": ()}]
+
+
+def test_every_task_has_its_columns(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, "image,w,g,cat,dog,x,y,m\n1.jpg,fog,3,1,0,.5,2,masks/1.png\n")
+    cases: list[tuple[list[str], str, Any, tuple[str, ...]]] = [
+        (["w", "g"], "", {"w": "fog", "g": "3"}, ("w", "g")),
+        (["cat,dog:multi_label"], "", {"label": ("cat",)}, ("label",)),
+        (["x,y:float"], "", {"label": (0.5, 2.0)}, ("label",)),
+        (["m:mask"], "", {"mask": FilePart("masks/1.png")}, ("mask",)),
+        (["w"], "fog", None, ("label",)),
+        (["none"], "", None, ()),
+    ]
+    for labels, label, values, targets in cases:
+        listed = Listed(path, labels)
+        assert (listed.all[0].label, listed.all[0].values, listed.source.targets) == (label, values, targets), labels
+
+
+def test_the_shape_of_arrays_is_that_of_the_first(tmp_path: pathlib.Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 5, 2), np.float32))
+    listed = Listed(write_csv(tmp_path, "image,maps\n1.jpg,a.npy\n"), ["maps:array"])
+    assert listed.source.features == (Feature("label", "float", (4, 5, 2)),)
+    assert listed.all[0].values == {"label": FilePart("a.npy")}
+    with pytest.raises(UserError, match="maps:array"):
+        open_table(write_csv(tmp_path, "image,maps\n"), ["maps:array"])
+
+
+OBJECTS = [
+    {"bbox": [[10, 20, 30, 40], [0.5, 0, 1, 1]], "category": ["cat", 3]},
+    {"bbox": [[10, 20, 30, 40], [0.5, 0, 1, 1]], "categories": ["cat", "3"], "area": [1, 2]},
+    [{"bbox": [10, 20, 30, 40], "category": "cat"}, {"bbox": [0.5, 0, 1, 1], "category": 3}],
+]
+
+
+def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
+    rows = [{"file_name": f"{index}.jpg", "objects": cell} for index, cell in enumerate(OBJECTS)]
+    rows += [
+        {"file_name": "none.jpg", "objects": {"bbox": [], "category": []}},
+        {"file_name": "null.jpg", "objects": None},
+    ]
+    path = write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl")
+    both = Objects(((20.0, 10.0, 60.0, 40.0), (0.0, 0.5, 1.0, 1.5)), ("cat", "3"))
+    for labels in (None, ["objects"]):
+        listed = Listed(path, labels)
+        assert listed.source.features == (
+            Feature("objects/bbox", "bbox", (None, 4)),
+            Feature("objects/label", "class_label", (None,)),
+        )
+        assert listed.source.targets == ("objects",)
+        none = Objects((), ())
+        assert [one.values for one in listed.all] == [{"objects": found} for found in (both, both, both, none, none)]
+    rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
+    listed = Listed(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
+    assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}
+
+
+def test_bad_objects_are_dead_letters(tmp_path: pathlib.Path) -> None:
+    good = {"file_name": "1.jpg", "objects": {"bbox": [], "category": []}}
+    cells = [
+        {"bbox": [[1, 2, 3]], "category": ["a"]},
+        {"bbox": [[1, 2, 3, "4"]], "category": ["a"]},
+        {"bbox": [[1, 2, 3, float("nan")]], "category": ["a"]},
+        {"bbox": [[1, 2, 3, 1e300]], "category": ["a"]},
+        {"bbox": [[1, 2, 3, True]], "category": ["a"]},
+        {"bbox": [[1, 2, 3, 4]], "category": []},
+        {"bbox": 7, "category": ["a"]},
+        {"boxes": []},
+        [7],
+        "none",
+    ]
+    rows = [good] + [{"file_name": "2.jpg", "objects": cell} for cell in cells]
+    listed = Listed(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"))
+    assert len(listed.images) == 1
+    assert len(listed.dead_letters) == len(cells)
+    for letter in listed.dead_letters.values():
+        assert letter.reason == "bad_objects" and letter.message.startswith("column 'objects' has "), letter
+    rows = [good, {"file_name": "2.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["dog"]}}]
+    listed = Listed(write_csv(tmp_path, to_jsonl(rows), "metadata.jsonl"), label_names=("cat",))
+    assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"]
+
+
+# Files and splits
+
+
+def test_paths_are_relative_to_the_table_or_to_the_image_root(tmp_path: pathlib.Path) -> None:
+    images = write_files(tmp_path / "images", {"a.jpg": jpeg()})
+    path = write_csv(tmp_path / "tables", f"image,label\na.jpg,1\n{images}/b.jpg,2\n{tmp_path}/c.jpg,3\n")
+    listed = Listed(path, image_root=os.fspath(images), with_sizes=True)
+    assert listed.source.root == os.path.realpath(images)
+    assert {key: image.num_bytes for key, image in listed.images.items()} == {"a.jpg": len(jpeg()), "b.jpg": 0}
+    assert [letter.reason for letter in listed.dead_letters.values()] == ["outside"]
+
+
+def test_a_folder_of_images_with_metadata_in_it(tmp_path: pathlib.Path) -> None:
+    write_files(
+        tmp_path, {"metadata.csv": b"file_name,label\na.jpg,1\n", "a.jpg": jpeg(), "other.csv": b"", "c/b.jpg": jpeg()}
+    )
+    listed = Listed(tmp_path)
+    assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
+    write_files(tmp_path, {"metadata.jsonl": b"{}"})
+    with pytest.raises(UserError, match="expected one table, found metadata.csv, metadata.jsonl"):
+        open_table(tmp_path)
+
+
+def test_split_folders_with_metadata_in_each(tmp_path: pathlib.Path) -> None:
+    write_files(
+        tmp_path,
+        {
+            "train/metadata.jsonl": to_jsonl([{"file_name": "a.jpg", "label": 1}]),
+            "valid/metadata.csv": b"label,file_name\n2,deep/b.jpg\n3,/c.jpg\n4,../train/d.jpg\n5,../../e.jpg\n",
+            "test/metadata.parquet": to_parquet([{"file_name": "f.jpg", "label": 6}]),
+            "README.md": b"",
+        },
+    )
+    listed = Listed(tmp_path)
+    assert listed.source.parts() == ["test/metadata.parquet", "train/metadata.jsonl", "valid/metadata.csv"]
+    assert listed.splits == {
+        "train/a.jpg": "train",
+        "valid/deep/b.jpg": "validation",
+        "train/d.jpg": "validation",
+        "test/f.jpg": "test",
+    }
+    assert listed.labels["train/d.jpg"] == "4"
+    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+        "valid/metadata.csv:3": "outside",
+        "valid/metadata.csv:5": "outside",
+    }
+    assert {*Listed(tmp_path, config={"split_folders": False}).splits.values()} == {None}
+    with pytest.raises(UserError, match="--splits: .* has splits .* already"):
+        open_table(tmp_path, config={"splits": parse_splits("train=1")})
+    write_files(tmp_path, {"more/metadata.csv": b"label,file_name\n"})
+    with pytest.raises(UserError, match="'more' is not named like a split"):
+        open_table(tmp_path)
+    assert open_table(tmp_path, config={"split_folders": True}).parts()[0] == "more/metadata.csv"
+
+
+def test_a_folder_of_part_files_is_one_table(tmp_path: pathlib.Path) -> None:
+    for index in range(3):
+        order = "label,file_name" if index else "file_name,label,more"
+        row = f"{index},{index}.jpg" if index else "0.jpg,0,x"
+        write_csv(tmp_path, f"{order}\n{row}\n", f"part-{index:04d}.csv")
+    write_files(tmp_path, {"0.jpg": jpeg(), ".hidden.csv": b"", "_SUCCESS": b""})
+    listed = Listed(tmp_path)
+    assert listed.source.parts() == ["part-0000.csv", "part-0001.csv", "part-0002.csv"]
+    assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
+    assert {*listed.splits.values()} == {None}
+    write_csv(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
+    with pytest.raises(UserError, match="part-0003.csv: no column 'label' in it; it has file_name, species"):
+        Listed(tmp_path)
+    write_csv(tmp_path, b"", "part-0004.parquet")
+    with pytest.raises(UserError, match="expected one table, found part-0000.csv"):
+        Listed(tmp_path)
+
+
+def test_parts_without_a_row_are_no_obstacle(tmp_path: pathlib.Path) -> None:
+    parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
+    listed = Listed(write_files(tmp_path, parts))
+    assert len(listed.images) == 3 and [*listed.dead_letters] == ["part-1.jsonl:2"]
+    with pytest.raises(UserError, match="part-0.jsonl: none of the columns file_name, .* it has the columns no names"):
+        open_table(tmp_path / "part-0.jsonl")
+
+
+def test_part_files_named_after_splits_are_splits(tmp_path: pathlib.Path) -> None:
+    rows = [{"file_name": "a.jpg", "label": 1}]
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001", "validation"):
+        write_csv(tmp_path, to_parquet([{**rows[0], "file_name": f"{name}.jpg"}]), f"{name}.parquet")
+    splits = {key.split("-")[0]: split for key, split in Listed(tmp_path).splits.items()}
+    assert splits == {"train": "train", "test": "test", "validation.jpg": "validation"}
+
+
+def test_a_split_column_and_split_folders(tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path, {"train/metadata.csv": b"file_name,label,split\na.jpg,1,test\n"})
+    assert Listed(tmp_path).splits == {"train/a.jpg": "train"}
+    assert Listed(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
+    path = tmp_path / "train" / "metadata.csv"
+    with pytest.raises(UserError, match="--splits: the table has splits already, in its column 'split'"):
+        open_table(path, config={"splits": parse_splits("train=1")})
+    assert Listed(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
+
+
+def test_images_that_match_a_pattern_are_ignored_and_counted(tmp_path: pathlib.Path) -> None:
+    listed = Listed(write_csv(tmp_path, "image,label\na.jpg,1\nb/c.gif,2\n"), config={"ignore": ("*.gif",)})
+    assert (listed.labels, listed.source.num_ignored) == ({"a.jpg": "1"}, 1)
+
+
+def test_one_table_has_no_split_folders(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path, "file_name,label\na.jpg,1\n", "metadata.csv")
+    for table in (path, tmp_path):
+        with pytest.raises(UserError, match="--split_folders=yes: .* is one table"):
+            open_table(table, config={"split_folders": True})
+
+
+@pytest.mark.parametrize("name", ["nothing.csv", "a.txt", "empty"])
+def test_what_is_no_table_is_refused(tmp_path: pathlib.Path, name: str) -> None:
+    write_files(tmp_path, {"a.txt": b"1.jpg 1\n", "empty/1.jpg": jpeg()})
+    with pytest.raises(UserError) as caught:
+        open_table(tmp_path / name)
+    assert str(caught.value).startswith("--input=")
+
+
+def test_a_metadata_file_that_leads_out_is_not_opened(tmp_path: pathlib.Path) -> None:
+    write_files(tmp_path, {"secret.csv": b"file_name,label\na.jpg,1\n", "images/a.jpg": jpeg()})
+    (tmp_path / "images" / "metadata.csv").symlink_to(tmp_path / "secret.csv")
+    with pytest.raises(UserError, match="a link that leads out"):
+        open_table(tmp_path / "images")
+
+
+# Images in the table
+
+
+@pytest.mark.parametrize("in_struct", [True, False])
+def test_images_in_parquet_are_spooled(tmp_path: pathlib.Path, in_struct: bool) -> None:
+    data = [jpeg(1), png(2), jpeg(3)]
+    rows = [
+        {"image": {"bytes": one, "path": "same.jpg"} if in_struct else one, "label": index}
+        for index, one in enumerate(data)
+    ]
+    path = write_csv(tmp_path / "in", to_parquet(rows, row_group_size=2), "train.parquet")
+    (tmp_path / "out").mkdir()
+    spool_directory = os.fspath(tmp_path / "out" / "spool")
+    listed = Listed(path, spool_directory=spool_directory)
+    assert [*listed.images] == [f"train.parquet/{index:09d}" for index in range(3)]
+    assert [one.label for one in listed.all] == ["0", "1", "2"]
+    reader = SpoolReader(spool_directory)
+    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in listed.all] == data
+    reader.close()
+    estimated = Listed(path)
+    assert [one.num_bytes for one in estimated.all] == [*map(len, data)]
+    assert {one.spool for one in estimated.all} == {0}
+
+
+def test_what_is_yielded_from_a_spool_can_be_read_at_once(tmp_path: pathlib.Path) -> None:
+    path = write_csv(tmp_path / "in", to_parquet([{"image": jpeg(seed), "label": 0} for seed in range(3)]), "a.parquet")
+    source = open_table(path, spool_directory=os.fspath(tmp_path / "spool"))
+    first = next(iter(source.list("a.parquet")))
+    reader = SpoolReader(os.fspath(tmp_path / "spool"))
+    assert isinstance(first, LabeledImage) and reader.read(first.spool, first.offset, first.num_bytes) == jpeg(0)
+    reader.close()
+
+
+def test_a_cell_with_an_image_may_have_only_its_path(tmp_path: pathlib.Path) -> None:
+    rows = [
+        {"image": {"bytes": jpeg(), "path": None}, "label": 1},
+        {"image": {"bytes": None, "path": "a.jpg"}, "label": 2},
+    ]
+    rows += [
+        {"image": {"bytes": None, "path": None}, "label": 3},
+        {"image": {"bytes": b"", "path": "../a.jpg"}, "label": 4},
+    ]
+    listed = Listed(write_csv(tmp_path, to_parquet(rows), "a.parquet"), spool_directory=os.fspath(tmp_path / "spool"))
+    assert listed.labels == {"a.parquet/000000000": "1", "a.jpg": "2"}
+    assert listed.images["a.jpg"].offset == WHOLE_FILE and listed.images["a.jpg"].spool == 0
+    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+        "a.parquet:3": "bad_value",
+        "a.parquet:4": "outside",
+    }
+    rows = [{"image": {"path": "a.jpg"}, "label": "x"}, {"image": {"file_name": "b.jpg"}, "label": "y"}]
+    assert Listed(write_csv(tmp_path, to_jsonl(rows), "a.jsonl")).labels == {"a.jpg": "x", "b.jpg": "y"}
+
+
+def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> None:
+    names = {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    table = pa.Table.from_pylist([{"file_name": f"{label}.jpg", "label": label} for label in (1, 0, -1, 2)])
+    path = write_csv(
+        tmp_path, table_bytes(table.replace_schema_metadata({"huggingface": json.dumps(names)})), "a.parquet"
+    )
+    listed = Listed(path)
+    assert listed.labels == {"1.jpg": "dog", "0.jpg": "cat"}
+    assert listed.source.label_names() == {"label": ("cat", "dog")}
+    assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"] * 2
+    assert Listed(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+    for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
+        path.write_bytes(table_bytes(table.replace_schema_metadata({"huggingface": odd})))
+        assert Listed(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
+
+
+# Hostile tables
+
+
+BAD_CSV_ROWS: list[tuple[str, str | bytes, str, str]] = [
+    ("too few cells", "a.jpg", "bad_row", "1 cells; expected 3"),
+    ("too many cells", "a.jpg,cat,x,y", "bad_row", "4 cells; expected 3"),
+    ("text behind a quote", '"a.jpg"b,cat,x', "bad_row", "expected after"),
+    ("a NUL", b"a.jpg,c\0t,x", "not_utf8", "NUL"),
+    ("a NUL in a column nobody asked for", b"a.jpg,cat,\0", "not_utf8", "NUL"),
+    ("bytes that are not UTF-8", b"a.jpg,caf\xe9,x", "not_utf8", "not UTF-8"),
+    ("an empty label", "a.jpg,,x", "bad_label", "column 'label' is empty"),
+    ("a label of two lines", 'a.jpg,"c\nt",x', "bad_label", r"'c\nt'"),
+    ("a label with an escape", "a.jpg,\x1b[2Jt,x", "bad_label", r"\x1b[2Jt"),
+    ("an empty path", ",cat,x", "bad_value", "column 'image' is empty"),
+    ("a path that leads out", "../a.jpg,cat,x", "outside", "../a.jpg"),
+    ("a path that leads out on the way", "b/../../a.jpg,cat,x", "outside", "b/../../a.jpg"),
+    ("a path that leads out as on Windows", r"..\a.jpg,cat,x", "outside", "a.jpg"),
+    ("an absolute path", "/etc/passwd,cat,x", "outside", "/etc/passwd"),
+    ("a URL", "s3://bucket/a.jpg,cat,x", "outside", "s3://bucket/a.jpg"),
+    ("a file URL", "file:///etc/passwd,cat,x", "outside", "file:///etc/passwd"),
+    ("a link that leads out", "out/a.jpg,cat,x", "outside", "out/a.jpg"),
+    ("a huge cell", "a.jpg,cat," + "x" * (17 << 20), "bad_row", "more than"),
+    ("a large label", "a.jpg," + "c" * (1 << 20) + ",x", "bad_label", "at most 256"),
+    ("a large path", "a" * (1 << 20) + ",cat,x", "bad_value", "at most 4096"),
+]
+
+
+@pytest.mark.parametrize(
+    "row, reason, part", [case[1:] for case in BAD_CSV_ROWS], ids=[case[0] for case in BAD_CSV_ROWS]
+)
+def test_a_bad_row_of_csv_is_a_dead_letter(tmp_path: pathlib.Path, row: str | bytes, reason: str, part: str) -> None:
+    root = tmp_path / "images"
+    row = row.encode() if isinstance(row, str) else row
+    path = write_csv(root, b'\xef\xbb\xbfimage, label,note\nfirst.jpg,1,"a\nb"\r\n' + row + b"\n\nlast.jpg,2,z\n")
+    (root / "out").symlink_to("/etc")
+    listed = Listed(path)
+    assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
+    (letter,) = listed.dead_letters.values()
+    assert (letter.path, letter.stage, letter.reason) == ("labels.csv:4", "list", reason)
+    assert part in letter.message and letter.message.isprintable() and len(letter.message) < 500
+
+
+@pytest.mark.parametrize("end", ["", "\nd.jpg,4\n", '\nd.jpg,4\n"e" f.jpg,5\n'])
+def test_a_quote_that_is_not_closed_hides_no_rows(tmp_path: pathlib.Path, end: str) -> None:
+    path = write_csv(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
+    with pytest.raises(UserError, match="labels.csv:3: no row as CSV has it, to line .*; is a quote not closed"):
+        Listed(path)
+
+
+def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path) -> None:
+    text = '7 images\n\n# made by hand\nimage,label\n# "one\na.jpg,1\n"b.jpg","x\n#y"\n'
+    listed = Listed(write_csv(tmp_path, text), skip_lines=1, comment="#")
+    assert listed.labels == {"a.jpg": "1"}
+    assert [*listed.dead_letters] == ["labels.csv:7"]  # the comment sign within quotes begins no comment
+    assert r"'x\n#y'" in listed.dead_letters["labels.csv:7"].message
+    rows = b'skipped\n// comment\n{"image": "a.jpg", "label": "1"}\n'
+    assert Listed(write_csv(tmp_path, rows, "a.jsonl"), skip_lines=1, comment="//").labels == {"a.jpg": "1"}
+    with pytest.raises(UserError, match="Parquet has no lines"):
+        open_table(write_csv(tmp_path, to_parquet(ROWS), "a.parquet"), skip_lines=1)
+
+
+BAD_ROLES = [
+    ("split", "", "no_split", "is empty"),
+    ("split", "../x", "bad_split", "'../x'"),
+    ("split", "1st", "bad_split", "'1st'"),
+    ("weight", "-1", "bad_value", "at least 0"),
+    ("weight", "nan", "bad_value", "finite"),
+    ("weight", "", "bad_value", "is empty"),
+    ("key", "", "bad_key", "is empty"),
+    ("key", '"a\nb"', "bad_key", "on one line"),
+    ("group", '"a\nb"', "bad_group", "on one line"),
+]
+
+
+@pytest.mark.parametrize("column, cell, reason, part", BAD_ROLES)
+def test_a_bad_split_key_group_or_weight_is_a_dead_letter(
+    tmp_path: pathlib.Path, column: str, cell: str, reason: str, part: str
+) -> None:
+    (letter,) = Listed(write_csv(tmp_path, f"image,label,{column}\na.jpg,1,{cell}\n")).dead_letters.values()
+    assert letter.reason == reason and part in letter.message and letter.message.startswith(f"column {column!r} ")
+
+
+BAD_JSON_LINES: list[tuple[str, str | bytes, str, str]] = [
+    ("no JSON", "a.jpg,cat", "bad_row", "no JSON"),
+    ("a list", '["a.jpg"]', "bad_row", "JSON of type list; expected an object"),
+    ("a number", "7", "bad_row", "type int"),
+    ("no label", '{"image": "a.jpg"}', "bad_label", "is empty"),
+    ("null", '{"image": null, "label": "a"}', "bad_value", "is empty"),
+    ("a bool", '{"image": "a.jpg", "label": true}', "bad_label", "True"),
+    ("NaN", '{"image": "a.jpg", "label": NaN}', "bad_label", "nan"),
+    ("a number of many digits", '{"image": "a.jpg", "label": ' + "9" * 10_000 + "}", "bad_row", "no JSON"),
+    ("an exponent", '{"image": "a.jpg", "label": 1e999}', "bad_label", "inf"),
+    ("deep nesting", "[" * 1_000_000, "bad_row", "nested too deep"),
+    ("half a character", '{"image": "a.jpg", "label": "\\ud800"}', "bad_label", r"\ud800"),
+    ("half a character in the path", '{"image": "\\udcff.jpg", "label": "a"}', "bad_value", r"\udcff"),
+    ("an escaped NUL", '{"image": "a\\u0000.jpg", "label": "a"}', "outside", "x00"),
+    ("bytes that are not UTF-8", b'{"image": "a.jpg", "label": "caf\xe9"}', "not_utf8", "not UTF-8"),
+    ("an image that is a list", '{"image": ["a.jpg", "b.jpg"], "label": "a"}', "bad_value", "['a.jpg', 'b.jpg']"),
+    ("a huge line", '{"image": "' + "a" * (17 << 20) + '"}', "bad_row", "more than"),
+]
+
+
+@pytest.mark.parametrize(
+    "line, reason, part", [case[1:] for case in BAD_JSON_LINES], ids=[case[0] for case in BAD_JSON_LINES]
+)
+def test_a_bad_line_of_json_is_a_dead_letter(tmp_path: pathlib.Path, line: str | bytes, reason: str, part: str) -> None:
+    line = line.encode() if isinstance(line, str) else line
+    lines = [b'{"image": "first.jpg", "label": 1}', b"", line, b'{"label": 2, "image": "last.jpg"}']
+    listed = Listed(write_csv(tmp_path, b"\n".join(lines), "labels.jsonl"))
+    assert listed.labels == {"first.jpg": "1", "last.jpg": "2"}
+    (letter,) = listed.dead_letters.values()
+    assert (letter.path, letter.stage, letter.reason) == ("labels.jsonl:3", "list", reason)
+    assert part in letter.message and letter.message.isprintable() and len(letter.message) < 500
+
+
+def test_bad_cells_of_parquet_are_dead_letters(tmp_path: pathlib.Path) -> None:
+    text = pa.array([b"a.jpg", b"caf\xe9.jpg", b"../c.jpg", b"d.jpg", None]).cast(pa.binary()).view(pa.string())
+    table = pa.table({"image": text, "label": pa.array([1, 2, 3, None, 5]), "age": pa.array([1.0, 2.0, 3.0, 4.0, 5.0])})
+    listed = Listed(write_csv(tmp_path, table_bytes(table), "a.parquet"))
+    assert listed.labels == {"a.jpg": "1"}
+    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+        "a.parquet:2": "not_utf8",
+        "a.parquet:3": "outside",
+        "a.parquet:4": "bad_label",
+        "a.parquet:5": "bad_value",
+    }
+    listed = Listed(tmp_path / "a.parquet", ["age"])  # integers with a null among them, as pandas writes them
+    assert "column 'age' has 1.0; expected a class name" in listed.dead_letters["a.parquet:1"].message
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.csv.gz", "a.jsonl.gz"])
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty"])
+def test_a_damaged_file_is_refused(tmp_path: pathlib.Path, name: str, damage: str) -> None:
+    rows = [{"file_name": f"{index}-{index * 7919 % 1000}.jpg", "label": index % 7} for index in range(20_000)]
+    data = {"a.parquet": to_parquet, "a.csv.gz": WRITERS["labels.csv.gz"], "a.jsonl.gz": WRITERS["labels.jsonl.gz"]}[
+        name
+    ](rows)
+    noise = np.random.default_rng(0).bytes(len(data) // 2)
+    data = {"cut": data[: len(data) // 2], "noise": data[:20] + noise + data[20 + len(noise) :], "empty": b""}[damage]
+    path = write_csv(tmp_path, data, name)
+    with pytest.raises(UserError) as caught:
+        Listed(path)
+    assert str(caught.value).startswith(name) and str(caught.value).isprintable()
+
+
+def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
+    rows = "".join(f"images/{index:07d}.jpg,{index % 10}\n" for index in range(20_000))
+    source = open_table(write_csv(tmp_path, f"image,label\n{rows}"))
+    tracemalloc.start()
+    num_listed = sum(1 for _ in source.list("labels.csv"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert num_listed == 20_000 and peak < 4_000_000, peak
+
+
+# Object stores
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[StoreServer]:
+    with store_server("s3") as server:
+        FileSystems.set_options(parse_pipeline_options(server.flags))
+        yield server
+    FileSystems.set_options(parse_pipeline_options([]))
+
+
+def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
+    root = f"{server.make_bucket()}/some/flowers"
+    for name, data in objects.items():
+        open_object_store(root).write(f"{root}/{name}", data)
+    return root
+
+
+def test_tables_in_an_object_store(server: StoreServer) -> None:
+    root = put(
+        server,
+        {
+            "train/metadata.csv": b"file_name,label\na.jpg,1\n../../b.jpg,2\n",
+            "train/a.jpg": jpeg(),
+            "test/part-0.parquet": to_parquet([{"file_name": "c.jpg", "label": 3}]),
+            "test/part-1.parquet": to_parquet(
+                [{"file_name": f"{root}/d.jpg", "label": 4} for root in ("gs://other", "/")]
+            ),
+        },
+    )
+    listed = Listed(root, with_sizes=True)
+    assert listed.source.root == root
+    assert listed.all == [
+        LabeledImage("test/c.jpg", "test/c.jpg", "3", "test"),
+        LabeledImage("train/a.jpg", "train/a.jpg", "1", "train", len(jpeg())),
+    ]
+    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == {
+        "test/part-1.parquet:1": "outside",
+        "test/part-1.parquet:2": "outside",
+        "train/metadata.csv:3": "outside",
+    }
+    one = Listed(f"{root}/train/metadata.csv")
+    assert (one.source.root, one.labels) == (f"{root}/train", {"a.jpg": "1"})
+    listed = Listed(
+        put(server, {"all.jsonl.gz": gzip.compress(to_jsonl([{"image": f"{root}/train/a.jpg", "label": 1}]))}),
+        image_root=root,
+    )
+    assert listed.labels == {"train/a.jpg": "1"}
+    with pytest.raises(UserError, match="no table in it"):
+        open_table(f"{root}/nothing")

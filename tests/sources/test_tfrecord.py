@@ -1,0 +1,683 @@
+"""Source `tfrecord`: the layouts as TensorFlow writes them, data sets that describe themselves, and damage."""
+
+import dataclasses
+import io
+import pathlib
+import struct
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import made_images
+from beam_pipelines.config.columns import Column, parse_column, parse_labels
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.records.tfrecord import TfRecord, is_record_file
+from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+
+tf = pytest.importorskip("tensorflow")
+
+
+def example(**features: Any) -> bytes:
+    """Names have "__" for "/"; an array is one of bytes, a str its UTF-8, and floats and ints are what they are."""
+    made = tf.train.Example()
+    for name, value in features.items():
+        values = [value] if isinstance(value, (bytes, str, int, float, np.ndarray)) else value
+        values = [
+            one.tobytes() if isinstance(one, np.ndarray) else one.encode() if isinstance(one, str) else one
+            for one in values
+        ]
+        feature = made.features.feature[name.replace("__", "/")]
+        kind = (
+            "bytes"
+            if values and isinstance(values[0], bytes)
+            else "float"
+            if values and isinstance(values[0], float)
+            else "int64"
+        )
+        getattr(feature, f"{kind}_list").value.extend(values)
+    return made.SerializeToString()
+
+
+def write(path: pathlib.Path, *records: bytes, compression: str = "") -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def open_source(path: Any, labels: list[str] | None = None, spool: str | None = None, **options: Any) -> TfRecord:
+    top = {name: options.pop(name) for name in ("splits", "split_folders", "ignore") if name in options}
+    if "features" in options:
+        options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
+    source = SourceConfig(kind="tfrecord", labels=None if labels is None else parse_labels(labels), **options)
+    config = PrepareConfig(input=str(path), output="out", name="made", source=source, **top)
+    return TfRecord(config, spool_directory=spool)
+
+
+def list_all(source: TfRecord) -> list[LabeledImage | DeadLetter]:
+    return [listed for part in source.parts() for listed in source.list(part)]
+
+
+def bytes_of(source: TfRecord, listed: LabeledImage | FilePart) -> bytes:
+    return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
+
+
+JPEG = made_images.jpeg()
+PIXELS = made_images.noise(0, 4, 5)
+RAW = RawImage(4, 5, 3)
+
+
+@pytest.mark.parametrize(
+    "name, record, label, raw",
+    [
+        ("slim", {"image__encoded": JPEG, "image__format": "jpeg", "image__class__label": 7}, "7", None),
+        ("raw", {"image_raw": PIXELS, "height": 4, "width": 5, "depth": 3, "label": 2}, "2", RAW),
+        ("name_shape_data", {"name": "n1", "shape": [4, 5, 3], "data": PIXELS}, "", RAW),
+        ("feature_shape_label", {"feature": PIXELS, "shape": np.array([4, 5, 3]), "label": "cat"}, "cat", RAW),
+        ("image_label", {"image": JPEG, "label": 0}, "0", None),
+    ],
+)
+def test_layouts_are_found_by_looking(tmp_path, name, record, label, raw):
+    write(tmp_path / "x.tfrecord", example(**record), example(**record))
+    for layout in (None, name):
+        source = open_source(tmp_path, layout=layout)
+        first, second = list_all(source)
+        assert (first.label, first.raw, first.split, first.values) == (label, raw, None, None)
+        assert (first.key, second.key) == ("x.tfrecord#00000000", "x.tfrecord#00000001")
+        assert bytes_of(source, second) == (PIXELS.tobytes() if raw else JPEG)
+        assert source.targets == (("label",) if label else ())
+        assert [feature.kind for feature in source.features] == (["class_label"] if label else [])
+
+
+def detected(num_objects: int, **changes: Any) -> bytes:
+    sides = {
+        f"image__object__bbox__{side}": [value] * num_objects
+        for side, value in zip(("ymin", "xmin", "ymax", "xmax"), (0.0, 0.25, 0.5, 1.0))
+    }
+    others = {"image__object__class__text": ["cat"] * num_objects, "image__object__class__label": [1] * num_objects}
+    flags = {"image__object__is_crowd": [0] * num_objects, "image__source_id": "17"}
+    return example(**{"image__encoded": JPEG, **sides, **others, **flags, **changes})
+
+
+def test_objects_of_the_detection_layout(tmp_path):
+    write(tmp_path / "x.record", detected(0), detected(2))
+    source = open_source(tmp_path, key_column="image/source_id")
+    assert source.targets == ("objects",)
+    assert [feature.name for feature in source.features] == ["objects/bbox", "objects/label", "objects/is_crowd"]
+    none, two = list_all(source)
+    assert none.values["objects"].boxes == () and none.key == "17"
+    objects = two.values["objects"]
+    assert objects.boxes == ((0.0, 0.25, 0.5, 1.0),) * 2 and objects.labels == ("cat", "cat") and objects.is_relative
+    assert objects.flags == {"is_crowd": (0, 0)} and objects.image_size is None
+
+
+_SIDES = {"ymin": 0.0, "xmin": 0.25, "ymax": 0.5, "xmax": 1.0}
+
+
+def boxed(num_objects: int, **more: Any) -> bytes:
+    """Boxes without a class; a record without objects lacks their features altogether."""
+    sides = {f"image__object__bbox__{side}": [value] * num_objects for side, value in _SIDES.items() if num_objects}
+    return example(image__encoded=JPEG, **sides, **more)
+
+
+@pytest.mark.parametrize(
+    "name, records, labels",
+    [
+        ("text_boxes", [boxed(n, image__object__bbox__label=[1] * n) for n in (0, 2, 1)], [(), ("1", "1"), ("1",)]),
+        ("detection", [boxed(0), detected(2), detected(0)], [(), ("cat", "cat"), ()]),  # none in the first record
+        ("slim", [boxed(n, image__class__label=3) for n in (2, 0)], None),
+        ("slim", [boxed(n, image__class__label=3, image__object__bbox__label=[3] * n) for n in (2, 0)], None),  # ImageNet
+    ],
+)
+def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records, labels):
+    write(tmp_path / "x.tfrecord", *records)
+    for layout in (None, name):
+        source = open_source(tmp_path, layout=layout)
+        assert source.targets == (("label",) if labels is None else ("objects",))
+        listed = list_all(source)
+        assert not [one for one in listed if isinstance(one, DeadLetter)]
+        assert labels is None or [one.values["objects"].labels for one in listed] == labels
+
+
+def test_boxes_without_classes_are_refused_at_once(tmp_path):
+    write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
+    with pytest.raises(UserError, match="boxes without classes are not kept; --layout=image=image/encoded is for the images alone"):
+        open_source(tmp_path)
+    with pytest.raises(UserError, match="layout detection: .* have boxes, and no class of one in .*; --label none keeps the images"):
+        open_source(tmp_path, layout="detection")
+    for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
+        assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [LabeledImage] * 6, options
+
+
+def test_what_records_without_a_known_layout_are_told(tmp_path):
+    sequence = tf.train.SequenceExample()
+    sequence.context.feature["label"].int64_list.value.append(1)
+    sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
+    cases = [
+        ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded is for the images alone"),
+        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes, so none is an image"),
+        ("pixels without a size", example(image_raw=PIXELS, label=1), "--layout=image=image_raw,label=NAME; of pixels without a format"),
+        ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
+    ]
+    for index, (case, record, message) in enumerate(cases):
+        write(tmp_path / f"{index}/x.tfrecord", record)
+        with pytest.raises(UserError) as caught:
+            open_source(tmp_path / str(index))
+        assert message in str(caught.value) and str(caught.value).isprintable(), case
+
+
+@pytest.mark.parametrize(
+    "case, changes, reason",
+    [
+        ("too few sides", {"image__object__bbox__xmin": [0.1]}, "bad_record"),
+        ("too few names", {"image__object__class__text": ["cat"]}, "bad_record"),
+        ("not finite", {"image__object__bbox__xmin": [0.1, float("nan")]}, "bad_box"),
+        ("integers", {"image__object__bbox__xmin": [0, 1]}, "bad_box"),
+        ("a name of two lines", {"image__object__class__text": ["cat", "a\nb"]}, "bad_label"),
+        ("no name", {"image__object__class__text": ["cat", ""]}, "bad_label"),
+        ("flags of another kind", {"image__object__is_crowd": [0.0, 1.0]}, "bad_record"),
+    ],
+)
+def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
+    write(tmp_path / "x.tfrecord", detected(2), detected(2, **changes))
+    good, bad = list_all(open_source(tmp_path))
+    assert isinstance(good, LabeledImage) and isinstance(bad, DeadLetter) and bad.reason == reason, case
+
+
+@pytest.mark.parametrize(
+    "shape, num_bytes, expected",
+    [
+        ([4, 5, 3], 60, RAW),
+        ([4, 5], 20, RawImage(4, 5, 1)),
+        ([4, 5], 60, RAW),
+        ([3, 4, 5], 60, RawImage(4, 5, 3, is_planar=True)),
+        (np.array([4, 5, 3], np.int32), 60, RAW),
+        (np.array([4, 5], np.int64), 20, RawImage(4, 5, 1)),
+        ([4, 5, 4], 80, "1 or 3 channels"),
+        ([4, 5, 3], 240, "240 bytes in feature 'data'; expected 4x5x3, of uint8"),  # float32
+        ([-4, -5, 3], 60, "shape"),
+        ([1 << 40, 1 << 40, 3], 60, "shape"),
+        ([0, 5, 3], 60, "shape"),
+        ([60], 60, "1 values"),
+        (b"\x01\x02", 60, "1 values"),
+        ([4.0, 5.0, 3.0], 60, "3 values"),
+        ([], 60, "0 values"),
+    ],
+)
+def test_shapes_of_pixels(tmp_path, shape, num_bytes, expected):
+    write(tmp_path / "x.tfrecord", example(shape=shape, data=bytes(num_bytes)))
+    (listed,) = list_all(open_source(tmp_path))
+    if isinstance(expected, RawImage):
+        assert listed.raw == expected
+    else:
+        assert (listed.path, listed.stage, listed.reason) == (
+            "x.tfrecord@0",
+            "list",
+            "bad_record",
+        ) and expected in listed.message
+
+
+def test_a_mapping_names_features_of_any_layout(tmp_path):
+    record = example(pixels=PIXELS, h=4, w=5, cls="cat", file="a/1.jpg", age=3)
+    write(tmp_path / "x.tfrecord", record)
+    source = open_source(tmp_path, layout="image=pixels,label=cls,height=h,width=w,key=file", features=["age:integer"])
+    (listed,) = list_all(source)
+    assert listed == LabeledImage(
+        "a/1.jpg", "x.tfrecord", "cat", None, 60, offset=listed.offset, raw=RAW, values={"age": 3}
+    )
+    assert bytes_of(source, listed) == PIXELS.tobytes()
+
+
+@pytest.mark.parametrize(
+    "layout", ["x", "label=a", "image=a,image=b", "image=a,height=h", "image=a,depth=d", "image=", "image=a,size=b"]
+)
+def test_a_layout_that_is_none(tmp_path, layout):
+    write(tmp_path / "x.tfrecord", example(a=JPEG))
+    with pytest.raises(UserError, match="--layout=.*expected"):
+        open_source(tmp_path, layout=layout)
+
+
+def test_labels_and_features_of_every_kind(tmp_path):
+    npy = io.BytesIO()
+    np.save(npy, np.zeros((2, 3), np.float32))
+    record = example(
+        image=JPEG,
+        a=[1.5, 2.5],
+        tags=["x", "y"],
+        note="hé",
+        n=5,
+        mask=made_images.png(),
+        map=npy.getvalue(),
+        group="p1",
+        split="val",
+        weight=0.5,
+        id=12,
+    )
+    write(tmp_path / "train.tfrecord", record)
+    options = {"features": ["note", "n:integer", "mask:mask", "map:array"], "key_column": "id", "layout": "image=image"}
+    source = open_source(tmp_path, ["a:float[2]", "tags:multi_label"], **options)
+    (listed,) = list_all(source)
+    assert (listed.key, listed.group, listed.split) == ("12", "p1", "validation")
+    values = {**listed.values}
+    assert bytes_of(source, values.pop("map")) == npy.getvalue()
+    assert bytes_of(source, values.pop("mask")) == made_images.png()
+    assert values == {"a": (1.5, 2.5), "tags": ("x", "y"), "note": "hé", "n": 5, "weight": 0.5}
+    assert source.targets == ("a", "tags")
+    shapes = {feature.name: (feature.kind, feature.shape) for feature in source.features}
+    assert (
+        shapes["map"] == ("float", (2, 3))
+        and shapes["tags"] == ("class_label", (None,))
+        and shapes["weight"] == ("float", ())
+    )
+
+
+@pytest.mark.parametrize(
+    "case, record, reason",
+    [
+        ("no image", {"label": 1}, "bad_record"),
+        ("two images", {"image": [JPEG, JPEG], "label": 1}, "bad_record"),
+        ("an empty image", {"image": b"", "label": 1}, "bad_record"),
+        ("floats for an image", {"image": [0.5, 0.5], "label": 1}, "bad_record"),
+        ("no label", {"image": JPEG}, "bad_label"),
+        ("a negative label", {"image": JPEG, "label": -1}, "bad_label"),
+        ("two classes", {"image": JPEG, "label": ["a", "b"]}, "bad_label"),
+        ("two labels", {"image": JPEG, "label": [1, 2]}, "bad_label"),
+        ("a fraction for a label", {"image": JPEG, "label": 1.5}, "bad_label"),
+        ("a name of two lines", {"image": JPEG, "label": "a\nb"}, "bad_label"),
+        ("a name that is not UTF-8", {"image": JPEG, "label": b"\xff"}, "bad_label"),
+    ],
+)
+def test_a_bad_record_is_a_dead_letter(tmp_path, case, record, reason):
+    good = example(image=JPEG, label=1)
+    write(tmp_path / "x.tfrecord", good, example(**record), good)
+    first, bad, last = list_all(open_source(tmp_path))
+    assert (bad.path, bad.stage, bad.reason) == (f"x.tfrecord@{len(good) + 16}", "list", reason), case
+    assert len(bad.message.splitlines()) == 1
+    assert first.key == "x.tfrecord#00000000" and last.key == "x.tfrecord#00000002"
+
+
+def test_damage_is_told_with_its_file_and_offset(tmp_path):
+    records = [example(image=JPEG, label=index) for index in range(4)]
+    path = write(tmp_path / "x.tfrecord", *records)
+    size = len(records[0]) + 16
+    contents = bytearray(path.read_bytes())
+    contents[size + 100] ^= 1  # data
+    contents[2 * size] ^= 1  # a length
+    path.write_bytes(contents[:-10])
+    listed = list_all(open_source(tmp_path))
+    assert [one.label for one in listed if isinstance(one, LabeledImage)] == ["0"]
+    assert [one.path for one in listed if isinstance(one, DeadLetter)] == [
+        f"x.tfrecord@{size}",
+        f"x.tfrecord@{2 * size}",
+    ]
+    assert {one.reason for one in listed if isinstance(one, DeadLetter)} == {"bad_record"}
+
+
+def test_records_that_are_no_examples(tmp_path):
+    write(tmp_path / "x.tfrecord", b"\xff" * 30, example(image=JPEG, label=1), b"<html>")
+    bad, good, worse = list_all(open_source(tmp_path))
+    assert good.label == "1" and {bad.reason, worse.reason} == {"bad_record"}
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+def test_images_of_a_compressed_file_are_spooled(tmp_path, compression):
+    images = [made_images.jpeg(seed) for seed in range(3)]
+    write(tmp_path / "in/x.tfrecord", *(example(image=image, label=1) for image in images), compression=compression)
+    source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"))
+    reader = SpoolReader(str(tmp_path / "spool"))
+    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in list_all(source)] == images
+    reader.close()
+    estimated = list_all(open_source(tmp_path / "in"))
+    assert [(one.spool, one.num_bytes) for one in estimated] == [(0, len(image)) for image in images]
+    with pytest.raises(UserError, match="compressed"):
+        list_all(open_source(tmp_path / "in", features=["label:mask"]))
+
+
+NAMES = {
+    "a.tfrecord": True,
+    "a.tfrecords": True,
+    "a.tfrecord-00000-of-00010": True,
+    "a.tfrec": True,
+    "a.record": True,
+    "a.TFRECORD.gz": True,
+    "train-00000-of-00010": True,
+    "a.tfrecord.gz": True,
+    "a.record-00000-of-00002": True,
+    "README.md": False,
+    "a.tfrecordish": False,
+    "a.idx": False,
+    "labels.txt": False,
+    "record": False,
+    "tfrecord": False,
+    "a.jpg": False,
+}
+
+
+def test_names_of_record_files():
+    assert {name: is_record_file(name) for name in NAMES} == NAMES
+
+
+def test_what_an_input_means(tmp_path, monkeypatch):
+    record = example(image=JPEG, label=1)
+    names = ["train-00000-of-00002", "train-00001-of-00002", "val/a.tfrecord", "other.tfrecord"]
+    for name in [*names, "x[1].tfrecord"]:
+        write(tmp_path / name, record)
+    made_images.write_files(tmp_path, {"README.md": b"#", ".hidden.tfrecord": b"", "val/empty.tfrecord": b""})
+    outside = write(tmp_path.parent / "outside.tfrecord", record)
+    cases = {
+        "": sorted([*names, "x[1].tfrecord", "val/empty.tfrecord"]),
+        "/train-*": names[:2],
+        "/train-0000{0..1}-of-00002": names[:2],
+        "/{other,val/a}.tfrecord": ["other.tfrecord", "val/a.tfrecord"],
+        "/*.tfrecord": ["other.tfrecord", "x[1].tfrecord"],
+        "/**/*.tfrecord": ["other.tfrecord", "val/a.tfrecord", "val/empty.tfrecord", "x[1].tfrecord"],
+        "/x[[]1].tfrecord": ["x[1].tfrecord"],
+        "/[!o]*.tfrecord": ["x[1].tfrecord"],
+        "/x[1].tfrecord": ["x[1].tfrecord"],
+        "/v?l/a.tfrecord": ["val/a.tfrecord"],
+        "/other.tfrecord": ["other.tfrecord"],
+    }
+    for pattern, expected in cases.items():
+        source = open_source(f"{tmp_path}{pattern}")
+        assert source.parts() == expected, pattern
+        assert source.root == str(tmp_path.resolve())
+    source = open_source(tmp_path)
+    ignored = []
+    for part in source.parts():
+        list(source.list(part))
+        ignored.append(source.num_ignored)
+    assert ignored == [2, 0, 0, 0, 0, 0]
+    for absent in ("/nothing.tfrecord", "/nothing-*", "/train-{1..0}"):
+        with pytest.raises(UserError):
+            open_source(f"{tmp_path}{absent}")
+    (tmp_path / "link.tfrecord").symlink_to(outside)
+    listed = list_all(open_source(tmp_path))
+    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("link.tfrecord", "outside")]
+    listed = list_all(open_source(f"{tmp_path}/*.tfrecord"))
+    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("link.tfrecord", "outside")]
+    monkeypatch.chdir(tmp_path)
+    assert open_source("other.tfrecord").parts() == ["other.tfrecord"]
+
+
+@pytest.mark.parametrize(
+    "case, names, options, expected",
+    [
+        ("all named", ["train-00000-of-00001", "validation-00000-of-00001"], {}, ["train", "validation"]),
+        (
+            "behind a name",
+            ["my_test-train.tfrecord-00000-of-00001", "my_test-test.tfrecord-00000-of-00001"],
+            {},
+            ["test", "train"],
+        ),
+        ("folders", ["train/a.tfrecord", "val/a.tfrecord"], {}, ["train", "validation"]),
+        ("not all named", ["train-0.tfrecord", "x.tfrecord"], {}, [None, None]),
+        ("part of a word", ["training_set.tfrecord", "contest.tfrecord"], {}, [None, None]),
+        ("not wanted", ["train-0.tfrecord", "val-0.tfrecord"], {"split_folders": False}, [None, None]),
+        (
+            "one to be divided",
+            ["train-0.tfrecord", "train-1.tfrecord"],
+            {"splits": {"train": Fraction("1")}},
+            [None, None],
+        ),
+    ],
+)
+def test_splits_by_name(tmp_path, case, names, options, expected):
+    for name in names:
+        write(tmp_path / name, example(image=JPEG, label=1))
+    assert [one.split for one in list_all(open_source(tmp_path, **options))] == expected, case
+
+
+def test_what_is_refused_as_a_whole(tmp_path):
+    write(tmp_path / "a/x.tfrecord", example(image=JPEG, label=1), example(picture=JPEG))
+    write(tmp_path / "b/x.tfrecord", example(picture=JPEG, category=1))
+    made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
+    cases = [
+        ("b", {}, "x.tfrecord: the first 1 records have the features category, picture.*--layout"),
+        ("c", {}, "no TFRecord file"),
+        ("d", {}, "no readable record in 1 files"),
+        ("e", {}, "no file; expected"),
+        ("none", {}, "no such file or folder"),
+        ("a", {"layout": "slim"}, "--layout=slim: no 'image/encoded' in the first 2 records; there is image, label, picture"),
+        ("a", {"layout": "tfds"}, "no dataset_info.json"),
+        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; there is image, label"),
+        ("a", {"key_column": "id"}, "no 'id'"),
+        ("a", {"skip_lines": 1}, "skip_lines"),
+        ("a", {"split_folders": True}, "not named like a split"),
+    ]
+    for folder, options, message in cases:
+        with pytest.raises(UserError, match=message):
+            open_source(tmp_path / folder, **options)
+    write(tmp_path / "f/a.tfrecord", example(image=JPEG, label=1))
+    made_images.write_files(tmp_path, {"f/b.tfrecord": b"<html>" * 9})
+    with pytest.raises(UserError, match="b.tfrecord: no TFRecord file"):
+        list_all(open_source(tmp_path / "f"))
+    assert len(list_all(open_source(tmp_path / "f", ignore=("b.tfrecord",)))) == 1
+
+
+def test_label_names_name_integers(tmp_path):
+    write(tmp_path / "x.tfrecord", example(image=JPEG, label=1), example(image=JPEG, label=2))
+    good, bad = list_all(open_source(tmp_path, label_names=("cat", "dog")))
+    assert good.label == "dog" and bad.reason == "bad_label"
+
+
+def test_no_label_at_all(tmp_path):
+    write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
+    source = open_source(tmp_path, ["none"])
+    assert (source.features, source.targets, [one.label for one in list_all(source)]) == ((), (), [""])
+
+
+@pytest.fixture(scope="module")
+def tfds_directory(tmp_path_factory) -> pathlib.Path:
+    """A data set that TensorFlow Datasets itself has written."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    pytest.importorskip("importlib_resources", reason="this version of TensorFlow Datasets needs it to write")
+    names = {"label": ["cat", "dog"], "objects": ["a", "b"]}
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
+            "label": tfds.features.ClassLabel(names=names["label"]),
+            "objects": tfds.features.Sequence(
+                {
+                    "bbox": tfds.features.BBoxFeature(),
+                    "label": tfds.features.ClassLabel(names=names["objects"]),
+                    "is_crowd": np.bool_,
+                }
+            ),
+            "note": tfds.features.Text(),
+        }
+    )
+
+    def generate():
+        for index in range(6):
+            box = tfds.features.BBox(0.0, 0.25, 0.5, 1.0)
+            objects = [{"bbox": box, "label": 1, "is_crowd": True}] * (index % 3)
+            yield (
+                index,
+                {"image": made_images.noise(index), "label": index % 2, "objects": objects, "note": f"n{index}"},
+            )
+
+    folder = tmp_path_factory.mktemp("tfds")
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="made",
+        version="1.0.0",
+        features=features,
+        data_dir=str(folder),
+        split_datasets={"train": list(generate()), "test": list(generate())},
+    )
+    return folder / "made/1.0.0"
+
+
+def test_a_data_set_of_tensorflow_datasets(tfds_directory):
+    source = open_source(tfds_directory, features=["note"])
+    listed = list_all(source)
+    assert sorted(one.split for one in listed) == ["test"] * 6 + ["train"] * 6
+    assert source.targets == ("objects",) and source.label_names() == {"objects/label": ("a", "b")}
+    assert sorted(len(one.values["objects"].boxes) for one in listed) == [0] * 4 + [1] * 4 + [2] * 4
+    objects = next(one.values["objects"] for one in listed if one.values["objects"].boxes)
+    assert (objects.boxes[0], objects.labels[0], objects.flags["is_crowd"][0]) == ((0.0, 0.25, 0.5, 1.0), "b", 1)
+    assert {one.values["note"] for one in listed} == {f"n{index}" for index in range(6)}
+    assert bytes_of(source, listed[0]).startswith(b"\x89PNG")
+
+
+def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
+    source = open_source(tfds_directory, ["label"], split_folders=False)
+    listed = list_all(source)
+    assert {one.label for one in listed} == {"cat", "dog"} and {one.split for one in listed} == {None}
+    assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
+
+
+@pytest.mark.parametrize(
+    "case, file, contents, message",
+    [
+        ("no JSON", "features.json", b"{", "features.json is no JSON"),
+        ("deep JSON", "features.json", b"[" * 100_000, "features.json is no JSON"),
+        ("another JSON", "features.json", b"[]", "no JSON object"),
+        ("no features", "features.json", b"{}", "not those of TensorFlow Datasets"),
+        (
+            "another format",
+            "dataset_info.json",
+            b'{"name": "x", "fileFormat": "riegeli", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
+            "expected tfrecord",
+        ),
+        (
+            "a split's name",
+            "dataset_info.json",
+            b'{"name": "x", "splits": [{"name": "a/b", "shardLengths": ["1"]}]}',
+            "split",
+        ),
+        (
+            "a path that leads out",
+            "dataset_info.json",
+            b'{"name": "../x", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
+            "no readable record",
+        ),
+    ],
+)
+def test_a_description_that_is_damaged(tmp_path, tfds_directory, case, file, contents, message):
+    files = {path.name: path.read_bytes() for path in tfds_directory.iterdir()}
+    made_images.write_files(tmp_path, {**files, file: contents})
+    with pytest.raises(UserError, match=message):
+        open_source(tmp_path)
+
+
+def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes: Any) -> pathlib.Path:
+    """A directory as `recordmill prepare` leaves one, as far as a reader of its records goes."""
+    from tf_input import dataset_format
+
+    features = tuple(sorted((dataset_format.Feature(**one) for one in schema), key=lambda one: one.name))
+    shard = dataset_format.ShardInfo("made-train.tfrecord-00000-of-00001", 1, 0, 0, "index/x.idx", 0, 0)
+    fields = {field.name: None for field in dataclasses.fields(dataset_format.Manifest)}
+    known = {
+        "name": "made",
+        "seed": 0,
+        "schema": features,
+        "targets": ("label",),
+        "splits": {"train": (shard,)},
+        "num_inputs": 1,
+        "num_dead_letters": 0,
+    }
+    manifest = dataset_format.Manifest(**{name: {**known, **changes}[name] for name in fields})
+    write(folder / shard.name, record)
+    (folder / "manifest.json").write_text(manifest.to_json())
+    return folder
+
+
+def test_our_own_data_set_keeps_everything(tmp_path):
+    schema = [
+        {"name": "image", "kind": "image"},
+        {"name": "key", "kind": "text"},
+        {"name": "height", "kind": "integer"},
+        {"name": "width", "kind": "integer"},
+        {"name": "label", "kind": "class_label", "label_names": ("cat", "dog", "owl")},
+        {"name": "tags", "kind": "class_label", "shape": (None,), "label_names": ("x", "y")},
+        {"name": "note", "kind": "text"},
+        {"name": "weight", "kind": "float"},
+        {"name": "age", "kind": "float", "shape": (2,)},
+        {"name": "mask", "kind": "mask"},
+        {"name": "objects/bbox", "kind": "bbox", "shape": (None, 4)},
+        {"name": "objects/label", "kind": "class_label", "shape": (None,), "label_names": ("a", "b")},
+    ]
+    objects = {"objects__bbox": [0.0, 0.25, 0.5, 1.0], "objects__label": [1]}
+    record = example(
+        image=JPEG,
+        key="dog/1.jpg",
+        height=16,
+        width=16,
+        label=1,
+        tags=[0, 1],
+        note="n",
+        weight=0.5,
+        age=[1.0, 2.0],
+        mask=made_images.png(),
+        **objects,
+    )
+    make_own(tmp_path, schema, record, targets=("label", "objects"))
+    source = open_source(tmp_path)
+    (listed,) = list_all(source)
+    assert (listed.key, listed.label, listed.split) == ("dog/1.jpg", "dog", "train")
+    values = {**listed.values}
+    assert bytes_of(source, values.pop("mask")) == made_images.png()
+    assert values.pop("objects").labels == ("b",)
+    assert values == {"tags": ("x", "y"), "note": "n", "weight": 0.5, "age": (1.0, 2.0)}
+    assert source.targets == ("label", "objects")
+    assert sorted(feature.name for feature in source.features) == sorted(
+        {one["name"] for one in schema} - {"image", "key", "height", "width"}
+    )
+    assert source.label_names() == {"label": ("cat", "dog", "owl"), "tags": ("x", "y"), "objects/label": ("a", "b")}
+    (renamed,) = list_all(open_source(tmp_path, key_column="note"))
+    assert renamed.key == "n"
+
+
+def test_our_own_pixels(tmp_path):
+    schema = [{"name": "image", "kind": "pixels", "shape": (4, 5, 3)}, {"name": "key", "kind": "text"}]
+    make_own(tmp_path, schema, example(image=PIXELS, key="a"), targets=())
+    (listed,) = list_all(open_source(tmp_path))
+    assert listed.raw == RAW and listed.num_bytes == 60
+
+
+def test_a_damaged_manifest(tmp_path):
+    schema = [{"name": "image", "kind": "image"}, {"name": "key", "kind": "text"}]
+    make_own(tmp_path, schema, example(image=JPEG, key="a"), targets=())
+    text = (tmp_path / "manifest.json").read_text()
+    changes = [
+        ("{", "["),
+        ('"image"', '"picture"'),
+        ('"targets": []', '"targets": ["x"]'),
+        ('"made-train', '"../made-train'),
+        ('"train"', '"a/b"'),
+    ]
+    for old, new in changes:
+        assert old in text
+        (tmp_path / "manifest.json").write_text(text.replace(old, new, 1))
+        with pytest.raises(UserError):
+            open_source(tmp_path)
+
+
+def test_an_absurd_length_in_a_record(tmp_path):
+    """A record whose checksums are right and whose lengths are not."""
+    lying = struct.pack("<B", 0x0A) + b"\xff" * 9 + b"\x01" + b"x"
+    path = tmp_path / "x.tfrecord"
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        for record in (example(image=JPEG, label=1), lying):
+            writer.write(record)
+        writer.flush()
+    good, bad = list_all(open_source(tmp_path))
+    assert good.label == "1" and bad.reason == "bad_record"
+
+
+def test_columns_take_their_names(tmp_path):
+    write(tmp_path / "x.tfrecord", example(image=JPEG, weather=1, ground="mud"))
+    source = open_source(tmp_path, ["weather", "ground"], layout="image=image")
+    (listed,) = list_all(source)
+    assert listed.values == {"weather": "1", "ground": "mud"} and listed.label == ""
+    assert source.targets == ("weather", "ground")
+    assert Column("weather", ("weather",)).feature() in source.features

@@ -1,0 +1,109 @@
+"""A column that is not there is one line that lists those that are, in every source and for every kind."""
+
+import json
+import pathlib
+from typing import Sequence
+
+import numpy as np
+import pytest
+
+from beam_pipelines.__main__ import main
+from made_images import write_files
+from made_records import example, write_records
+from made_sources import (
+    FIXED,
+    PNGS,
+    ROWS,
+    slim,
+    with_json,
+    write_csv,
+    write_fixed_length,
+    write_jsonl,
+    write_npz,
+    write_parquet,
+    write_tars,
+    write_tfrecord,
+)
+
+SOURCES = {
+    "csv": (write_csv, ["--label=class"], "weather"),
+    "jsonl": (write_jsonl, ["--label=class"], "weather"),
+    "parquet": (write_parquet, ["--label=class"], "weather"),
+    "tfrecord": (write_tfrecord(slim), [], "image/class/label"),
+    "webdataset": (write_tars(with_json), ["--label=weather"], "city"),
+    "arrays": (write_npz(np.savez), [], "y"),
+    "fixed_length": (write_fixed_length, FIXED, "age"),
+}
+VALUES = ("class", "multi_label", "float", "float[2]", "integer", "text")
+FILES = ("mask", "array", "array[4,4,2]")
+
+
+def options_of(source: str) -> list[str]:
+    typed = source in ("arrays", "fixed_length")  # which have no files for an image, and say so
+    kinds = VALUES if typed else (*VALUES, *FILES)
+    columns = [f"--{option}=typo:{kind}" for option in ("label", "feature") for kind in kinds]
+    several = ["--label=typo,typo2:multi_label", "--feature=typo,typo2:float"]
+    roles = [f"--{role}_column=typo" for role in ("image", "key", "split", "group", "weight")]
+    return [*columns, *several, *roles]
+
+
+def refused(capsys: pytest.CaptureFixture, path: pathlib.Path, *options: str) -> str:
+    """The one line that the command answers."""
+    output = path.parent / "out"
+    code = main(["prepare", "--input", str(path), "--output", str(output), *options])
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("recordmill: --source=")]
+    assert (code, len(lines), output.exists()) == (2, 1, False), lines
+    return lines[0]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_column_that_is_not_there_is_refused_before_any_work(source, tmp_path, capsys):
+    write, options, other = SOURCES[source]
+    path = tmp_path / "in" / write(tmp_path / "in")
+    for option in options_of(source):
+        kept = [one for one in options if not option.startswith(one.partition("=")[0])]
+        line = refused(capsys, path, *kept, option)
+        if not (source == "fixed_length" and "image_column" in option):  # whose layout the user gives
+            assert "'typo'" in line or "called typo" in line, option
+            assert (other if (source, option) != ("webdataset", "--image_column=typo") else "json, png") in line, option
+
+
+def test_the_nearest_name_is_suggested(tmp_path, capsys):
+    path = tmp_path / "in" / write_csv(tmp_path / "in")
+    assert "did you mean 'weather'?" in refused(capsys, path, "--label=Wether")
+    path = tmp_path / "tar" / write_tars(with_json)(tmp_path / "tar")
+    assert "did you mean 'city'?" in refused(capsys, path, "--label=weather", "--feature=citi")
+
+
+def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
+    records = [example({"image": png, "tags": ["a", "b"]}) for png in PNGS]
+    path = write_records(tmp_path / "in" / "x.tfrecord", records)
+    line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
+    assert "no 'label' in the first 20 records; there is image, tags" in line
+    assert "no 'id' in the first 20 records; there is image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
+
+
+def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
+    """Writers leave out a feature without a value."""
+    records = [example({"image": png} | ({"tags": ["a"]} if index == 15 else {})) for index, png in enumerate(PNGS)]
+    write_records(tmp_path / "records" / "x.tfrecord", records)
+    write_tars(lambda i: {"png": PNGS[i], "json": json.dumps({"tags": ["a"]} if i == 15 else {}).encode()})(tmp_path / "tars")
+    for source in ("records", "tars"):
+        options = ["--layout=image=image"] if source == "records" else []
+        output = tmp_path / f"out-{source}"
+        label = ["--label=tags:multi_label", "--splits=train=1"]
+        assert main(["prepare", "--input", str(tmp_path / source), "--output", str(output), *options, *label]) == 0
+        assert (output / "label.labels.txt").read_text() == "a\n"
+
+
+def test_a_later_table_without_the_column_is_refused(tmp_path, capsys):
+    def lines(rows: Sequence[dict]) -> bytes:
+        return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+    def files(column: str) -> dict[str, bytes]:
+        rows = [{"file_name": row["file_name"], column: row["tags"]} for row in ROWS[10:]]
+        return {"train.jsonl": lines([{"file_name": r["file_name"], "tags": r["tags"]} for r in ROWS[:10]]), "val.jsonl": lines(rows)}
+
+    path = write_files(tmp_path / "in", {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, **files("Tags")})
+    line = refused(capsys, path, "--source=table", "--label=tags:multi_label")
+    assert "val.jsonl: no column 'tags' in it; it has file_name, Tags; did you mean 'Tags'?" in line

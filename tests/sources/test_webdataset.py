@@ -1,0 +1,407 @@
+"""Source `webdataset`: what the package of that name writes, what `tarfile` writes, and what nobody should."""
+
+import gzip
+import io
+import json
+import pathlib
+import tarfile
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import made_images
+from beam_pipelines.config.columns import parse_column, parse_labels
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.errors import UserError
+from beam_pipelines.sources.records import tar_samples
+from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
+from beam_pipelines.sources.records.webdataset import WebDataset
+from beam_pipelines.storage.spool import SpoolReader
+
+JPEG = made_images.jpeg()
+GOOD = [("a.jpg", JPEG), ("a.cls", b"1")]
+
+
+def make_tar(members: list, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
+    """(name, bytes), or a TarInfo, or (TarInfo, bytes)."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tar_format) as tar:
+        for member in members:
+            info, data = member if isinstance(member, tuple) else (member, None)
+            if isinstance(info, str):
+                info = tarfile.TarInfo(info)
+            if data is not None:
+                info.size = len(data)
+            tar.addfile(info, io.BytesIO(data) if data is not None else None)
+    return file.getvalue()
+
+
+def write(path: pathlib.Path, members: list, **options: Any) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(make_tar(members, **options))
+    return path
+
+
+def open_source(path: Any, labels: list[str] | None = None, spool: str | None = None, **options: Any) -> WebDataset:
+    top = {name: options.pop(name) for name in ("splits", "split_folders", "ignore") if name in options}
+    if "features" in options:
+        options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
+    source = SourceConfig(kind="webdataset", labels=None if labels is None else parse_labels(labels), **options)
+    return WebDataset(
+        PrepareConfig(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool
+    )
+
+
+def list_all(source: WebDataset) -> list[LabeledImage | DeadLetter]:
+    return [listed for part in source.parts() for listed in source.list(part)]
+
+
+def bytes_of(source: WebDataset, listed: LabeledImage | FilePart) -> bytes:
+    return (pathlib.Path(source.root) / listed.path).read_bytes()[listed.offset :][: listed.num_bytes]
+
+
+def test_what_the_webdataset_package_writes(tmp_path):
+    webdataset = pytest.importorskip("webdataset")
+    images = {f"cats/{index:04d}": made_images.jpeg(index) for index in range(10)}
+    target = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    with webdataset.ShardWriter(f"{tmp_path}/made-train-%03d.tar", maxcount=4, verbose=0) as writer:
+        for index, (key, image) in enumerate(images.items()):
+            said = {"caption": f"n{index}", "age": index / 2, "group": f"g{index % 2}"}
+            writer.write(
+                {
+                    "__key__": key,
+                    "jpg": image,
+                    "cls": index,
+                    "json": said,
+                    "npy": target,
+                    "seg.png": made_images.png(index),
+                    "txt": "é\n",
+                }
+            )
+    features = ["caption", "age:float", "npy:array", "seg.png:mask", "txt"]
+    for path in (tmp_path, f"{tmp_path}/made-train-{{000..002}}.tar", f"{tmp_path}/made-*.tar"):
+        source = open_source(path, features=features)
+        listed = list_all(source)
+        assert len(source.parts()) == 3 and len(listed) == 10
+        assert {one.key: bytes_of(source, one) for one in listed} == images
+        assert {one.key: one.label for one in listed} == {key: str(index) for index, key in enumerate(images)}
+        assert {(one.split, one.group) for one in listed} == {("train", "g0"), ("train", "g1")}
+        values = {**listed[3].values}
+        assert bytes_of(source, values.pop("seg.png")) == made_images.png(3)
+        assert np.array_equal(np.load(io.BytesIO(bytes_of(source, values.pop("npy")))), target)
+        assert values == {"caption": "n3", "age": 1.5, "txt": "é"}
+        shapes = {feature.name: (feature.kind, feature.shape) for feature in source.features}
+        assert (
+            shapes["npy"] == ("float", (2, 2, 3)) and shapes["seg.png"] == ("mask", ()) and source.targets == ("label",)
+        )
+        assert source.num_ignored == 0 and source.label_names() == {}
+
+
+@pytest.mark.parametrize(
+    "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT], ids=["ustar", "gnu", "pax"]
+)
+def test_every_format_of_tar(tmp_path, tar_format):
+    long = "very/" * 15 + "long/" * 15 + "n" * 80
+    members = [
+        ("é.jpg", JPEG),
+        ("é.cls", b"0"),
+        (f"{long}.jpg", JPEG),
+        (f"{long}.cls", b"1"),
+        ("x/ü.x.jpg", b""),
+        ("last.jpg", JPEG),
+    ]
+    write(tmp_path / "x.tar", members, tar_format=tar_format)
+    source = open_source(tmp_path, ["none"])
+    listed = list_all(source)
+    assert [one.key for one in listed if isinstance(one, LabeledImage)] == ["é", long, "last"]
+    assert [(one.path, one.reason) for one in listed if isinstance(one, DeadLetter)] == [("x.tar:x/ü", "no_image")]
+    assert bytes_of(source, listed[1]) == JPEG
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=300),
+            st.binary(max_size=1500),
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+)
+def test_members_are_those_that_tarfile_finds(members, tar_format):
+    members = [(name.strip("/") + "x", data) for name, data in members]
+    contents = make_tar(members, tar_format)
+    expected = [(one.name, one.offset_data, one.size) for one in tarfile.open(fileobj=io.BytesIO(contents))]
+    for is_seekable in (True, False):
+        reader = TarReader(io.BytesIO(contents), is_seekable)
+        found = [(one.name, one.offset, one.num_bytes, reader.read(one)) for one in reader]
+        assert [one[:3] for one in found] == expected
+        assert [one[3] for one in found] == [data for _, data in members]
+
+
+@pytest.mark.parametrize(
+    "case, members, options, expected",
+    [
+        ("cls", [("a.jpg", JPEG), ("a.cls", b" cat\n")], {}, "cat"),
+        ("label of the JSON", [("a.jpg", JPEG), ("a.json", b'{"label": 3}')], {}, "3"),
+        ("class of the JSON", [("a.jpg", JPEG), ("a.json", b'{"class": "cat", "x": 1}')], {}, "cat"),
+        ("cls before JSON", [("a.json", b'{"label": 3}'), ("a.jpg", JPEG), ("a.cls", b"4")], {}, "4"),
+        ("a named field", [("a.jpg", JPEG), ("a.json", b'{"kind": "cat"}')], {"labels": ["kind"]}, "cat"),
+        ("an extension", [("a.jpg", JPEG), ("a.kind.txt", b"cat")], {"labels": ["kind.txt"]}, "cat"),
+        ("extensions in capitals", [("a.JPG", JPEG), ("a.CLS", b"cat")], {}, "cat"),
+        ("tar -C folder .", [("./a.jpg", JPEG), ("./a.cls", b"cat")], {}, "cat"),
+    ],
+)
+def test_where_a_label_is(tmp_path, case, members, options, expected):
+    write(tmp_path / "x.tar", members)
+    (listed,) = list_all(open_source(tmp_path, **options))
+    assert (listed.key, listed.label, listed.values) == ("a", expected, None), case
+
+
+def test_which_member_is_the_image(tmp_path):
+    write(tmp_path / "x.tar", [("a.seg.png", b"m"), ("a.png", b"p"), ("a.jpg", JPEG), ("a.left.jpg", b"l")])
+    for column, expected in ((None, JPEG), ("png", b"p"), ("left.jpg", b"l")):
+        source = open_source(tmp_path, ["none"], image_column=column)
+        (listed,) = list_all(source)
+        assert bytes_of(source, listed) == expected, column
+
+
+def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
+    folder = tarfile.TarInfo("folder.d/")
+    folder.type = tarfile.DIRTYPE
+    others = [
+        ("README", b"#"),
+        ("._a.jpg", b"#"),
+        ("x/.hidden.jpg", b"#"),
+        ("__info__.json", b"{}"),
+        ("b.txt", b"wanted not"),
+    ]
+    write(tmp_path / "x.tar", [folder, *others, *GOOD])
+    (tmp_path / "notes.md").write_text("#")
+    source = open_source(tmp_path, ignore=("b.*",))
+    assert [one.key for one in list_all(source)] == ["a"] and source.num_ignored == 6
+
+
+@pytest.mark.parametrize(
+    "case, members, options, reason",
+    [
+        ("no image", [("b.cls", b"1")], {}, "no_image"),
+        ("no label", [("b.jpg", JPEG)], {}, "bad_label"),
+        ("a label of two lines", [("b.jpg", JPEG), ("b.cls", b"a\nb")], {}, "bad_label"),
+        ("a label that is not UTF-8", [("b.jpg", JPEG), ("b.cls", b"\xff")], {}, "bad_value"),
+        ("a negative label", [("b.jpg", JPEG), ("b.cls", b"-1")], {}, "bad_label"),
+        ("no JSON", [("b.jpg", JPEG), ("b.json", b"{")], {"labels": ["cls"], "features": ["n:integer"]}, "bad_json"),
+        (
+            "deep JSON",
+            [("b.jpg", JPEG), ("b.json", b"[" * 200_000)],
+            {"labels": ["cls"], "features": ["n:integer"]},
+            "bad_json",
+        ),
+        (
+            "a huge number",
+            [("b.jpg", JPEG), ("b.json", b'{"n": ' + b"9" * 9999 + b"}")],
+            {"labels": ["cls"], "features": ["n:integer"]},
+            "bad_json",
+        ),
+        (
+            "not a number",
+            [("b.jpg", JPEG), ("b.cls", b"1"), ("b.json", b'{"n": NaN}')],
+            {"features": ["n:float"]},
+            "bad_value",
+        ),
+        (
+            "JSON that is a list",
+            [("b.jpg", JPEG), ("b.json", b"[]")],
+            {"labels": ["cls"], "features": ["n:integer"]},
+            "bad_json",
+        ),
+        ("no mask", [("b.jpg", JPEG), ("b.cls", b"1")], {"features": ["seg.png:mask"]}, "bad_mask"),
+        ("twice the same", [("b.jpg", JPEG), ("b.cls", b"1"), ("b.jpg", JPEG)], {}, "bad_sample"),
+        ("a path that leads out", [("../../b.jpg", JPEG)], {}, "outside"),
+        ("an absolute path", [("/etc/b.jpg", JPEG)], {}, "outside"),
+        ("an empty part", [("x//b.jpg", JPEG)], {}, "outside"),
+        ("a name of two lines", [("x\ny.jpg", JPEG)], {}, "odd_name"),
+        ("a name that is not UTF-8", [("x\udcff.jpg", JPEG)], {}, "not_utf8"),
+    ],
+)
+def test_a_bad_sample_is_a_dead_letter(tmp_path, case, members, options, reason):
+    first = [*GOOD, ("a.json", b'{"n": 1}'), ("a.seg.png", b"m")]
+    last = [("c.jpg", JPEG), ("c.cls", b"2"), ("c.json", b'{"n": 1}'), ("c.seg.png", b"m")]
+    write(tmp_path / "x.tar", [*first, *members, *last], tar_format=tarfile.GNU_FORMAT)
+    listed = list_all(open_source(tmp_path, **options))
+    assert [one.key for one in listed if isinstance(one, LabeledImage)] == ["a", "c"], case
+    (bad,) = [one for one in listed if isinstance(one, DeadLetter)]
+    assert (bad.stage, bad.reason) == ("list", reason) and bad.path.startswith("x.tar:"), case
+    assert len(bad.message.splitlines()) == len(bad.path.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        tarfile.SYMTYPE,
+        tarfile.LNKTYPE,
+        tarfile.CHRTYPE,
+        tarfile.BLKTYPE,
+        tarfile.FIFOTYPE,
+        tarfile.GNUTYPE_SPARSE,
+        b"Z",
+    ],
+)
+def test_what_is_no_file_is_not_followed(tmp_path, kind):
+    (tmp_path / "secret.jpg").write_bytes(JPEG)
+    link = tarfile.TarInfo("b.jpg")
+    link.type, link.linkname = kind, str(tmp_path / "secret.jpg")
+    write(tmp_path / "x.tar", [*GOOD, link, ("b.cls", b"1"), ("c.jpg", JPEG), ("c.cls", b"1")])
+    a, b, c = list_all(open_source(tmp_path))
+    assert (a.key, c.key, b.path, b.reason) == ("a", "c", "x.tar:b", "not_a_file")
+
+
+def test_a_text_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tar_samples, "MAX_TEXT_BYTES", 100)
+    write(tmp_path / "x.tar", [*GOOD, ("b.jpg", JPEG), ("b.cls", b"1" * 101)])
+    _, bad = list_all(open_source(tmp_path))
+    assert (bad.path, bad.reason) == ("x.tar:b", "bad_value")
+
+
+def header(name: str, num_bytes: int, kind: bytes = b"0", **fields: str) -> bytes:
+    """One header; a negative size, or one that octal digits can't hold, as GNU writes it."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.pax_headers = abs(num_bytes), kind, fields
+    block = info.tobuf(tarfile.PAX_FORMAT if fields else tarfile.GNU_FORMAT)
+    if num_bytes < 0:
+        block = bytearray(block[-512:])
+        block[124:136] = b"\xff" * 12
+        block[148:156] = b"        "
+        block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+HOSTILE = {
+    "a size beyond the end": header("b.jpg", 10**6),
+    "a size of 10^15": header("b.jpg", 10**15),
+    "a size of 2^80": header("b.jpg", 2**80),
+    "a negative size": header("b.jpg", -1),
+    "a size of pax": header("b.jpg", 0, size=str(10**30)),
+    "a pax header of 10^12 bytes": header("b.jpg", 10**12, b"x"),
+    "a long name of 10^12 bytes": header("b.jpg", 10**12, b"L"),
+    "pax that is none": header("b.jpg", 6, b"x") + b"999 a=".ljust(512, b"\0"),
+    "pax without an end": header("b.jpg", 6, b"x") + b"6 ab=c".ljust(512, b"\0"),
+    "a wrong checksum": b"b" + header("a.jpg", 0)[1:],
+    "half a header": header("b.jpg", 5)[:300],
+    "garbage": bytes(range(256)) * 4,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize("compress", [False, True], ids=["plain", "gzip"])
+def test_a_hostile_header_ends_the_file(tmp_path, case, compress):
+    good = make_tar(GOOD)[: 512 + -(-len(JPEG) // 512) * 512 + 1024]
+    contents = good + HOSTILE[case]
+    path = tmp_path / ("x.tar.gz" if compress else "x.tar")
+    path.write_bytes(gzip.compress(contents) if compress else contents)
+    first, *others, bad = list_all(open_source(tmp_path, spool=str(tmp_path / "spool") if compress else None))
+    assert first.label == "1" and [one.reason for one in others] == (
+        ["too_large"] if compress and case.endswith("10^15") else []
+    )
+    assert (bad.path.partition("@")[0], bad.reason) == (path.name, "bad_tar") and int(
+        bad.path.partition("@")[2]
+    ) >= len(good)
+
+
+def test_pax_that_would_go_backwards():
+    with pytest.raises(BadTarError):
+        list(TarReader(io.BytesIO(header("b.jpg", -1) + bytes(2048)), True))
+    said = io.BytesIO(header("b.jpg", 0, size="-512") + bytes(2048))
+    assert [one.num_bytes for one in TarReader(said, True)] == [0]  # what is no number does not count
+
+
+def test_a_file_that_is_cut_off_anywhere(tmp_path):
+    members = [
+        (f"{index}.{extension}", data) for index in range(3) for extension, data in (("jpg", JPEG), ("cls", b"1"))
+    ]
+    contents = make_tar(members)
+    end = len(contents.rstrip(b"\0")) // 512 * 512 + 512
+    sample_bytes = end // 3
+    for length in [*range(512, end, 256), *range(600, end, 331)]:
+        (tmp_path / "x.tar").write_bytes(contents[:length])
+        try:
+            listed = list_all(open_source(tmp_path, ["cls"]))
+        except UserError as error:
+            assert length < sample_bytes and ("no readable sample" in str(error) or "no 'cls'" in str(error))
+            continue
+        whole = [str(index) for index in range(3) if length > (index + 1) * sample_bytes - 512]
+        assert [one.key for one in listed if isinstance(one, LabeledImage)] == whole, length
+        assert listed[-1].path.startswith("x.tar@") and listed[-1].reason == "bad_tar", length
+
+
+def test_images_of_a_compressed_file_are_spooled(tmp_path):
+    images = [made_images.jpeg(seed) for seed in range(4)]
+    members = [
+        one
+        for seed, image in enumerate(images)
+        for one in ((f"{seed}.png", b"x"), (f"{seed}.jpg", image), (f"{seed}.cls", b"1"))
+    ]
+    for name in ("x.tar.gz", "y.tgz"):
+        made_images.write_files(tmp_path, {f"{name}/{name}": gzip.compress(make_tar(members))})
+        source = open_source(tmp_path / name, spool=str(tmp_path / "spool"))
+        reader = SpoolReader(str(tmp_path / "spool"))
+        assert [reader.read(one.spool, one.offset, one.num_bytes) for one in list_all(source)] == images
+        reader.close()
+        assert [(one.spool, one.num_bytes) for one in list_all(open_source(tmp_path / name))] == [
+            (0, len(image)) for image in images
+        ]
+        with pytest.raises(UserError, match="compressed"):
+            list_all(open_source(tmp_path / name, features=["png:mask"]))
+
+
+def test_a_compressed_file_that_is_cut_off(tmp_path):
+    members = [one for seed in range(50) for one in ((f"{seed}.jpg", made_images.jpeg(seed)), (f"{seed}.cls", b"1"))]
+    contents = gzip.compress(make_tar(members))
+    (tmp_path / "x.tar.gz").write_bytes(contents[: len(contents) // 2])
+    listed = list_all(open_source(tmp_path, spool=str(tmp_path / "spool")))
+    assert len(listed) > 10 and listed[-1].reason == "bad_tar" and "x.tar.gz@" in listed[-1].path
+    assert [one.reason for one in listed[:-2] if isinstance(one, DeadLetter)] == []
+
+
+def test_what_is_refused_as_a_whole(tmp_path):
+    files = {
+        "html/x.tar": b"<html>" * 200,
+        "empty/x.tar": b"",
+        "none/x.txt": b"",
+        "mixed/b.tar": b"<html>" * 200,
+        "mixed/a.tar": make_tar(GOOD),
+        "unlabeled/x.tar": make_tar([("a.jpg", JPEG), ("a.json", b'{"n": 1}')]),
+        "zip/x.tar": b"PK\x03\x04" + bytes(600),
+    }
+    made_images.write_files(tmp_path, files)
+    cases = [
+        ("html", {}, "no tar file"),
+        ("zip", {}, "no tar file"),
+        ("empty", {}, "no readable sample in 1 files"),
+        ("none", {}, "no file; expected"),
+        ("unlabeled", {}, "no label in the first sample, which has jpg, json, n; .*--label none"),
+        ("unlabeled", {"labels": ["cat"]}, "no 'cat'"),
+        ("unlabeled", {"labels": ["none"], "features": ["n:array"]}, "no array"),
+        ("unlabeled", {"layout": "slim"}, "layout"),
+    ]
+    for folder, options, message in cases:
+        with pytest.raises(UserError, match=message):
+            open_source(tmp_path / folder, **options)
+    with pytest.raises(UserError, match="b.tar: no tar file"):
+        list_all(open_source(tmp_path / "mixed"))
+    with pytest.raises(NoTarError):
+        list(TarReader(io.BytesIO(b"x" * 600), True))
+
+
+def test_many_labels_of_a_sample(tmp_path):
+    said = {"tags": ["x", "y"], "box": [1, 2.5, 3], "id": "k1", "split": "val", "weight": 2}
+    write(tmp_path / "x.tar", [("a.jpg", JPEG), ("a.json", json.dumps(said).encode())])
+    (listed,) = list_all(open_source(tmp_path, ["tags:multi_label", "box:float[3]"], key_column="id"))
+    assert (listed.key, listed.split) == ("k1", "validation")
+    assert listed.values == {"tags": ("x", "y"), "box": (1.0, 2.5, 3.0), "weight": 2.0}

@@ -1,0 +1,236 @@
+"""What is spooled is read back as it was, by another process too, and leaves nothing open behind."""
+
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.errors import RunError
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader, SpoolWriter, own_spool, read_whole
+from tf_input.storage.local_files import LocalFiles
+
+
+def num_open_files(directory: object) -> int:
+    """Of this process, in a directory, deleted ones too."""
+    targets = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except FileNotFoundError:  # that of listdir itself
+            pass
+    return sum(target.startswith(str(directory)) for target in targets)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.one_of(st.binary(), st.integers(1_000, 3_000_000).map(bytes)), max_size=10),
+    st.randoms(use_true_random=False),
+)
+def test_bytes_are_read_back_as_they_were_in_any_order(tmp_path_factory, pieces, random):
+    directory = str(tmp_path_factory.mktemp("spool"))
+    writers = [SpoolWriter(directory), SpoolWriter(directory)]
+    pointers = []
+    for piece in pieces:
+        writer = random.choice(writers)
+        pointers.append((writer.spool, writer.append(piece), len(piece)))
+    for writer in writers:
+        writer.flush()
+    reader = SpoolReader(directory)
+    for index in random.sample(range(len(pieces)), len(pieces)):
+        assert reader.read(*pointers[index]) == pieces[index]
+    reader.close()
+    shutil.rmtree(directory)
+
+
+def test_every_writer_has_a_file_and_an_id_of_its_own(tmp_path):
+    writers = [SpoolWriter(str(tmp_path)) for _ in range(100)]
+    assert len({writer.spool for writer in writers}) == len(os.listdir(tmp_path)) == 100
+    for writer in writers:
+        assert writer.spool < 2**64, "a row has 64 bits for it"
+
+
+def test_no_file_has_the_id_of_the_original_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "urandom", bytes)
+    assert SpoolWriter(str(tmp_path)).spool != 0
+
+
+def test_the_spool_directory_is_made_where_it_is_missing_but_not_what_it_should_lie_in(tmp_path):
+    SpoolWriter(str(tmp_path / "spool"))
+    assert len(os.listdir(tmp_path / "spool")) == 1
+    with pytest.raises(FileNotFoundError):
+        SpoolWriter(str(tmp_path / "removed" / "spool"))
+
+
+def test_what_was_flushed_is_there_for_another_process(tmp_path):
+    writer = SpoolWriter(str(tmp_path))
+    writer.append(b"before")
+    offset = writer.append(b"a small image")
+    writer.flush()
+    script = f"import os, sys; os.write(1, os.pread(os.open(sys.argv[1], os.O_RDONLY), 13, {offset}))"
+    path = tmp_path / os.listdir(tmp_path)[0]
+    assert subprocess.run([sys.executable, "-c", script, path], capture_output=True).stdout == b"a small image"
+
+
+def test_a_pointer_past_the_end_reads_short_and_one_into_no_file_fails(tmp_path):
+    writer = SpoolWriter(str(tmp_path))
+    writer.append(b"0123456789")
+    writer.flush()
+    reader = SpoolReader(str(tmp_path))
+    assert reader.read(writer.spool, 8, 5) == b"89"
+    with pytest.raises(FileNotFoundError):
+        reader.read(writer.spool ^ 2, 0, 1)
+    reader.close()
+
+
+def test_a_reader_opens_each_file_once_and_closes_them_all(tmp_path):
+    writers = [SpoolWriter(str(tmp_path)) for _ in range(3)]
+    for writer in writers:
+        writer.append(b"abc")
+        writer.flush()
+    before = num_open_files(tmp_path)
+    reader = SpoolReader(str(tmp_path))
+    for _ in range(5):
+        for writer in writers:
+            assert reader.read(writer.spool, 1, 2) == b"bc"
+    assert num_open_files(tmp_path) == before + 3
+    reader.close()
+    assert num_open_files(tmp_path) == before
+    with pytest.raises(ValueError, match="its reader is closed"):  # else what a thread still reads would stay open
+        reader.read(writers[0].spool, 0, 1)
+    assert num_open_files(tmp_path) == before
+
+
+def test_a_second_run_in_the_same_process_spools_to_a_file_that_is_there(tmp_path):
+    # A notebook that prepares the same output again, after the first run's spool is gone.
+    directory = str(tmp_path / "spool")
+    for run in range(3):
+        with own_spool(directory) as writer:
+            offset = writer.append(b"an image")
+        with contextlib.closing(SpoolReader(directory)) as reader:
+            assert reader.read(writer.spool, offset, 8) == b"an image", run
+        assert num_open_files(tmp_path) == 0, "a file that is removed and open keeps its disk space"
+        shutil.rmtree(directory)
+
+
+def test_blocks_that_run_side_by_side_have_spools_of_their_own(tmp_path):
+    # As with --direct_running_mode=multi_threading, where bundles run in threads of one process.
+    directory, num_threads = str(tmp_path / "spool"), 4
+    barrier = threading.Barrier(num_threads)
+
+    def spool_some(thread: int) -> list[tuple[int, int, bytes]]:
+        with own_spool(directory) as writer:
+            barrier.wait()
+            images = [f"thread {thread} image {index:03d}".encode() for index in range(50)]
+            return [(writer.spool, writer.append(image), image) for image in images]
+
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
+        found = [pointer for pointers in threads.map(spool_some, range(num_threads)) for pointer in pointers]
+    with contextlib.closing(SpoolReader(directory)) as reader:
+        assert all(reader.read(spool, offset, len(image)) == image for spool, offset, image in found)
+    assert len({spool for spool, _, _ in found}) == num_threads
+
+
+def test_a_block_that_fails_leaves_no_file_open(tmp_path):
+    with pytest.raises(ZeroDivisionError), own_spool(str(tmp_path)) as writer:
+        writer.append(b"an image")
+        1 / 0
+    assert num_open_files(tmp_path) == 0
+
+
+def test_a_disk_that_is_full_ends_the_run(tmp_path):
+    with pytest.raises(RunError, match="the spool could not be written: No space left on device"), own_spool(str(tmp_path)) as writer:
+        writer._file.close()
+        writer._file = open("/dev/full", "wb", buffering=1 << 20)
+        writer.append(b"an image")  # told of when it leaves the buffer
+
+
+def test_what_is_read_whole_is_whole_or_ends_the_run(tmp_path):
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(b"0123456789")
+    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+        assert read_whole(reader, writer.spool, 2, 3) == b"234"
+        with pytest.raises(RunError, match="the spool has 2 bytes at 8; expected 5"):
+            read_whole(reader, writer.spool, 8, 5)
+        with pytest.raises(RunError, match="the spool could not be read: No such file or directory"):
+            read_whole(reader, writer.spool ^ 2, 0, 1)
+
+
+def test_a_reader_of_many_spools_has_few_of_them_open(tmp_path, monkeypatch):
+    monkeypatch.setattr("beam_pipelines.storage.spool.MAX_OPEN", 5)
+    writers = [SpoolWriter(str(tmp_path)) for _ in range(23)]
+    for number, writer in enumerate(writers):
+        writer.append(b"%02d" % number)
+        writer.flush()
+        writer.close()
+    reader = SpoolReader(str(tmp_path))
+    for _ in range(2):
+        assert [reader.read(writer.spool, 0, 2) for writer in writers] == [b"%02d" % number for number in range(23)]
+        assert num_open_files(tmp_path) <= 5
+    reader.close()
+
+
+def test_a_reader_that_is_closed_while_it_reads_gives_no_bytes_of_another_file(tmp_path, monkeypatch):
+    """Its descriptor's number goes to the next file that is opened: not before the read is done."""
+    with own_spool(str(tmp_path / "spool")) as writer:
+        writer.append(b"mine")
+    (tmp_path / "other").write_bytes(b"THEIRS")
+    reading, closed, pread = threading.Event(), threading.Event(), os.pread
+
+    def hold(descriptor: int, num_bytes: int, offset: int) -> bytes:
+        reading.set()
+        assert closed.wait(60)
+        return pread(descriptor, num_bytes, offset)
+
+    reader = SpoolReader(str(tmp_path / "spool"))
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr(os, "pread", hold)
+        found = thread.submit(reader.read, writer.spool, 0, 4)
+        assert reading.wait(60)
+        reader.close()
+        others = [os.open(tmp_path / "other", os.O_RDONLY) for _ in range(9)]
+        closed.set()
+        assert found.result(60) == b"mine"
+    monkeypatch.undo()
+    for descriptor in others:
+        os.close(descriptor)
+    with pytest.raises(ValueError, match="its reader is closed"):
+        reader.read(writer.spool, 0, 4)
+
+
+def test_a_closed_reader_holds_no_file_open(tmp_path):
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(b"mine")
+    reader = SpoolReader(str(tmp_path))
+    assert reader.read(writer.spool, 1, 2) == b"in" and num_open_files(tmp_path) == 1
+    reader.close()
+    assert num_open_files(tmp_path) == 0
+
+
+@pytest.mark.parametrize("at_most", [1, 7, 4096])
+def test_reads_that_give_less_than_was_asked_for_change_nothing(tmp_path, monkeypatch, at_most):
+    """As FUSE's may, and those that a signal interrupts: for every reader of files that are not buffered."""
+    data = os.urandom(9000)
+    (tmp_path / "file").write_bytes(data)
+    (tmp_path / "empty").write_bytes(b"")
+    with own_spool(str(tmp_path)) as writer:
+        writer.append(data)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, num_bytes, offset: pread(descriptor, min(num_bytes, at_most), offset))
+    files, path = files_at(str(tmp_path)), str(tmp_path / "file")
+    assert files.read(path) == data and files.read(str(tmp_path / "empty")) == b""
+    assert files.read_range(path, 5, 8000) == data[5:8005] and files.read_range(path, 8990, 100) == data[8990:]
+    with contextlib.closing(SpoolReader(str(tmp_path))) as reader:
+        assert reader.read(writer.spool, 3, 8000) == data[3:8003]
+    preadv, buffer = os.preadv, memoryview(bytearray(8000))
+    monkeypatch.setattr(os, "preadv", lambda descriptor, buffers, offset: preadv(descriptor, [buffers[0][:at_most]], offset))
+    assert LocalFiles().read_into(path, 5, buffer) == 8000 and buffer == data[5:8005]
+    assert LocalFiles().read_into(path, 8990, buffer) == len(data) - 8990 and buffer[: len(data) - 8990] == data[8990:]
+    assert LocalFiles().read_range(path, 5, 8000) == data[5:8005] and LocalFiles().read_range(path, 8990, 100) == data[8990:]

@@ -1,0 +1,140 @@
+"""The rules of the house: which room imports which, and what a room needs beside its own kind."""
+
+import ast
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Iterator, Mapping
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
+BASE = {
+    "beam_pipelines": {"errors", "quiet"},
+    "tf_input": {"cores", "dataset_format", "forks", "options", "read_config", "read_options"},
+}
+IMPORTS = {
+    "beam_pipelines": {
+        "top": "options config runners sources shuffle shards publish repair transform elements parallel storage",
+        "options": "publish elements config storage",
+        "runners": "config parallel storage",
+        "repair": "sources shards publish elements config tfrecord parallel storage",
+        "transform": "runners shards publish elements config tfrecord parallel storage",
+        "sources": "elements images config tfrecord parallel storage",
+        "shuffle": "elements config parallel storage",
+        "shards": "elements images config tfrecord parallel storage",
+        "publish": "elements config parallel storage",
+        "elements": "images config storage",
+        "images": "config",
+        "config": "storage",
+        "tfrecord": "storage",
+        "parallel": "storage",
+        "storage": "",
+        "base": "",
+    },
+    "tf_input": {
+        "training": "top pipeline epochs",
+        "serving": "top decoding storage",
+        "foreign": "top pipeline decoding storage",
+        "benchmark": "top pipeline epochs storage",
+        "top": "pipeline transform decoding storage epochs",
+        "pipeline": "decoding storage epochs",
+        "transform": "decoding storage",
+        "decoding": "storage",
+        "storage": "epochs",
+        "epochs": "",
+        "base": "",
+    },
+}
+STAGES = {"sources", "shuffle", "shards", "publish"}
+
+# Rooms that work on plain values, in light processes and before Beam is loaded.
+PLAIN = ("options", "config", "images", "elements", "tfrecord")
+PLAIN_MODULES = ("sources.list_part", "shards.shard_writer", "parallel.light_processes", "publish.output_directory", "repair.repair")
+
+
+@functools.cache
+def modules() -> Mapping[str, pathlib.Path]:
+    """Every module of the two packages, by its full name."""
+    paths = (path for package in IMPORTS for path in (ROOT / package).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+def imported(path: pathlib.Path) -> Iterator[str]:
+    """What a file imports, wherever in it: our own modules, and the full names of all else."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if name in modules() or node.module not in modules() else node.module
+
+
+def room(name: str) -> str:
+    package, *others = name.split(".")
+    if not others or (len(others) == 1 and modules()[name].name != "__init__.py"):
+        return "base" if others and others[0] in BASE[package] else "top"
+    return others[0]
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Packages that a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return set(run.stdout.split())
+
+
+def test_a_room_imports_those_below_it_alone():
+    for name, path in modules().items():
+        package = name.partition(".")[0]
+        if name == "tf_input":  # whose names are loaded from everywhere
+            continue
+        allowed = {room(name), "base", *IMPORTS[package][room(name)].split()}
+        rooms = {room(other): other for other in imported(path) if other.startswith(f"{package}.")}
+        assert set(rooms) <= allowed, f"{name} imports {[other for at, other in rooms.items() if at not in allowed]}"
+    for package, table in IMPORTS.items():
+        below = {at: set(others.split()) for at, others in table.items()}
+        assert not any(below.get(stage, set()) & STAGES for stage in STAGES if package == "beam_pipelines")
+        while free := [at for at, others in below.items() if not others]:  # what imports nothing that is left
+            below = {at: others - set(free) for at, others in below.items() if at not in free}
+        assert not below, f"{package}: rooms import each other in a circle: {sorted(below)}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    below = {name: set(imported(path)) & set(modules()) - {"tf_input", name} for name, path in modules().items()}
+    while free := [name for name, others in below.items() if not others]:
+        below = {name: others - set(free) for name, others in below.items() if name not in free}
+    assert not below, sorted(below)
+
+
+def test_the_reader_knows_nothing_of_the_writer_and_the_writer_only_the_contract():
+    for name, path in modules().items():
+        others = set(imported(path))
+        if name.startswith("tf_input"):
+            assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
+        elif room(name) != "transform":  # which decodes as the reader does; and the command line has `recordmill benchmark`
+            allowed = {"tf_input.dataset_format", *(["tf_input.benchmark.benchmark"] if name.endswith("__main__") else [])}
+            assert {other for other in others if other.startswith("tf_input")} <= allowed, name
+
+
+def test_plain_rooms_load_neither_beam_nor_tensorflow():
+    rooms = [f"beam_pipelines.{at}." for at in PLAIN]
+    names = [name for name in modules() if name.startswith(tuple(rooms))] + [f"beam_pipelines.{name}" for name in PLAIN_MODULES]
+    assert not loaded_by("\n".join(f"import {name}" for name in names)) & {"apache_beam", "tensorflow", "keras"}
+    wrong = "from beam_pipelines.__main__ import main\nassert main(['prepare', '--input', '.', '--output', 'x', '--seed', '-1']) == 2"
+    assert not loaded_by(wrong) & {"apache_beam", "tensorflow"}, "a wrong option is answered without Beam"
+
+
+def test_tensorflow_is_loaded_where_it_is_needed():
+    written = loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline")
+    assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
+    read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset")
+    assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
+    assert not loaded_by("import tf_input, tf_input.dataset_format") & {"tensorflow", "numpy", "apache_beam"}
+    assert loaded_by("import tf_input.dataset_format") - loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
+    ranges = [name for name in modules() if name.startswith("tf_input.storage.")]
+    assert not loaded_by("\n".join(f"import {name}" for name in ranges)) & {"tensorflow", "obstore", "fsspec", "boto3"}

@@ -1,0 +1,54 @@
+"""A real tf.data service, as `deploy/tf_data_service` runs it: a dispatcher and two workers, as processes on loopback."""
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+from typing import Callable, Iterator, NamedTuple
+
+from beam_pipelines.runners.job_servers import reserve_port
+
+FOLDER = pathlib.Path(__file__).parents[1] / "deploy" / "tf_data_service"
+
+
+def start(*arguments: str) -> subprocess.Popen:
+    command = [sys.executable, str(FOLDER / "serve.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def stop(process: subprocess.Popen) -> None:
+    process.kill()
+    process.communicate()
+
+
+class Service(NamedTuple):
+    """A dispatcher with two workers.
+
+    Attributes:
+        address: As trainers name it.
+        workers: Address -> process.
+        start_worker: Starts the one at an address.
+    """
+
+    address: str
+    workers: dict[str, subprocess.Popen]
+    start_worker: Callable[[str], subprocess.Popen]
+
+
+@contextlib.contextmanager
+def run_service(folder: pathlib.Path) -> Iterator[Service]:
+    """Starts one, whose journal lies in a folder."""
+    with contextlib.ExitStack() as stack:
+        dispatcher = start("dispatcher", "--port", "0", "--work_dir", str(folder))
+        stack.callback(stop, dispatcher)
+        address = dispatcher.stdout.readline().split("grpc://")[-1].strip()
+
+        def start_worker(worker: str) -> subprocess.Popen:
+            process = start("worker", "--dispatcher", address, "--port", worker.split(":")[1], "--address", worker)
+            stack.callback(stop, process)
+            return process
+
+        workers = {name: start_worker(name) for name in (f"localhost:{reserve_port()}" for _ in range(2))}
+        for worker in workers.values():
+            assert worker.stdout.readline() == f"worker of {address}\n"
+        yield Service(f"grpc://{address}", workers, start_worker)

@@ -1,0 +1,173 @@
+"""Our reader of examples against protocol buffers themselves."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.tfrecord import example_reader
+from beam_pipelines.tfrecord.example_encoder import varint
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+
+tf = pytest.importorskip("tensorflow")
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+FLOAT = st.floats(width=32, allow_nan=False)
+VALUES = st.one_of(
+    st.tuples(st.just("bytes"), st.lists(st.binary(max_size=300), max_size=4)),
+    st.tuples(st.just("float"), st.lists(FLOAT, max_size=40)),
+    st.tuples(st.just("int64"), st.lists(INT64, max_size=40)),
+    st.tuples(st.just(""), st.just([])),
+)
+FEATURES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
+
+
+def serialize(features: dict) -> bytes:
+    example = tf.train.Example()
+    for name, (kind, values) in features.items():
+        feature = example.features.feature[name]
+        if kind:
+            getattr(feature, f"{kind}_list").value.extend(values)
+            getattr(feature, f"{kind}_list").SetInParent()
+    return example.SerializeToString()
+
+
+def read(data: bytes) -> dict:
+    reader = ExampleReader(data)
+    return {name: (feature.kind, list(reader.values(name))) for name, feature in reader.features.items()}
+
+
+def read_by_tensorflow(data: bytes) -> dict:
+    example = tf.train.Example.FromString(data)
+    found = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind") or ""
+        found[name] = (kind.removesuffix("_list"), list(getattr(feature, kind).value) if kind else [])
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(FEATURES)
+def test_reads_what_tensorflow_writes(features):
+    data = serialize(features)
+    assert read(data) == features == read_by_tensorflow(data)
+
+
+@settings(max_examples=50, deadline=None)
+@given(FEATURES, FEATURES)
+def test_examples_behind_one_another_are_one(first, second):
+    data = serialize(first) + serialize(second)
+    assert read(data) == read_by_tensorflow(data)
+
+
+@settings(max_examples=150, deadline=None)
+@given(FEATURES, st.data())
+def test_whatever_the_bytes_it_reads_them_like_tensorflow_or_refuses_them(features, draw):
+    data = bytearray(serialize(features) or b"\0")
+    for _ in range(draw.draw(st.integers(1, 4))):
+        data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    check_like_tensorflow(bytes(data))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_at_all(data):
+    check_like_tensorflow(data)
+
+
+def check_like_tensorflow(data: bytes) -> None:
+    from google.protobuf.message import DecodeError
+
+    try:
+        expected = read_by_tensorflow(data)
+    except DecodeError:
+        expected = None
+    try:
+        found = read(data)
+    except BadExampleError as error:
+        assert len(str(error).splitlines()) == 1
+        return
+    if expected is not None and not has_unknown_fields(data):
+        assert sorted(map(repr, found.items())) == sorted(map(repr, expected.items()))  # NaN is not equal to itself
+
+
+def has_unknown_fields(data: bytes) -> bool:
+    """Python's protocol buffers take a map's entry with unknown fields for unknown as a whole; those of C++ do not."""
+    example = tf.train.Example.FromString(data)
+    num_bytes = example.ByteSize()
+    example.DiscardUnknownFields()
+    return example.ByteSize() < num_bytes
+
+
+def field(number: int, value: bytes) -> bytes:
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def make(feature: bytes) -> bytes:
+    return field(1, field(1, field(1, b"x") + field(2, feature)))
+
+
+@pytest.mark.parametrize(
+    "case, feature, expected",
+    [
+        ("unpacked integers", field(3, b"\x08\x05\x08" + varint(-1)), ("int64", [5, -1])),
+        ("packed in two pieces", field(3, field(1, b"\x01\x02") + field(1, b"\x03")), ("int64", [1, 2, 3])),
+        ("packed and not", field(3, field(1, b"\x01") + b"\x08\x02"), ("int64", [1, 2])),
+        ("unpacked floats", field(2, b"\x0d\0\0\x80\x3f\x0d\0\0\0\x40"), ("float", [1.0, 2.0])),
+        ("lists are joined", field(3, field(1, b"\x01")) + field(3, field(1, b"\x02")), ("int64", [1, 2])),
+        ("the last kind counts", field(1, field(1, b"a")) + field(3, field(1, b"\x02")), ("int64", [2])),
+        ("unknown fields", field(9, b"?") + field(3, field(1, b"\x02") + field(7, b"?")), ("int64", [2])),
+        ("nothing", b"", ("", [])),
+    ],
+)
+def test_every_form_of_a_list(case, feature, expected):
+    data = make(feature)
+    assert read(data) == read_by_tensorflow(data) == {"x": expected}, case
+
+
+def test_spans_say_where_bytes_lie():
+    data = serialize({"image": ("bytes", [b"abc", b"", b"d" * 200]), "label": ("int64", [7])})
+    example = ExampleReader(data)
+    assert [data[offset : offset + num_bytes] for offset, num_bytes in example.spans("image")] == [
+        b"abc",
+        b"",
+        b"d" * 200,
+    ]
+    assert example.spans("absent") == example.values("absent") == []
+    with pytest.raises(BadExampleError, match="list of int64; expected bytes"):
+        example.spans("label")
+
+
+@pytest.mark.parametrize(
+    "case, data",
+    [
+        ("a length beyond the end", b"\x0a\x7f"),
+        ("a huge length", b"\x0a" + varint(2**63) + b"x"),
+        ("an integer without an end", b"\x0a" + b"\xff" * 20),
+        ("a group", b"\x0b\x0c"),
+        ("field number 0", b"\x02\x00"),
+        ("a name that is not UTF-8", field(1, field(1, field(1, b"\xff")))),
+        ("an entry that is a number", field(1, b"\x08\x01")),
+        ("text", b"<html><body>no example</body></html>"),
+    ],
+)
+def test_what_is_no_example_is_refused(case, data):
+    with pytest.raises(BadExampleError):
+        read(data)
+
+
+def test_floats_of_a_wrong_length_are_refused_when_they_are_asked_for():
+    example = ExampleReader(make(field(2, field(1, b"\0\0\0"))))
+    with pytest.raises(BadExampleError, match="3 bytes"):
+        example.values("x")
+
+
+def test_much_of_little_is_refused(monkeypatch):
+    monkeypatch.setattr(example_reader, "MAX_VALUES", 10)
+    monkeypatch.setattr(example_reader, "MAX_FEATURES", 10)
+    for feature in (field(3, field(1, bytes(11))), field(1, field(1, b"") * 11), field(2, field(1, bytes(44)))):
+        with pytest.raises(BadExampleError, match="more than 10"):
+            read(make(feature))
+    with pytest.raises(BadExampleError, match="more than 10 features"):
+        read(serialize({str(index): ("int64", [1]) for index in range(11)}))
+    with pytest.raises(BadExampleError, match="lists"):
+        read(make(field(3, b"") * 1000))

@@ -1,0 +1,159 @@
+"""TFRecord files, whole and damaged in every way."""
+
+import gzip
+import io
+import pathlib
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.tfrecord import record_reader
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, is_compressed, read_records
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+
+DATA = [b"first", b"", b"x" * 376, b"last"]
+
+
+def write(data: list[bytes]) -> bytes:
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    for one in data:
+        writer.write(one)
+    writer.flush()
+    return file.getvalue()
+
+
+def read(contents: bytes) -> list[Record | BadRecord]:
+    return list(read_records(io.BytesIO(contents)))
+
+
+def data_of(records: list[Record | BadRecord]) -> list[bytes | None]:
+    return [record.data if isinstance(record, Record) else None for record in records]
+
+
+def flip(contents: bytes, position: int) -> bytes:
+    return contents[:position] + bytes([contents[position] ^ 0x55]) + contents[position + 1 :]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zlib.compress], ids=["plain", "gzip", "zlib"])
+def test_records_of_any_compression(compress):
+    assert data_of(read(compress(write(DATA)))) == DATA
+    assert read(compress(b"")) == []
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_what_tensorflow_writes(tmp_path: pathlib.Path, compression):
+    import tensorflow as tf
+
+    path = tmp_path / "x.tfrecord"
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for one in DATA:
+            writer.write(one)
+    assert data_of(read(path.read_bytes())) == DATA
+
+
+def test_gzip_members_one_behind_the_other():
+    assert data_of(read(gzip.compress(write(DATA)) + gzip.compress(write([b"more"])))) == [*DATA, b"more"]
+
+
+def test_offsets_point_into_the_file():
+    contents = write(DATA)
+    for record in read(contents):
+        start = record.offset + record_reader.HEADER_BYTES
+        assert contents[start : start + len(record.data)] == record.data
+
+
+def test_a_record_that_begins_like_zlib_is_not_compressed():
+    contents = write([b"x" * 376])
+    assert contents[:2] == b"\x78\x01" and not is_compressed(io.BytesIO(contents))
+
+
+def test_damaged_data_cost_one_record():
+    records = read(flip(write(DATA), 12))
+    assert data_of(records) == [None, *DATA[1:]]
+    assert records[0].offset == 0 and records[0].num_bytes == 16 + len(DATA[0]) and "expected" in records[0].message
+
+
+@pytest.mark.parametrize("position", [0, 7, 8, 11], ids=["length", "its high byte", "checksum", "its last byte"])
+def test_a_damaged_length_costs_one_record(position):
+    records = read(flip(write([b"a" * 100, b"b" * 50, b"c"]), 116 + position))
+    assert data_of(records) == [b"a" * 100, None, b"c"]
+    assert (records[1].offset, records[1].num_bytes) == (116, 66) and "66 bytes are lost" in records[1].message
+
+
+def test_a_cut_off_file_keeps_what_is_whole():
+    contents = write(DATA)
+    for length in range(1, len(contents)):
+        whole = 0
+        while len(write(DATA[: whole + 1])) <= length:
+            whole += 1
+        at_boundary = len(write(DATA[:whole])) == length
+        if not whole and length < record_reader.HEADER_BYTES:
+            with pytest.raises(NoRecordsError):
+                read(contents[:length])
+        else:
+            assert data_of(read(contents[:length])) == DATA[:whole] + ([] if at_boundary else [None]), length
+
+
+def test_files_behind_a_cut_off_one_are_found():
+    assert data_of(read(write([b"a" * 1000])[:500] + write([b"b", b"c"]))) == [None, b"b", b"c"]
+
+
+def test_a_header_across_the_blocks_of_the_search(monkeypatch):
+    monkeypatch.setattr(record_reader, "_READ_BYTES", 64)
+    for gap in range(40, 140):
+        assert data_of(read(flip(write([b"a" * gap, b"b"]), 0))) == [None, b"b"], gap
+
+
+def test_what_is_no_tfrecord_file():
+    for contents in (b"hi", b"<html>" * 1000, bytes(5000), gzip.compress(b"<html>" * 10), b"\x89PNG" * 9):
+        with pytest.raises(NoRecordsError):
+            read(contents)
+
+
+def frame(length: int) -> bytes:
+    header = length.to_bytes(8, "little")
+    return header + record_reader._CRC.pack(record_reader.masked(record_reader.google_crc32c.value(header)))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_an_absurd_length_reserves_nothing(compress):
+    for length in (2**63, 2**40, 2**30 - 1):
+        records = read(compress(write([b"a"]) + frame(length) + b"b" * 100))
+        assert data_of(records) == [b"a", None], length
+        assert str(length) in records[1].message
+
+
+def test_a_record_that_is_too_large_is_passed_over(monkeypatch):
+    monkeypatch.setattr(record_reader, "MAX_FILE_BYTES", 100)
+    assert data_of(read(write([b"a" * 101, b"b"]))) == [None, b"b"]
+    assert data_of(read(gzip.compress(write([b"b", b"a" * 101, b"b"])))) == [b"b", None]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress], ids=["gzip", "zlib"])
+def test_a_damaged_compressed_file_keeps_what_came_before(compress):
+    import numpy as np
+
+    data = [np.random.default_rng(index).bytes(100_000) for index in range(30)]
+    contents = compress(write(data))
+    for damaged in (contents[: len(contents) // 2], flip(contents, len(contents) // 2)):
+        read_back = data_of(read(damaged))
+        good = [one for one in read_back if one is not None]
+        assert read_back[-1] is None and good[:10] == data[:10] and set(good) < set(data)
+    assert data_of(read(contents[:-1])) == [*data, None]  # the checksum of the whole is cut off
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=6), st.data())
+def test_damage_never_adds_a_record(data, draw):
+    contents = bytearray(write(data))
+    for _ in range(draw.draw(st.integers(1, 3))):
+        contents[draw.draw(st.integers(0, len(contents) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        records = read(bytes(contents))
+    except NoRecordsError:
+        return
+    assert {one for one in data_of(records) if one is not None} <= {*data}
+    assert sum(16 + len(one.data) if isinstance(one, Record) else one.num_bytes for one in records) == len(contents)

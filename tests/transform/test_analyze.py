@@ -1,0 +1,563 @@
+"""`recordmill analyze`, as a user types it: its numbers against NumPy's, what it leaves, and what it says of bad input."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.errors import UserError
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
+from beam_pipelines.transform.analysis_summary import describe_analysis
+from beam_pipelines.transform.user_preprocessing import UserPreprocessing
+from made_images import encode, write_files
+from made_rich import COUNT, SIZE, analyzed_rich
+from prepared import picture, prepare_images
+from tf_input.dataset_format import Feature, read_manifest
+from tf_input.decoding.schema import parse_examples
+from tf_input.transform.transform_format import TRANSFORM, decode_transform
+
+if importlib.util.find_spec("tensorflow_transform") is None:
+    pytest.skip("the extra `transform` is not installed", allow_module_level=True)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def analyze(directory: pathlib.Path, *options: str) -> int:
+    return main(["analyze", str(directory), *options])
+
+
+def read_info(directory: pathlib.Path):
+    return decode_transform((directory / TRANSFORM).read_bytes(), TRANSFORM, read_manifest(directory))
+
+
+def assets(directory: pathlib.Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text().splitlines() for path in (directory / "transform_fn/assets").iterdir()}
+
+
+def outputs(directory: pathlib.Path, batch_size: int = 1000) -> dict:
+    """What the transform makes of the training split, in its order."""
+    manifest = read_manifest(directory)
+    files = [str(directory / shard.name) for shard in manifest.splits["train"]]
+    batch = next(iter(tf.data.TFRecordDataset(files).batch(batch_size)))
+    model = tf.saved_model.load(str(directory / "transform_fn"))
+    return model.transform_fn(parse_examples(batch, manifest.schema))
+
+
+def pixels(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> np.ndarray:
+    """What the reader shows of the training split, uint8."""
+    batches = tf_input.open(directory).batches("train", batch_size=1000, image_size=image_size, fit=fit, shuffle=False)
+    return np.concatenate([images.numpy() for images, _ in batches])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def speaking_tensorflow() -> None:
+    """What it has to say of its host, it says before the tests listen."""
+    tf.constant(0)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> pathlib.Path:
+    """JPEGs and PNGs of many sizes, in colour and in grey; those of the validation split are white."""
+    files = {}
+    for index in range(30):
+        image = picture(seed=index)
+        image = image[..., 0] if index % 5 == 0 else image
+        image_format, extension = ("PNG", "png") if index % 2 else ("JPEG", "jpg")
+        files[f"train/{'abc'[index % 3]}/{index}.{extension}"] = encode(image, image_format)
+    files |= {f"validation/d/{index}.png": encode(np.full((30 + index, 30, 3), 255, np.uint8), "PNG") for index in range(9)}
+    folder = tmp_path_factory.mktemp("mixed")
+    write_files(folder / "in", files)
+    command = ["prepare", "--input", str(folder / "in"), "--output", str(folder / "out")]
+    assert main([*command, "--num_shards=train=3,validation=1"]) == 0
+    return folder / "out"
+
+
+def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str = "crop") -> None:
+    shown = pixels(directory, image_size, fit).astype(np.float64)
+    channels = read_info(directory).channels
+    np.testing.assert_allclose(channels["mean"], shown.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(channels["variance"], shown.var(axis=(0, 1, 2)), rtol=1e-9)
+    expected = (shown - shown.mean(axis=(0, 1, 2))) / shown.std(axis=(0, 1, 2))
+    np.testing.assert_allclose(outputs(directory)["image"], expected, atol=1e-4)
+
+
+def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
+    assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "analysed:   30 examples of train" in out and "image  float32 [batch, 24, 32, 3]" in out, out
+    check_moments(mixed, (24, 32))
+    info = read_info(mixed)
+    assert (info.splits, info.num_examples, info.targets) == (("train",), 30, ("label",))
+    assert info.features["label"] == read_manifest(mixed).features["label"]
+    assert info.features["image"] == Feature("image", "float", (24, 32, 3))
+    assert sorted(assets(mixed)["label"]) == ["10 a", "10 b", "10 c"], "classes of the training split alone"
+    assert {"transform_fn", "transformed_metadata"} <= set(os.listdir(mixed))
+    assert not [name for name in os.listdir(mixed) if name.startswith(".")]
+    assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
+
+
+def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
+    working = mixed / ".transform_fn.incomplete"
+    (working / "whole").mkdir(parents=True)
+    (working / "whole/half").write_text("")
+    assert analyze(mixed, "--overwrite") == 2
+    told = capsys.readouterr().err
+    assert "holds what no run has put there" in told and told.count("\n") == 1 and (working / "whole/half").exists(), told
+    (working / MARKER).write_bytes(MARKER_TEXT)
+    descriptor = os.open(working, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)  # by a run that goes on
+    try:
+        assert analyze(mixed, "--overwrite") == 2
+        assert "another run is analysing it" in capsys.readouterr().err
+        assert (working / "whole/half").exists()
+    finally:
+        os.close(descriptor)
+    two_workers = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+    assert analyze(mixed, "--image_size=20", "--fit=pad", "--splits=train,validation", "--overwrite", *two_workers) == 0
+    assert not working.exists()
+    reader = tf_input.open(mixed)
+    options = {"batch_size": 100, "image_size": 20, "fit": "pad", "shuffle": False}
+    batches = [reader.batches(split, **options) for split in ("train", "validation")]
+    shown = np.concatenate([images.numpy() for split in batches for images, _ in split]).astype(np.float64)
+    channels = read_info(mixed).channels
+    np.testing.assert_allclose(channels["mean"], shown.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(channels["variance"], shown.var(axis=(0, 1, 2)), rtol=1e-9)
+    assert "9 d" in assets(mixed)["label"]
+
+
+def test_raw_pixels(tmp_path):
+    size, options = (10, 14), ("--image_encoding=raw", "--image_size=exact=10x14")
+    made = prepare_images(tmp_path, "--splits=train=1", *options, num_images={"a": 8, "b": 8}, image_size=size)
+    assert analyze(made) == 0
+    check_moments(made, size)
+
+
+ANALYZERS = """
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+from beside import double
+
+def preprocessing_fn(inputs):
+    x, text, label = inputs["x"], inputs["text"], inputs["label"]
+    full = lambda value: tf.ones_like(x) * tf.cast(value, tf.float32)
+    keys, counts = tft.count_per_key(text)
+    tft.vocabulary(text, vocab_filename="words", store_frequency=True)
+    quantiles = tft.quantiles(x, num_buckets=4, epsilon=0.001)
+    return {
+        "word": tft.compute_and_apply_vocabulary(text, vocab_filename="applied"),
+        "z": tft.scale_to_z_score(x),
+        "unit": tft.scale_to_0_1(x),
+        "bucket": tft.bucketize(x, num_buckets=4),
+        "quantiles": tf.ones_like(x)[:, tf.newaxis] * quantiles,
+        "mean": full(tft.mean(x)), "var": full(tft.var(x)), "min": full(tft.min(x)), "max": full(tft.max(x)),
+        "sum": full(tft.sum(x)), "size": full(tft.size(x)), "num_keys": full(tf.size(keys)),
+        "num_counted": full(tf.reduce_sum(counts)),
+        "two_phases": tft.scale_to_z_score(tft.scale_to_0_1(double(x))),
+        "of_class": tft.scale_to_z_score_per_key(x, text),
+        "hashed": tft.hash_strings(text, 10),
+        "pca": tft.pca(tf.stack([x, 2 * x, -x], axis=1), 1, tf.float32)[0, 0] * tf.ones_like(x),
+        "picture": inputs["image"], "answer": label, "x": x,
+    }
+"""
+
+
+def test_all_analyzers_of_a_users_module(tmp_path, capsys):
+    rows = [
+        {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
+        for index in range(40)
+    ]
+    files = {row["file_name"]: encode(picture(index, (8, 8)), "PNG") for index, row in enumerate(rows)}
+    files["rows.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    write_files(tmp_path / "in", files)
+    write_files(tmp_path / "modules", {"my.py": ANALYZERS.encode(), "beside.py": b"def double(x): return 2 * x\n"})
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main([*command, "--feature=x:float", "--feature=text"]) == 0
+    capsys.readouterr()
+    assert analyze(tmp_path / "out", f"--preprocessing_module={tmp_path / 'modules/my.py'}") == 0
+    printed, noise = capsys.readouterr()
+    assert "vocabulary: words, 3 values" in printed and not noise, noise
+    got = {name: value.numpy() for name, value in outputs(tmp_path / "out").items()}
+    x = got["x"].astype(np.float64)
+    assert sorted(x) == pytest.approx([index**1.5 for index in range(40)])
+    groups = np.rint(x ** (2 / 3)).astype(int) % 3
+    expected = {
+        "z": (x - x.mean()) / x.std(),
+        "unit": (x - x.min()) / (x.max() - x.min()),
+        "bucket": np.digitize(x, got["quantiles"][0]),
+        **{name: np.full(40, getattr(x, name)()) for name in ("mean", "var", "min", "max", "sum")},
+        "size": np.full(40, 40),
+        "num_keys": np.full(40, 3),
+        "num_counted": np.full(40, 40),
+        "two_phases": (x - x.mean()) / x.std(),
+        "of_class": np.array([(one - x[groups == group].mean()) / x[groups == group].std() for one, group in zip(x, groups)]),
+        "pca": np.full(40, got["pca"][0]),
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(got[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+    np.testing.assert_allclose(np.abs(got["pca"][0]), 1 / np.sqrt(6), rtol=1e-3)
+    np.testing.assert_allclose([(x < one).mean() for one in got["quantiles"][0]], [0.25, 0.5, 0.75], atol=0.03)
+    assert assets(tmp_path / "out")["words"] == ["14 u", "13 w", "13 v"]
+    assert (got["word"] == np.array([0, 2, 1])[groups]).all()
+    info, manifest = read_info(tmp_path / "out"), read_manifest(tmp_path / "out")
+    assert info.targets == ("answer",) and info.channels is None
+    kept = {name: (feature.kind, feature.label_names) for name, feature in info.features.items()}
+    expected = {
+        "picture": ("image", ()),
+        "answer": ("class_label", manifest.label_names),
+        "x": ("float", ()),
+        "word": ("integer", ()),
+        "quantiles": ("float", ()),
+    }
+    assert {name: kept[name] for name in expected} == expected
+    assert info.features["quantiles"].shape == (3,)
+
+
+def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
+    rich = analyzed_rich(tmp_path_factory)
+    got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
+    names = ["mask", "objects"]
+    options = {"image_size": SIZE, "shuffle": False, "use_weights": False, "inputs": ("image", *names), "targets": ()}
+    shown = next(iter(tf_input.open(rich).batches("train", batch_size=COUNT, **options)))
+    shown = shown[0] if isinstance(shown, tuple) else shown
+    assert (got["mask"].numpy() == shown["mask"].numpy()).all()
+    valid = shown["objects"]["valid"].numpy()
+    for name in ("bbox", "label"):
+        expected = [row[keep].tolist() for row, keep in zip(shown["objects"][name].numpy(), valid)]
+        assert got[f"objects/{name}"].to_list() == expected, name
+    for name in ("age", "city", "colours", "weather", "weight", "key"):
+        assert info.features[name] == stored[name], name
+    assert info.features["objects/bbox"] == stored["objects/bbox"] and info.features["objects/label"] == stored["objects/label"]
+    assert info.features["mask"] == Feature("mask", "integer", (SIZE, SIZE, 1))
+    assert info.targets == read_manifest(rich).targets
+    assert not {"height", "width"} & set(info.features), "which are those of stored images"
+    counts = {name: dict(reversed(line.split()) for line in lines) for name, lines in assets(rich).items()}
+    assert counts == {
+        "objects-label": {"red": "18", "green": "12", "blue": "6"},
+        "colours": {"red": "16", "green": "8"},
+        "weather": {"red": "12", "green": "12"},
+    }
+
+
+BUGS = {
+    "a syntax error": ("import os\n\ndef preprocessing_fn(inputs:\n", "line 3: SyntaxError: '(' was never closed"),
+    "an import": ("\nimport no_such_thing\n", "line 2: ModuleNotFoundError: No module named 'no_such_thing'"),
+    "an exit": ("\n\nraise SystemExit(3)\n", "line 3: SystemExit: 3"),
+    "no function": ("def process(inputs): pass\n", "defines no preprocessing_fn; expected def preprocessing_fn(inputs)"),
+    "a number": ("preprocessing_fn = 3\n", "has a int for preprocessing_fn"),
+    "a missing feature": ("def preprocessing_fn(inputs):\n    x = 1\n    return {'y': inputs['y']}\n", "line 3: KeyError: 'y'"),
+    "in what it calls": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y':\n"
+        "        tf.reshape(inputs['label'], [0, 'a'])}\n",
+        "line 4: ",
+    ),
+    "no dict": ("x = 1\ndef preprocessing_fn(inputs):\n    return inputs['label']\n", "line 2: preprocessing_fn returned a "),
+    "nothing": ("def preprocessing_fn(inputs):\n    pass\n", "line 1: preprocessing_fn returned a NoneType; expected a dict"),
+    "no tensor": ("def preprocessing_fn(inputs):\n    return {'y': 3}\n", "line 1: output 'y' is a int; expected a Tensor"),
+    "a wrong dtype": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.cast(inputs['label'], tf.uint8)}\n",
+        "line 2: output 'y' has dtype uint8; expected int64, float32 or string",
+    ),
+    "one for all": (
+        "import tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n    return {'y': tft.max(inputs['label'])}\n",
+        "line 2: output 'y' has shape (); expected [batch, ...]",
+    ),
+    "an unknown side": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n"
+        "    return {'y': tf.map_fn(tf.io.decode_image, inputs['image'], fn_output_signature=tf.uint8)}\n",
+        "line 2: output 'y' ",
+    ),
+    "sparse": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    return {'y': tf.sparse.from_dense(inputs['label'])}\n",
+        "line 2: output 'y' is a SparseTensor; expected a Tensor or RaggedTensor (tf.sparse.to_dense",
+    ),
+    "on the data": (
+        "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n    def read(key):\n"
+        "        number = tf.strings.to_number(key)\n        return number\n"
+        "    return {'y': tft.scale_to_0_1(tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32))}\n",
+        "line 5: StringToNumberOp could not correctly convert string: ",
+    ),
+    "an assertion on the data": (
+        "import tensorflow as tf, tensorflow_transform as tft\n\ndef preprocessing_fn(inputs):\n"
+        "    y = inputs['label']\n    with tf.control_dependencies([\n"
+        "        tf.debugging.assert_less(y, tf.constant(1, tf.int64), 'too many')]):\n"
+        "        return {'y': tft.scale_to_0_1(tf.identity(y))}\n",
+        "line 6: assertion failed: [too many]",
+    ),
+    "without analyzers": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    x = inputs['label']\n"
+        "    return {'x': x, 'y': tf.cast(inputs['image'], tf.float32)}\n",
+        "line 4: Cast string to float is not supported",
+    ),
+    "behind the last analyzer": (
+        "import tensorflow as tf, tensorflow_transform as tft\ndef preprocessing_fn(inputs):\n"
+        "    y = tft.scale_to_0_1(inputs['label'])\n    def read(key):\n        return tf.strings.to_number(key)\n"
+        "    return {'y': y + tf.map_fn(read, inputs['key'], fn_output_signature=tf.float32)}\n",
+        "line 5: StringToNumberOp could not correctly convert string: ",
+    ),
+    "too many rows": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = inputs['label']\n"
+        "    return {'y': y, 'z': tf.concat([y, y], axis=0)}\n",
+        "output 'z' has 20 rows for 10 examples; expected as many",
+    ),
+    "other outputs each time": (
+        "calls = []\ndef preprocessing_fn(inputs):\n    calls.append(0)\n    return {f'y{len(calls)}': inputs['label']}\n",
+        "line 2: preprocessing_fn returned y1 first and y",
+    ),
+    "Python": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    def read(label):\n"
+        "        return tf.ensure_shape(tf.numpy_function(lambda x: x, [label], tf.int64), [])\n"
+        "    return {'y': tf.map_fn(read, inputs['label'])}\n",
+        "line 4: a function of Python (tf.py_function, tf.numpy_function) can't be saved",
+    ),
+    "random numbers": (
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n    y = tf.cast(inputs['label'], tf.float32)\n"
+        "    return {'y': y + tf.random.normal(tf.shape(y))}\n",
+        "line 4: RandomStandardNormal gives something else each time",
+    ),
+    "a name that is a path": (
+        "def preprocessing_fn(inputs):\n    return {'../y': inputs['label']}\n",
+        "line 1: an output is named '../y'; expected a name of letters",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BUGS)
+def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path, capfd, case):
+    source, message = BUGS[case]
+    module = tmp_path / "my.py"
+    module.write_text(source)
+    before = sorted(os.listdir(mixed))
+    assert analyze(mixed, "--overwrite", f"--preprocessing_module={module}") == 2, case
+    out, err = capfd.readouterr()
+    *warnings, line = err.splitlines()
+    assert not warnings, err[:2000]
+    assert out == "" and line.startswith(f"recordmill: --preprocessing_module={module}") and message in line, (case, line)
+    assert sorted(os.listdir(mixed)) == before, case
+
+
+def test_a_module_is_text_in_whatever_encoding_it_states(tmp_path):
+    text = "NAME = 'é'\ndef preprocessing_fn(inputs):\n    return {NAME: inputs}\n"
+    for encoded in (
+        text.encode(),
+        text.encode("utf-8-sig"),
+        text.replace("\n", "\r\n").encode(),
+        f"# -*- coding: latin-1 -*-\n{text}".encode("latin-1"),
+    ):
+        (tmp_path / "my.py").write_bytes(encoded)
+        assert list(UserPreprocessing.read(str(tmp_path / "my.py"))({})) == ["é"], encoded
+
+
+INTERRUPTED = """
+import os, signal
+
+def preprocessing_fn(inputs):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        pass
+    return {"y": inputs["label"]}
+"""
+
+
+def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replaced(mixed, tmp_path, capfd):
+    (tmp_path / "my.py").write_text(INTERRUPTED)
+    before = {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert analyze(mixed, "--overwrite", f"--preprocessing_module={tmp_path / 'my.py'}") == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", "recordmill: interrupted; nothing was written\n")
+    assert {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()} == before
+    assert not (mixed / ".transform_fn.incomplete").exists()
+
+
+def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, capfd, monkeypatch):
+    def interrupted(directory: str) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return describe_analysis(directory)
+
+    monkeypatch.setattr("beam_pipelines.transform.analyze.describe_analysis", interrupted)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert analyze(mixed, "--overwrite") == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", f"recordmill: interrupted; {mixed}/transform_fn is written, whole\n")
+    assert (mixed / TRANSFORM).exists() and not (mixed / ".transform_fn.incomplete").exists()
+
+
+def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
+    code = (
+        "import signal\nfrom beam_pipelines.parallel import interrupts\ninterrupts.listen()\n"
+        "class A:\n    def __del__(self):\n        signal.raise_signal(signal.SIGTERM)\n"
+        "A()\nprint(interrupts.received())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (run.stdout, run.stderr) == ("True\n", "")
+
+
+def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
+    for name in ("set/transform_fn", "set/transformed_metadata", "work/whole/transformed_metadata"):
+        write_files(tmp_path / name, {"file": name.encode()})
+    old = {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")}
+    with pytest.raises(FileNotFoundError):  # the last of what is to be moved
+        publish_analysis(str(tmp_path / "work"), str(tmp_path / "set"))
+    assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")} == old
+    assert (tmp_path / "work/whole/transformed_metadata/file").exists()
+
+
+# Killed after its rename number sys.argv[2].
+KILLED = """
+import os, signal, sys
+from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
+
+rename, count = os.rename, int(sys.argv[2])
+
+def killed(source, target):
+    global count
+    rename(source, target)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+os.rename = killed
+with analysis_directory(sys.argv[1], overwrite=True) as working:
+    for name in ("transform_fn", "transformed_metadata"):
+        os.makedirs(f"{working}/whole/{name}")
+        with open(f"{working}/whole/{name}/file", "w") as file:
+            file.write("new")
+    publish_analysis(working, sys.argv[1])
+"""
+
+
+def kill_publishing(directory: pathlib.Path, num_renames: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(directory), str(num_renames)]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("killed_after", [(1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (3, 3), (3, 2, 1, 1)])
+def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, killed_after):
+    """After each of its four renames; the runs that follow are killed, too, as they bring the earlier analysis back."""
+    names = ("transform_fn", "transformed_metadata")
+    for name in names:
+        write_files(tmp_path / name, {"file": b"old"})
+    for num_renames in killed_after:
+        kill_publishing(tmp_path, num_renames)
+    is_there = (tmp_path / "transform_fn").exists()
+    assert is_there == (killed_after in ((4,), (3, 3))), "all of it is in its place, or none of it is read"
+    exists = pytest.raises(UserError, match="transform_fn exists; expected --overwrite")
+    with exists, analysis_directory(str(tmp_path), overwrite=False):
+        pass
+    expected = b"new" if killed_after == (4,) else b"old"
+    assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2
+    assert sorted(os.listdir(tmp_path)) == [*names]
+    told = capsys.readouterr().err
+    assert told == "" if is_there else "the earlier one is back in its place" in told and told.count("\n") == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("free_bytes", [0, 100_000])
+def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
+    made = small_disk / "made"
+    shutil.copytree(mixed, made, ignore=shutil.ignore_patterns("transform*"))
+    before = sorted(path.name for path in made.iterdir())
+    stat = os.statvfs(small_disk)
+    (small_disk / "fill").write_bytes(bytes(stat.f_bavail * stat.f_frsize - free_bytes))
+    assert analyze(made, "--image_size=16") == 1
+    told = capfd.readouterr().err
+    assert told == f"recordmill: {made}/.transform_fn.incomplete could not be written: No space left on device\n"
+    assert sorted(path.name for path in made.iterdir()) == before
+
+
+def test_bad_input_is_one_line(mixed, tmp_path, capsys):
+    starred = pathlib.Path(shutil.copytree(mixed, tmp_path / "st*r", ignore=shutil.ignore_patterns("*fn", "*metadata")))
+    bare = pathlib.Path(shutil.copytree(starred, tmp_path / "bare", ignore=shutil.ignore_patterns("statistics.json")))
+    cases = {
+        "no data set": ([str(tmp_path)], "is not a data set: it has no manifest.json"),
+        "nothing": ([str(tmp_path / "none")], "is not a data set"),
+        "a pattern": ([str(starred)], "st*r: TensorFlow opens no SavedModel where a path has one of * ? [ "),
+        "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory; expected what"),
+        "a URL": (["gs://bucket/out"], "works on a mounted directory"),
+        "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; it has train, validation"),
+        "a split twice": ([str(mixed), "--splits=train,train"], "each once"),
+        "no module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
+        "a folder": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder; expected a Python file"),
+        "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad is of the default"),
+        "a runner": ([str(mixed), "--runner=DataflowRunner"], "`recordmill analyze` runs on DirectRunner"),
+        "an option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
+    }
+    for case, (arguments, message) in cases.items():
+        overwrite = ["--overwrite"] if str(mixed) in arguments else []
+        assert main(["analyze", *arguments, *overwrite]) == 2, case
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and message in error, (case, error)
+
+
+def test_keras_stays_what_it_is(mixed):
+    """TensorFlow Transform would have every `tf.keras` of this process and its children be Keras 2."""
+    assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(1)])
+    assert keras.__version__.startswith("3.") and model(np.ones((2, 3))).shape == (2, 1)
+
+
+@pytest.mark.slow
+def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_leaves_it(tmp_path, capfd):
+    made = prepare_images(tmp_path, "--splits=train=1", "--num_shards=1", num_images={"a": 6, "b": 6}, image_size=(10, 14))
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, "-m", "beam_pipelines", "analyze", "made/"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    assert "transform:  made/transform_fn" in run.stdout
+    check_moments(made, (10, 14))  # one size is kept
+    from beam_pipelines.transform.tft_modules import tft
+
+    opened = tft.TFTransformOutput(str(made))
+    assert set(opened.transformed_feature_spec()) == set(read_info(made).features)
+    assert opened.vocabulary_by_name("label") == [b"6 b", b"6 a"]
+
+    before = (made / TRANSFORM).read_bytes()
+    assert analyze(made) == 2, "nothing is replaced unasked"
+    assert "transform_fn exists; expected --overwrite" in capfd.readouterr().err
+    shard = made / read_manifest(made).splits["train"][0].name
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    capfd.readouterr()
+    assert analyze(made, "--overwrite") == 1
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1 and f"{shard}: record " in err and ", at byte " in err and "checksum" in err, err[:2000]
+    assert (made / TRANSFORM).read_bytes() == before and ".transform_fn.incomplete" not in os.listdir(made)

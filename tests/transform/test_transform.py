@@ -1,0 +1,461 @@
+"""`recordmill transform`: what it writes is what the reader's graph gives, in the same order and shards, as a whole data set."""
+
+import gc
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
+from made_images import encode, write_files
+from made_rich import SIZE as RICH_SIZE
+from made_rich import analyzed_rich
+from made_shards import flip
+from prepared import picture, prepare_images
+from tf_input.dataset_format import Feature, decode_index, read_manifest
+
+SPLITS = ("train", "validation", "test")
+SIZE = 24
+NUM_SHARDS = "--num_shards=train=3,validation=1,test=1"
+OPTIONS = ("--splits=train=0.8,validation=0.1,test=0.1", NUM_SHARDS)
+TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
+
+
+def analyze(directory: pathlib.Path, *options: str) -> pathlib.Path:
+    assert main(["analyze", str(directory), *options]) == 0
+    return directory
+
+
+def transform(directory: pathlib.Path, output: pathlib.Path, *options: str) -> pathlib.Path:
+    assert main(["transform", str(directory), str(output), *options]) == 0
+    return output
+
+
+@pytest.fixture(scope="session")  # slow tests come last, after other modules
+def analyzed(tmp_path_factory) -> pathlib.Path:
+    """Pictures of many sizes, in colour and in grey."""
+    made = prepare_images(tmp_path_factory.mktemp("made"), *OPTIONS)
+    return analyze(made, f"--image_size={SIZE}")
+
+
+@pytest.fixture(scope="session")
+def transformed(analyzed) -> pathlib.Path:
+    return transform(analyzed, analyzed.parent / "transformed")
+
+
+@pytest.fixture
+def copied(analyzed, tmp_path) -> pathlib.Path:
+    """To be changed."""
+    return pathlib.Path(shutil.copytree(analyzed, tmp_path / "copied"))
+
+
+def records(directory: pathlib.Path, split: str) -> list[tf.train.Example]:
+    """Without any code of the reader."""
+    names = [str(directory / shard.name) for shard in read_manifest(directory).splits[split]]
+    return [tf.train.Example.FromString(record) for record in tf.data.TFRecordDataset(names).as_numpy_iterator()]
+
+
+def values(example: tf.train.Example, name: str) -> list[Any]:
+    feature = example.features.feature[name]
+    return list(getattr(feature, feature.WhichOneof("kind")).value)
+
+
+def same(one: Any, other: Any) -> None:
+    """Bit for bit, and of the same types."""
+    tf.nest.assert_same_structure(one, other)
+    for a, b in zip(*map(tf.nest.flatten, (one, other))):
+        assert a.dtype == b.dtype and type(a) is type(b)
+        if isinstance(a, tf.RaggedTensor):
+            assert a.to_list() == b.to_list()
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def files(directory: pathlib.Path) -> dict[str, bytes]:
+    """All but the one file that may differ."""
+    paths = (path for path in directory.rglob("*") if path.is_file() and path.name != "run.json")
+    return {str(path.relative_to(directory)): path.read_bytes() for path in paths}
+
+
+def test_it_is_what_the_reader_makes_of_the_other_in_the_same_order(analyzed, transformed):
+    source, made = tf_input.open(analyzed), tf_input.open(transformed)
+    for split in SPLITS:
+        for batch_size in (7, 64):  # other batches than those in which it was transformed
+            options = {"batch_size": batch_size, "shuffle": False, "memory_budget": 0}
+            pairs = zip(source.batches(split, transform=True, **options), made.batches(split, **options), strict=True)
+            for expected, found in pairs:
+                assert found[0].dtype == tf.float32 and found[0].shape[1:] == (SIZE, SIZE, 3)
+                same(found, expected)
+
+
+def test_it_is_what_the_whole_saved_model_gives(analyzed, transformed):
+    model = tf.saved_model.load(str(analyzed / "transform_fn"))
+    schema = read_manifest(analyzed).schema
+    for split in SPLITS:
+        names = [str(analyzed / shard.name) for shard in read_manifest(analyzed).splits[split]]
+        serialized = tf.constant(list(tf.data.TFRecordDataset(names).as_numpy_iterator()))
+        expected = model.transform_fn(tf_input.decoding.schema.parse_examples(serialized, schema))
+        for position, example in enumerate(records(transformed, split)):
+            assert values(example, "label") == [int(expected["label"][position])]
+            assert values(example, "key") == [expected["key"][position].numpy()]
+            image = np.array(values(example, "image"), np.float32).reshape(SIZE, SIZE, 3)
+            np.testing.assert_array_equal(image, expected["image"][position])
+
+
+def test_shards_and_metadata_are_those_of_the_other_where_they_tell_of_the_same(analyzed, transformed):
+    before, after = read_manifest(analyzed), read_manifest(transformed)
+    assert (after.name, after.seed, after.targets) == ("transformed", before.seed, before.targets)
+    assert after.features["image"] == Feature("image", "float", (SIZE, SIZE, 3))
+    assert after.features["label"] == before.features["label"]
+    assert after.num_dead_letters == 0 and after.num_inputs == sum(map(before.num_examples, SPLITS))
+    for split in SPLITS:
+        assert [shard.num_examples for shard in after.splits[split]] == [one.num_examples for one in before.splits[split]]
+        assert [values(one, "key") for one in records(transformed, split)] == [values(one, "key") for one in records(analyzed, split)]
+    known, facts = (json.loads((folder / "statistics.json").read_text()) for folder in (analyzed, transformed))
+    for split in SPLITS:
+        for name in ("num_examples", "label_counts", "shuffle"):
+            assert facts["splits"][split][name] == known["splits"][split][name], (split, name)
+        assert facts["splits"][split]["pixels"] is None
+    assert facts["images"]["height"] is None and facts["images"]["formats"] is None
+    assert (transformed / "dead_letters.jsonl").read_bytes() == b""
+    assert set(files(transformed)) == {
+        *("manifest.json", "dataset_info.json", "features.json", "schema.pbtxt", "statistics.json", "dead_letters.jsonl"),
+        "label.labels.txt",
+        *(name for shards in after.splits.values() for shard in shards for name in (shard.name, shard.index)),
+    }
+
+
+def test_an_index_row_points_at_its_example(transformed):
+    for shard in (shard for shards in read_manifest(transformed).splits.values() for shard in shards):
+        data = (transformed / shard.name).read_bytes()
+        rows = list(decode_index((transformed / shard.index).read_bytes()))
+        assert len(rows) == shard.num_examples and len(data) == shard.num_bytes
+        for row in rows:
+            example = tf.train.Example.FromString(data[row.image_offset : row.image_offset + row.image_length])
+            assert values(example, "label") == [row.label] and row.image_offset == row.record_offset + 12
+
+
+def test_tensorflow_datasets_opens_it(transformed):
+    builder = tfds.builder_from_directory(str(transformed))
+    assert builder.info.features["label"].names == ["ant", "bee", "cow"]
+    for split in SPLITS:
+        found = list(tfds.as_numpy(builder.as_dataset(split=split, shuffle_files=False)))
+        assert len(found) == builder.info.splits[split].num_examples
+        expected = {values(one, "key")[0]: values(one, "image") for one in records(transformed, split)}
+        for example in found:
+            np.testing.assert_array_equal(example["image"].ravel(), np.array(expected[example["key"]], np.float32))
+
+
+def test_all_that_a_reader_does_it_does_with_it(transformed):
+    made = tf_input.open(transformed)
+    assert made.image_size == (SIZE, SIZE) and set(made.class_weight()) == {0, 1, 2}
+    example = made["train"][-1]
+    assert example["image"].dtype == np.float32 and example["image"].shape == (SIZE, SIZE, 3) and isinstance(example["key"], str)
+    held, read = (made.plan("train", tf_input.ReadConfig(8, seed=1, shuffle="exact", memory_budget=size)) for size in (1 << 30, 0))
+    assert held.held is not None and read.held is None
+    options = {"batch_size": 8, "seed": 1, "shuffle": "exact"}
+    for one, other in zip(made.batches("train", **options), made.batches("train", **options, memory_budget=0), strict=True):
+        same(one, other)
+    sequence = tf_input.Sequence(made, "train", **options, memory_budget=0)
+    same(tuple(map(tf.convert_to_tensor, sequence[2])), list(made.batches("train", **options, memory_budget=0))[2])
+    assert sum(len(labels) for _, labels in made.as_numpy("test", batch_size=4)) == made.num_examples("test")
+
+
+def test_views_of_a_transformed_image(transformed):
+    made = tf_input.open(transformed)
+    plain, smaller = (next(iter(made.batches("test", batch_size=4, image_size=size))) for size in (None, (12, 10)))
+    assert smaller[0].shape == (4, 12, 10, 3) and smaller[0].dtype == tf.float32
+    flip_alone = tf_input.Augmentation(crop=False)
+    flipped = next(iter(made.batches("test", batch_size=4, augment=flip_alone, shuffle=False, seed=1)))[0].numpy()
+    either = [
+        [np.abs(seen - one).max() < 1e-4 for one in (image, image[:, ::-1])] for seen, image in zip(flipped, plain[0].numpy())
+    ]
+    assert all(map(any, either)) and np.any(either, axis=0).all()
+    cropped = next(iter(made.batches("train", batch_size=4, augment=True, seed=1)))[0]
+    assert cropped.shape == (4, SIZE, SIZE, 3) and cropped.numpy().min() < 0
+    with pytest.raises(ValueError, match="colours vary of images of uint8; 'image' is transformed"):
+        made.batches("train", batch_size=4, augment=tf_input.Augmentation(brightness=0.1))
+    with pytest.raises(ValueError, match="'image' is float, transformed already"):
+        made.normalization_layer()
+
+
+def test_benchmark_reads_it(transformed, capsys):
+    assert main(["benchmark", str(transformed), "--seconds=0.1", "--batch_size=8"]) == 0
+    assert f"{SIZE} x {SIZE} pixels" in capsys.readouterr().out
+
+
+def test_prepare_says_what_it_cannot_take(transformed, tmp_path, capsys):
+    assert main(["prepare", "--input", str(transformed), "--output", str(tmp_path / "out")]) == 2
+    assert "feature 'image' is a list of float; expected bytes" in capsys.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
+MODULE = """
+import tensorflow as tf
+
+def preprocessing_fn(inputs):
+    parts = tf.strings.split(tf.strings.regex_replace(inputs["key"], "[0-9]", "/"), "/")
+    lengths = tf.cast(tf.strings.length(parts), tf.float32)
+    height = tf.cast(inputs["height"], tf.float32)
+    return {
+        "label": inputs["label"],
+        "picture": inputs["image"],
+        "vector": tf.stack([height, height * 0.1, tf.zeros_like(height)], axis=1),
+        "pairs": tf.cast(tf.stack([inputs["height"], -inputs["width"]], axis=1), tf.int64),
+        "words": parts,
+        "lengths": lengths,
+        "matrix": tf.RaggedTensor.from_row_splits(tf.stack([lengths.values, -lengths.values], axis=1), lengths.row_splits),
+        "names": tf.stack([inputs["key"], inputs["key"] + "!"], axis=1),
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def of_module(tmp_path_factory) -> tuple[pathlib.Path, pathlib.Path]:
+    """A data set, and what a user's module makes of it: features of every kind and shape, and no `image`."""
+    folder = tmp_path_factory.mktemp("of_module")
+    (folder / "my.py").write_text(MODULE)
+    made = prepare_images(folder, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
+    analyze(made, f"--preprocessing_module={folder / 'my.py'}")
+    return made, transform(made, folder / "out", "--name=other")
+
+
+def test_features_of_every_kind_and_shape(of_module):
+    source, output = of_module
+    made, manifest = tf_input.open(output), read_manifest(output)
+    assert manifest.name == "other" and manifest.splits["train"][0].name.startswith("other-train.tfrecord-")
+    shapes = {"vector": (3,), "pairs": (2,), "words": (None,), "lengths": (None,), "matrix": (None, 2), "names": (2,)}
+    assert {name: made.features[name].shape for name in shapes} == shapes
+    assert made.features["picture"].kind == "image"
+    for split in SPLITS:
+        before, after = records(source, split), records(output, split)
+        for old, new, read in zip(before, after, made[split], strict=True):
+            (key,), (height,), (width,) = (values(old, name) for name in ("key", "height", "width"))
+            parts = "".join("/" if one.isdigit() else one for one in key.decode()).split("/")
+            assert values(new, "picture") == values(old, "image") and values(new, "label") == values(old, "label")
+            assert values(new, "words") == [part.encode() for part in parts] == [*map(str.encode, read["words"])]
+            assert values(new, "lengths") == [*map(len, parts)]
+            assert values(new, "pairs") == [height, -width] and values(new, "names") == [key, key + b"!"]
+            np.testing.assert_array_equal(read["matrix"], [[len(part), -len(part)] for part in parts])
+            np.testing.assert_array_equal(read["vector"], np.array([height, height * np.float32(0.1), 0], np.float32))
+
+
+def test_a_set_without_images_is_read_by_its_vectors(of_module):
+    source, output = of_module
+    made = tf_input.open(output)
+    assert made.image_size is None
+    chosen = {"batch_size": 4, "shuffle": False, "inputs": ("vector", "lengths")}
+    for one, other in zip(made.batches("train", **chosen), tf_input.open(source).batches("train", **chosen, transform=True), strict=True):
+        same(one, other)
+    for options, message in (
+        ({"image_size": 8, "inputs": "picture"}, "the data set has label"),
+        ({"augment": True, "inputs": "vector"}, "the data set has label"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.batches("train", batch_size=4, **options)
+    with pytest.raises(ValueError, match="there is no 'image' to be normalised"):
+        made.normalization_layer()
+
+
+def test_tensorflow_datasets_opens_features_of_every_kind(of_module):
+    _, output = of_module
+    builder = tfds.builder_from_directory(str(output))
+    found = {example["names"][0]: example for example in tfds.as_numpy(builder.as_dataset(split="train"))}
+    for one in records(output, "train"):
+        example = found[values(one, "names")[0]]
+        assert list(example["words"]) == values(one, "words") and example["vector"].tolist() == values(one, "vector")
+        assert example["matrix"].ravel().tolist() == values(one, "matrix")
+
+
+def test_targets_of_every_kind(tmp_path_factory, tmp_path):
+    source, output = analyzed_rich(tmp_path_factory), tmp_path / "out"
+    transform(source, output)
+    before, after = tf_input.open(source), tf_input.open(output)
+    assert set(after.targets) == set(before.targets) == {"objects", "mask", "colours", "weather"}
+    assert after.image_size == (RICH_SIZE, RICH_SIZE)
+    options = {"batch_size": 5, "shuffle": False}
+    for one, other in zip(after.batches("train", **options), before.batches("train", **options, transform=True), strict=True):
+        same(one, other)
+    # The mask follows its image.
+    flip_alone = tf_input.Augmentation(crop=False)
+    images, y, _ = next(iter(after.batches("train", batch_size=8, augment=flip_alone, shuffle=False, seed=3)))
+    plain_images, plain, _ = next(iter(after.batches("train", batch_size=8, shuffle=False)))
+    mirrored = [np.abs(image - whole).max() > 1e-4 for image, whole in zip(images, plain_images)]
+    assert any(mirrored) and not all(mirrored)
+    for is_mirrored, mask, whole_mask in zip(mirrored, y["mask"], plain["mask"]):
+        np.testing.assert_array_equal(mask, whole_mask[:, ::-1] if is_mirrored else whole_mask)
+
+
+def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, capsys):
+    """Of the split that was analysed, it has as many rows as there are examples."""
+    files = {f"{split}/{label}/{index}.png": encode(picture(index, (4, 4)), "PNG") for split, label, index in FILTERED}
+    write_files(tmp_path / "in", files)
+    (tmp_path / "my.py").write_text(
+        "import tensorflow as tf\ndef preprocessing_fn(inputs):\n"
+        "    return {'y': tf.boolean_mask(inputs['label'], inputs['label'] < 2)}\n"
+    )
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "made")]) == 0
+    analyze(tmp_path / "made", f"--preprocessing_module={tmp_path / 'my.py'}")
+    capsys.readouterr()
+    assert main(["transform", str(tmp_path / "made"), str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    shard = tmp_path / "made" / read_manifest(tmp_path / "made").splits["validation"][0].name
+    assert told == f"recordmill: {shard}: records 0 to 2: the transform gives 2 rows of 'y'; expected as many as records\n"
+    assert not (tmp_path / "out").exists()
+
+
+FILTERED = [("train", "a", 0), ("train", "b", 1), ("validation", "a", 2), ("validation", "b", 3), ("validation", "c", 4)]
+
+
+def test_images_that_are_passed_on_keep_what_is_known_of_them(tmp_path):
+    (tmp_path / "my.py").write_text("def preprocessing_fn(inputs):\n    return {name: inputs[name] for name in ('image', 'label')}\n")
+    source = prepare_images(tmp_path, *OPTIONS, num_images={"ant": 10, "bee": 10, "cow": 10})
+    output = transform(analyze(source, f"--preprocessing_module={tmp_path / 'my.py'}"), tmp_path / "out")
+    known, facts = (json.loads((folder / "statistics.json").read_text()) for folder in (source, output))
+    assert facts["images"] == known["images"] and facts["splits"] == known["splits"]
+    for shard in read_manifest(output).splits["train"]:
+        data = (output / shard.name).read_bytes()
+        for row in decode_index((output / shard.index).read_bytes()):
+            assert data[row.image_offset : row.image_offset + row.image_length][:4] in (b"\x89PNG", b"\xff\xd8\xff\xe0")
+    options = {"batch_size": 4, "shuffle": False, "image_size": 16}
+    for one, other in zip(*(tf_input.open(folder).batches("train", **options) for folder in (source, output)), strict=True):
+        same(one, other)
+    assert tf_input.open(output).normalization_layer() is not None
+
+
+def test_it_is_replaced_only_when_asked(analyzed, transformed, tmp_path, capsys):
+    output = pathlib.Path(shutil.copytree(transformed, tmp_path / "transformed"))
+    (output / "label.labels.txt").write_text("")
+    assert main(["transform", str(analyzed), str(output)]) == 2
+    assert f"OUT2={output} exists; expected a new path, or --overwrite" in capsys.readouterr().err
+    transform(analyzed, output, "--overwrite")
+    assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
+
+
+def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, capsys):
+    prepared = pathlib.Path(shutil.copytree(copied, tmp_path / "prepared", ignore=shutil.ignore_patterns("transform_fn")))
+    other = pathlib.Path(shutil.copytree(copied, tmp_path / "other"))
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "seed": 5}))
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "mine").write_text("")
+    out = tmp_path / "out"
+    cases = {
+        "no data set": ([tmp_path, out], f"{tmp_path} is not a data set"),
+        "no transform": ([prepared, out], f"has no transform; expected `recordmill analyze {prepared}` first"),
+        "another version": ([other, out], "made from another version of the data set"),
+        "within": ([copied, copied / "out"], "expected a path outside the input"),
+        "around": ([copied, tmp_path], "expected a path outside the input"),
+        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a data set, and --overwrite replaces nothing else"),
+        "URL": (["gs://bucket/set", out], "`recordmill transform` works on a mounted directory"),
+        "URL out": ([copied, "gs://bucket/out"], "`recordmill transform` writes to a mounted directory"),
+        "name": ([copied, out, "--name=1st"], "--name=1st: expected letters"),
+        "runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner: `recordmill transform` runs on DirectRunner"),
+        "option": ([copied, out, "--fast"], "unknown option --fast"),
+        "cluster": ([copied, out, "--runner=FlinkRunner", "--flink_master=localhost:1"], "--shared_filesystem to say that they do"),
+    }
+    before = sorted(os.listdir(tmp_path))
+    for name, (arguments, message) in cases.items():
+        assert main(["transform", *map(str, arguments)]) == 2, name
+        told = capsys.readouterr()
+        assert message in told.err and told.err.count("\n") == 1 and not told.out, (name, told.err)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def break_image(path: pathlib.Path, record_index: int) -> int:
+    """Makes an image of a shard none, in a record that is sound as such; returns the record's offset."""
+    from made_shards import frame
+
+    examples = [tf.train.Example.FromString(one) for one in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
+    examples[record_index].features.feature["image"].bytes_list.value[0] = b"no image"
+    framed = [frame(example.SerializeToString()) for example in examples]
+    path.write_bytes(b"".join(framed))
+    return sum(map(len, framed[:record_index]))
+
+
+def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys):
+    first = read_manifest(copied).splits["train"][0]
+    path, rows = copied / first.name, list(decode_index((copied / first.index).read_bytes()))
+    whole = path.read_bytes()
+    offset = rows[2].record_offset
+
+    def message() -> str:
+        assert main(["transform", str(copied), str(tmp_path / "out")]) == 1
+        gc.collect()  # the graph stays loaded, before it has ever run: nothing that it needs may go
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], told
+        return told
+
+    flip(path, 8 * (offset + 40))
+    assert f"{path}: record 2, at byte {offset}: checksum" in message()
+    path.write_bytes(whole[:offset])
+    assert f"{path} has 2 records; expected {first.num_examples}" in message()
+    path.unlink()
+    assert f"{path}: No such file or directory" in message()
+    path.write_bytes(whole)
+    offset = break_image(path, 5)
+    told = message()
+    assert f"{path}: record 5, at byte {offset}: the transform failed: " in told and "node" not in told, told
+
+
+@pytest.mark.parametrize("damaged", ["variables/variables.index", "saved_model.pb"])
+def test_a_damaged_transform_fails_the_run_and_leaves_nothing(copied, tmp_path, capsys, damaged):
+    (copied / "transform_fn" / damaged).write_bytes(b"nothing of the kind")
+    assert main(["transform", str(copied), str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"recordmill: {copied}/transform_fn can't be applied: ") and told.count("\n") == 1, told
+    assert os.listdir(tmp_path) == ["copied"]
+
+
+def run_command(command: list[str]) -> subprocess.CompletedProcess:
+    """As a user does, who has not told TensorFlow how much to say."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=pathlib.Path(__file__).resolve().parents[2])
+
+
+def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothing_in_the_way(analyzed, transformed, tmp_path):
+    output = tmp_path / "transformed"
+    killed = tmp_path / "transformed.incomplete"
+    (killed / "index").mkdir(parents=True)
+    (killed / "transformed-train.tfrecord-00000-of-00003").write_bytes(b"half")
+    (killed / MARKER).write_bytes(MARKER_TEXT)
+    command = [sys.executable, "-m", "beam_pipelines", "transform", str(analyzed), str(output)]
+    run = run_command(command)
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    assert "examples" in run.stdout and f"tf_input.open({str(output)!r}).batches('train', batch_size=128)" in run.stdout
+    assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
+
+
+def test_an_interrupt_after_the_data_set_is_in_place_says_so(analyzed, transformed, tmp_path, capfd, monkeypatch):
+    def interrupted(directory: str) -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ""
+
+    monkeypatch.setattr("beam_pipelines.publish.summary.describe", interrupted)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert main(["transform", str(analyzed), str(tmp_path / "transformed")]) == 130
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        interrupts.forget()
+    assert capfd.readouterr() == ("", f"recordmill: interrupted; {tmp_path}/transformed is written, whole\n")
+    assert files(tmp_path / "transformed") == files(transformed)
+
+
+def test_the_same_bytes_from_two_workers(analyzed, transformed, tmp_path):
+    """In threads of this process; test_flink_transform.py has others."""
+    output = transform(analyzed, tmp_path / "transformed", *TWO_WORKERS)
+    assert files(output) == files(transformed)

@@ -1,0 +1,178 @@
+"""What a benchmark's figures mean for a data set: the bottleneck, and what would help."""
+
+import dataclasses
+import json
+import math
+import os
+import shlex
+from typing import Any, Iterator
+
+from tf_input.benchmark.stages import Stage, time_shares
+from tf_input.cores import num_cores
+from tf_input.dataset import PreparedDataset
+from tf_input.dataset_format import IMAGE, RUN
+from tf_input.pipeline import memory
+from tf_input.pipeline.plan import Plan
+from tf_input.read_config import ReadConfig
+from tf_input.storage.paths import is_url, join
+
+_LARGE = 1.5  # times the size that is used: worth storing smaller
+_MARGIN = 8 / 7  # 256 pixels for crops of 224
+_MAX_RAW_BYTES = 64 * 64 * 3  # of an image that may as well be stored as pixels
+_IDLE = 0.6  # of the cores: with fewer of them busy, something else is waited for
+_MANY_SHARDS = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What is known of a split and of how it is read.
+
+    Attributes:
+        directory: Of the data set.
+        source: What it was prepared from, if that is known.
+        is_remote: Whether it is read from an object store.
+        split: Which split.
+        num_examples, num_bytes, num_shards: Of the split.
+        image_kind: "image", or "pixels" where they are stored raw, or another where they are transformed; None: there are none.
+        formats: Images of each format.
+        stored_side: Mean length of the shorter side in pixels, None if unknown.
+        stored_size: (height, width) of all images; None where they differ.
+        decoded_bytes: What the split takes in memory, if it can be held there.
+        is_held: Whether it is.
+        config: How it is read; with an `image_size`, where there are images.
+        order: "exact", "window" or None.
+    """
+
+    directory: str
+    source: str
+    is_remote: bool
+    split: str
+    num_examples: int
+    num_bytes: int
+    num_shards: int
+    image_kind: str | None
+    formats: dict[str, int]
+    stored_side: float | None
+    stored_size: tuple[int, int] | None
+    decoded_bytes: int | None
+    is_held: bool
+    config: ReadConfig
+    order: str | None
+
+    @classmethod
+    def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
+        """Of a data set that is open."""
+        shards = data_set.manifest.splits[split]
+        images = data_set.statistics["images"]
+        sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
+        if data_set.image_size is not None:
+            sides = list(data_set.image_size)
+        return cls(
+            directory=os.fspath(data_set.directory),
+            source=_source(data_set.directory),
+            is_remote=is_url(data_set.directory),
+            split=split,
+            num_examples=data_set.num_examples(split),
+            num_bytes=sum(shard.num_bytes for shard in shards),
+            num_shards=len(shards),
+            image_kind=data_set.features[IMAGE].kind if IMAGE in data_set.features else None,
+            formats=images.get("formats") or {},
+            stored_side=min(sides) if sides else None,
+            stored_size=data_set.image_size,
+            decoded_bytes=memory.decoded_bytes(plan.decoder, data_set.num_examples(split)),
+            is_held=plan.held is not None,
+            config=plan.config,
+            order=plan.kind,
+        )
+
+    def describe(self) -> str:
+        """What is read, in one line."""
+        size = self.config.height_and_width
+        pixels = f"{size[0]} x {size[1]} pixels, " if size else ""
+        augment = "augmented" if self.config.augment else "not augmented"
+        order = {None: "in the order of the shards"}.get(self.order, f'in the order "{self.order}"')
+        return (
+            f"{self.split}: {self.num_examples:,} {'images' if self.image_kind else 'examples'}, {self.num_bytes / 1e6:,.1f} MB in {self.num_shards} shards; batches of "
+            f"{self.config.batch_size}, {pixels}{augment}, {order}; {num_cores()} cores"
+        )
+
+    def advise(self, stages: list[Stage]) -> str:
+        """The bottleneck, and what to change."""
+        shares = time_shares(stages)
+        bottleneck = stages[shares.index(max(shares))].name
+        last = stages[-1]
+        busy = min(1.0, last.images_per_second * last.cpu_seconds / num_cores())
+        lines = [f"bottleneck: {bottleneck}, {max(shares):.0%} of the time; {busy:.0%} of the cores are busy"]
+        lines += [f"- {advice}" for advice in self._changes(bottleneck, stages[0], busy)]
+        return "\n".join(lines)
+
+    def _changes(self, bottleneck: str, read: Stage, busy: float) -> Iterator[str]:
+        side = min(self.config.height_and_width or (1, 1))
+        if bottleneck == "read":
+            yield from self._faster_reading(read)
+        if self.image_kind == "image" and self.stored_side and self.stored_side >= _LARGE * side and not self.is_held:
+            stored = math.ceil(side * _MARGIN)
+            yield (
+                f"images are {self.stored_side:,.0f} pixels on the short side, and {side} are used; stored smaller, "
+                f"there is less to read and to decode:\n  {self._prepare(f'{stored}', '--image_size', f'short={stored}')}"
+            )
+        if not self.is_held and self.decoded_bytes is not None and self.stored_size is not None:
+            yield from self._small_images(self.decoded_bytes, "exact={}x{}".format(*self.stored_size))
+        elif (
+            self.image_kind == "image"
+            and self.formats.get("png", 0) * 2 > sum(self.formats.values())
+            and bottleneck == "decode"
+        ):
+            command = self._prepare("jpeg", "--image_format", "jpeg:90")
+            yield f"most images are PNG, which takes longer to decode than JPEG:\n  {command}"
+        if bottleneck == "augment":
+            yield "tf_input.augmentation_layer flips, and changes colours, on the accelerator"
+        if busy < _IDLE and bottleneck != "read":
+            yield "the cores have time left that this did not get: other processes have it, or nobody could use it"
+        elif bottleneck != "read":
+            yield "the cores are busy: twice as many would give about twice as many images"
+            if not self.is_held:  # which a service never does
+                shards = f"; {self.num_shards} shards can keep at most {self.num_shards} workers busy: more with --num_shards"
+                yield f'so would other machines: service="grpc://..." reads there{shards * (self.num_shards < _MANY_SHARDS)}'
+
+    def _faster_reading(self, read: Stage) -> Iterator[str]:
+        megabytes = read.images_per_second * self.num_bytes / max(1, self.num_examples) / 1e6
+        if self.is_remote:
+            yield (
+                f"{megabytes:,.0f} MB/s come from the object store; a copy on a local disk is read in every epoch but the first: "
+                f'tf_input.open("{self.directory}", cache_directory="...")'
+            )
+        elif read.images_per_second * read.cpu_seconds < _IDLE:
+            yield f"the disk gives {megabytes:,.0f} MB/s, and is waited for: a copy on a faster one would help"
+        if self.order == "exact":
+            yield 'shuffle="exact" reads records one by one; "window" reads them in long runs, and mixes well enough'
+
+    def _small_images(self, decoded_bytes: int, size: str) -> Iterator[str]:
+        if decoded_bytes <= _memory_bytes() // 2 and decoded_bytes > self.config.memory_budget:
+            megabytes = decoded_bytes / 1e6
+            yield f"decoded, the split takes {megabytes:,.0f} MB: with memory_budget={decoded_bytes} it is held in memory"
+        if self.image_kind == "image" and decoded_bytes <= _MAX_RAW_BYTES * self.num_examples:
+            yield (
+                f"stored as pixels, images need no decoding; {self.num_bytes / 1e6:,.0f} MB become about "
+                f"{decoded_bytes / 1e6:,.0f}:\n"
+                f"  {self._prepare('raw', '--image_encoding', 'raw', '--image_size', size)}"
+            )
+
+    def _prepare(self, suffix: str, *options: str) -> str:
+        """The command that prepares the data set anew, with other options."""
+        output = f"{self.directory.rstrip('/')}_{suffix}"
+        command = ["recordmill", "prepare", "--input", self.source, "--output", output, *options]
+        return f"{shlex.join(command)}  # and the options of {RUN}"
+
+
+def _source(directory: Any) -> str:
+    """Where the images of a data set came from; "IN" if it does not say."""
+    try:
+        with open(join(directory, RUN), encoding="utf-8") as file:
+            return str(json.load(file)["options"]["input"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "IN"
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,156 @@
+"""How fast a data set is read, stage by stage: `recordmill benchmark`."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from tf_input.benchmark.stages import Stage, time_shares
+from tf_input.dataset_format import IMAGE, training_split
+from tf_input.read_config import ReadConfig
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tf_input.pipeline.plan import Plan
+
+_DEFAULT_SIZE = 224  # where images differ in size
+_WARM_UP = 0.25  # of the time of a stage, before it counts
+_MIN_BATCHES = 3
+_HEADINGS = ("stage", "images/s", "CPU µs/image", "share of time")
+
+
+def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -> None:
+    """Reads a split as a training would, ever further down the pipeline, and prints how fast that is and what would help.
+
+    Args:
+        directory: A data set, or its URL.
+        split: Which of its splits; None: the one for training.
+        config: How to read it; without an `image_size`, the images are left at theirs, or become 224 x 224 where they differ.
+        seconds: For how long to read, for each stage.
+
+    Raises:
+        OSError, ImportError: The data set can't be read.
+        ValueError: It is damaged, or an option has a wrong value.
+        RuntimeError: A record is damaged; the message names shard, record and offset.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _without_stderr():  # what TensorFlow says of itself before it has looked at that
+        import tensorflow as tf
+
+        import tf_input
+        from tf_input.benchmark.advice import Findings
+
+        tf.constant(0)
+
+    data_set = tf_input.open(directory)
+    split = training_split(data_set.splits) if split is None else split
+    data_set.num_examples(split)
+    if config.image_size is None:
+        is_sized = data_set.image_size is not None or IMAGE not in data_set.features
+        config = dataclasses.replace(config, image_size=data_set.image_size if is_sized else _DEFAULT_SIZE)
+    try:
+        started = time.perf_counter()
+        plan = data_set.plan(split, config)
+        if plan.held is not None:
+            print(f"{split} was read into memory in {time.perf_counter() - started:.1f} s")
+        findings = Findings.of(data_set, split, plan)
+        with _interrupts() as interrupted:
+            print(findings.describe(), flush=True)
+            stages = [_measure(name, data, seconds, interrupted) for name, data in _pipelines(plan)]
+    except tf.errors.OpError as error:
+        raise RuntimeError(error.message.partition("\n")[0]) from None
+    print(f"\n{table(stages)}\n\n{findings.advise(stages)}")
+
+
+def table(stages: list[Stage]) -> str:
+    """Lines for a terminal."""
+    added = [
+        max(0.0, one.cpu_seconds - before)
+        for one, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])
+    ]
+    rows = [_HEADINGS]
+    for stage, cpu_seconds, share in zip(stages, added, time_shares(stages)):
+        rows.append((stage.name, f"{stage.images_per_second:,.0f}", f"{cpu_seconds * 1e6:,.0f}", f"{share:.0%}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows)
+
+
+def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
+    """Ever longer parts of the pipeline, by the stage with which each ends."""
+    from tf_input.epochs.position import Position
+    from tf_input.pipeline import ladder, memory
+
+    plain = dataclasses.replace(plan.config, augment=False)
+    decoder = dataclasses.replace(plan.decoder, config=plain)
+
+    def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
+        return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False)
+
+    if plan.held is None:
+        yield "read", read(lambda records, seed, rows: records)
+        yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records))
+        yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records), rows=rows))
+    else:
+        yield "gather", read(lambda numbers, seed, rows: memory.gather(plan.held, numbers))
+        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(memory.gather(plan.held, numbers), rows=rows))
+    if plan.config.augment:
+        yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False)
+    yield "batch", ladder.read_batches(plan, plan.decode, Position())
+
+
+def _measure(name: str, data: "tf.data.Dataset", seconds: float, interrupted: threading.Event) -> Stage:
+    batches = iter(data.repeat())
+    _read_for(batches, seconds * _WARM_UP, interrupted)
+    cpu, started = time.process_time(), time.perf_counter()
+    num_images = _read_for(batches, seconds, interrupted)
+    return Stage(name, num_images / (time.perf_counter() - started), (time.process_time() - cpu) / num_images)
+
+
+def _read_for(batches: Iterator[Any], seconds: float, interrupted: threading.Event) -> int:
+    """Reads batches for so long, and returns how many images were in them."""
+    import tensorflow as tf
+
+    end, num_batches, num_images = time.perf_counter() + seconds, 0, 0
+    while num_batches < _MIN_BATCHES or time.perf_counter() < end:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        first = tf.nest.flatten(next(batches))[0]
+        num_images += int(first.nrows() if isinstance(first, tf.RaggedTensor) else len(first))
+        num_batches += 1
+    return num_images
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Whether there was a Ctrl-C; the second one is an exception at once.
+
+    Python drops an exception that a signal raises while an object is being freed, and TensorFlow frees many.
+    """
+    interrupted = threading.Event()
+
+    def remember(*unused: object) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _without_stderr() -> Iterator[None]:
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)

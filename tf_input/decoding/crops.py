@@ -1,0 +1,72 @@
+"""What `fit="crop"` leaves out of the boxes, masks and maps that a model is compared with."""
+
+import logging
+from typing import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.dataset_format import OBJECTS, ShardInfo
+from tf_input.decoding import targets
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.views import move_boxes
+from tf_input.read_config import ReadConfig
+from tf_input.storage.record_reader import RecordReader
+
+_NUM_RECORDS, _NUM_BYTES = 1000, 32 << 20  # that are looked at: shuffled, the first ones are a fair sample
+_logger = logging.getLogger("tf_input")
+
+
+class Crops:
+    """Says, once each, how much of the truth is not seen where `fit="crop"` was asked for."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def tell(self, split: str, decoder: ExampleDecoder, config: ReadConfig, read_sample: Callable[[], Sequence[bytes]]) -> None:
+        """Args:
+        split: For the message.
+        decoder, config: Of the split.
+        read_sample: Gives its first records, where they are needed.
+        """
+        if config.fit != "crop" or decoder.default_fit != "pad" or not len(records := read_sample()):
+            return
+        if (lost := describe_lost(decoder, records)) and (told := f"{split}: {lost}") not in self._told:
+            self._told.add(told)
+            _logger.warning(told)
+
+
+def read_sample(reader: RecordReader, shards: Sequence[ShardInfo]) -> list[bytes]:
+    """The first records of a split.
+
+    Raises:
+        ValueError: One is damaged.
+    """
+    mean = sum(one.num_bytes for one in shards) // max(1, reader.num_examples)
+    count = min(_NUM_RECORDS, max(1, _NUM_BYTES // max(1, mean)), reader.num_examples)
+    return [record for record in reader.read(np.arange(count)) if record is not None]
+
+
+def describe_lost(decoder: ExampleDecoder, records: Sequence[bytes]) -> str:
+    """How much of these records' boxes, masks and maps nobody sees; "" if there is nothing of it.
+
+    Args:
+        decoder: With `fit="crop"`, without augmentation.
+        records: One or more.
+    """
+    with tf.device("CPU:0"):
+        parsed = decoder.parse_batch(tf.constant([*records], tf.string))
+        if (views := decoder.views(parsed)) is None:
+            return ""
+        column = parsed.get(f"{OBJECTS}/{targets.BBOX}")
+        areas = tf.reduce_prod(tf.cast(views.boxes[:, 2:], tf.float64), 1) / tf.reduce_prod(tf.cast(views.sizes, tf.float64), 1)
+        lost = []
+        if column is not None:
+            seen = move_boxes(column, views)[1].values.numpy()
+            lost += [f"{(~seen).sum()} of {len(seen)} objects"] * (not seen.all())
+        if any(decoder.features[name].kind != "bbox" for name in decoder.wanted() if decoder.is_beside(name)):
+            hidden = 1 - float(tf.reduce_mean(areas))
+            lost += [f"{hidden:.0%} of the area of masks and maps"] * (hidden >= 0.005)
+    if not lost:
+        return ""
+    return f"fit='crop' leaves out {' and '.join(lost)} of the first {len(records)} images; fit='pad', the default here, shows all"

@@ -1,0 +1,283 @@
+"""Records -> what a model is fed with: parse, look at a part of each image, decode."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, Callable, Collection, Mapping
+
+import tensorflow as tf
+
+from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
+from tf_input.decoding import augment, decode, feature_checks, targets, whole_images
+from tf_input.decoding.feature_kinds import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
+from tf_input.decoding.views import Views, make_views, view_maps, view_masks, view_pixels
+from tf_input.read_config import ReadConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleDecoder:
+    """A function from a batch of records to `x`, `(x, y)` or `(x, y, weight)`.
+
+    Attributes:
+        parse: From records, string [batch], and names to the features of these names, as `schema.parse_examples` gives them.
+        features: What a record has, by name.
+        config: How it is read; its `fit` is settled where it is None.
+        targets: What is to be predicted.
+        image_size: (height, width) of the images in a batch; None if it is not known: then none may be asked for.
+        stored_size: (height, width) of all stored images; None where they differ.
+        mask_dtype: Of masks.
+        max_size: The largest height and the largest width of stored images; None where they are not known.
+        class_weights: Of targets that are one class label: the weight of each label.
+        has_padding: Whether batches may have rows that only fill them up, which weigh nothing.
+    """
+
+    parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
+    features: Mapping[str, Feature]
+    config: ReadConfig
+    targets: tuple[str, ...]
+    image_size: tuple[int, int] | None
+    stored_size: tuple[int, int] | None
+    mask_dtype: tf.DType = tf.uint8
+    max_size: tuple[int, int] | None = None
+    class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    has_padding: bool = False
+
+    def __post_init__(self) -> None:
+        feature_checks.check_names(self.config, self.targets, self.features)
+        if self.config.fit is None:  # settled here, for all who read
+            object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
+        if self._makes_views or self.config.augmentation is not None:
+            feature_checks.check_image(self.config, self._named, self.features)
+        if self._makes_views:
+            feature_checks.check_matrices(self.config, self._named, self.features)
+
+    def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
+        """Args:
+        serialized: string [batch], at most `config.batch_size`.
+        seed: int64 [2], where images are augmented: all that their crops, flips and colours depend on.
+        """
+        return self.outputs(self.parse_batch(serialized), seed)
+
+    def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
+        """Records, string [batch] -> the features that `outputs` needs, by name; images and masks as they are stored."""
+        return dict(self.parse(serialized, self.wanted()))
+
+    def decode_stored(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
+        """Decodes images and masks whole, for who keeps them: `outputs` takes them either way.
+
+        Args:
+            parsed: As `parse_batch` gives it.
+
+        Returns:
+            The same, but images and pixels are uint8 [batch, height, width, channels], and masks `mask_dtype` [batch, height,
+            width, 1], of the size in which they are stored.
+
+        Raises:
+            ValueError: Images differ in size.
+            tf.errors.InvalidArgumentError: One has another size after all, or is damaged. Raised when the tensors are computed.
+        """
+        return {name: self._whole(name, value) for name, value in parsed.items()}
+
+    def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: tf.Tensor | None = None) -> Any:
+        """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`.
+
+        Args:
+            parsed: Of at most `config.batch_size` examples.
+            seed: As in a call.
+            rows: int64 [batch], their places in the batch of all hosts, below 0 for what only fills it up; None: they are those of
+                a whole batch, or of its beginning.
+        """
+        drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
+        views = self.views(parsed, seed, drawn)
+        x = _one_or_all({name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names})
+        if not self.targets:
+            return x
+        y = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
+        if not self._has_weights and not self.class_weights and not self.has_padding:
+            return x, _one_or_all(y)
+        weight = parsed[WEIGHT] if self._has_weights else tf.ones([_num_examples(parsed)])
+        if self.has_padding:
+            weight *= tf.cast(rows >= 0, weight.dtype)
+        return x, _one_or_all(y), self._weights(weight, y)
+
+    def _weights(self, weight: tf.Tensor, y: Mapping[str, Any]) -> Any:
+        """In the shape in which Keras multiplies losses with them: that of a target without its last dimension."""
+        of_classes = {name: tf.gather(tf.constant(table), y[name]) for name, table in self.class_weights.items()}
+        ranks = {name: self._rank(name) for name in self.targets}
+        shaped = {
+            name: tf.reshape(weight * of_classes.get(name, 1.0), (-1, *[1] * (rank - 1))) for name, rank in ranks.items()
+        }
+        differ = max(ranks.values()) > 1 or of_classes
+        return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
+
+    def _rank(self, name: str) -> int:
+        """Dimensions of a target, without that of the batch, and 1 where Keras reduces none, or objects have a loss of their own."""
+        if name == OBJECTS:
+            return 1
+        feature = self.features[name]
+        return NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
+
+    @property
+    def _has_weights(self) -> bool:
+        return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
+
+    @property
+    def num_held_bytes(self) -> int | None:
+        """Of an example's images, masks and maps, decoded; None if they can't be held: they differ in size, or none is asked for."""
+        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
+        features = [self.features[name] for name in self._named]
+        num_channels = sum(one.shape[-1] if one.kind == "pixels" else channels.get(one.kind, 0) for one in features)
+        if self.stored_size is None and (num_channels or self._makes_views):
+            return None
+        num_values = sum(math.prod(one.shape) for one in features if is_map(one))
+        return num_channels * math.prod(self.stored_size or ()) + tf.float32.size * num_values or None
+
+    @property
+    def num_output_bytes(self) -> int:
+        """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
+        area = math.prod(self.image_size or ())
+        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
+        num_bytes = 0
+        for feature in (self.features[name] for name in self._named):
+            is_image = feature.kind in ("image", "pixels", "mask")
+            depth = feature.shape[-1] if feature.kind == "pixels" else channels.get(feature.kind, 0)
+            num_bytes += area * depth if is_image else tf.float32.size * math.prod(size or 1 for size in feature.shape)
+        return num_bytes
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether anything is asked for that is seen in an image."""
+        return any(is_seen(self.features[name]) for name in self._named)
+
+    @property
+    def sees_stored(self) -> bool:
+        """Whether any of these is decoded here."""
+        return any(self.features[name].kind in STORED_KINDS for name in self._named)
+
+    @property
+    def default_fit(self) -> str:
+        """See `ReadConfig.fit`."""
+        augmentation = self.config.augmentation
+        is_cropped = augmentation is not None and augmentation.crop
+        return "pad" if not is_cropped and any(map(self.is_beside, self._named)) else "crop"
+
+    def is_beside(self, name: str) -> bool:
+        """Whether a feature is a part of its image's truth: boxes, a mask or a map, no image itself."""
+        feature = self.features[name]
+        return name != IMAGE and (feature.kind in ("bbox", "mask") or is_map(feature) or self._is_classes(feature))
+
+    @functools.cached_property
+    def _named(self) -> list[str]:
+        """The features that are asked for."""
+        names: list[str] = []
+        for name in (*self.config.input_names, *self.targets):
+            names += targets.object_features(self.features).values() if name == OBJECTS else [name]
+        return list(dict.fromkeys([*names, WEIGHT] if self._has_weights else names))
+
+    @property
+    def _makes_views(self) -> bool:
+        """Whether images do not leave as they are stored, whole and of one size."""
+        augmentation = self.config.augmentation
+        moves = augmentation is not None and (augmentation.crop or augmentation.flip)
+        return self.sees_images and (moves or self.image_size != self.stored_size)
+
+    def wanted(self) -> list[str]:
+        """The features that are parsed."""
+        names = list(self._named)
+        if self._makes_views and self.features[IMAGE].kind == "image":
+            names += [] if self.stored_size is not None else SIDES if self._states_sizes else [IMAGE]
+        return list(dict.fromkeys(names))
+
+    @property
+    def _states_sizes(self) -> bool:
+        return set(self.features).issuperset(SIDES)
+
+    def views(
+        self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: augment.Rows | None = None
+    ) -> Views | None:
+        """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored."""
+        if not self._makes_views:
+            return None
+        if self.stored_size is not None:
+            sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([_num_examples(parsed), 1]))
+        elif self._states_sizes:
+            sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
+        else:
+            sizes = decode.stored_sizes(parsed[IMAGE])
+        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales, rows)
+
+    @property
+    def _scales(self) -> bool:
+        """Whether there may be images that are decoded at a smaller size, which they can be if encoded."""
+        largest = self.stored_size or self.max_size
+        if self.features[IMAGE].kind != "image" or largest is not None and whole_images.is_small(largest):
+            return False
+        if largest is None:
+            return True
+        fits_twice = [2 * wanted <= side for wanted, side in zip(self.image_size, largest)]
+        return any(fits_twice) if self.config.fit == "pad" else all(fits_twice)
+
+    def _output(
+        self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None, rows: augment.Rows | None
+    ) -> Any:
+        if name == OBJECTS:
+            columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
+            return targets.pad_objects(columns, views, self.config.max_objects)
+        feature, value = self.features[name], parsed[name]
+        if feature.kind in ("image", "pixels"):
+            return self._colored(self._seen(name, value, views), seed, rows)
+        if feature.kind == "mask":
+            return tf.cast(self._seen(name, value, views), self.mask_dtype)
+        if feature.kind == "class_label" and feature.is_ragged:
+            return targets.multi_hot(value, len(feature.label_names))
+        if views is None:
+            return value
+        if is_map(feature):
+            return view_pixels(value, views) if name == IMAGE else view_maps(value, views)
+        return view_masks(value, views) if self._is_classes(feature) else value
+
+    def _is_classes(self, feature: Feature) -> bool:
+        """Whether it is the classes of an image's pixels, both transformed."""
+        image = self.features.get(IMAGE)
+        return feature.kind == "integer" and image is not None and is_map(image) and feature.shape == (*image.shape[:2], 1)
+
+    def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
+        """Images or masks, pixels already or not yet -> what is seen of them."""
+        kind = self.features[name].kind
+        if kind == "pixels" or views is None or kind == "image" and self.stored_size and whole_images.is_small(self.stored_size):
+            value = self._whole(name, value, self.config.batch_size // (self.config.hosts or (1, 0))[0])
+        if views is None:
+            return value
+        if value.dtype != tf.string:
+            return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, tf.uint8)
+        if kind == "mask":
+            return decode.decode_mask_boxes(value, views.sizes, views.boxes, self.image_size, views.mirrored, views.extents)
+        return decode.decode_boxes(value, views.boxes, self.image_size, views.mirrored, views.extents, views.ratios)
+
+    def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
+        """Of images and masks all pixels; anything else as it is."""
+        feature = self.features[name]
+        if feature.kind not in ("image", "pixels", "mask") or value.dtype != tf.string:
+            return value
+        if feature.kind == "pixels":
+            return decode.decode_pixels(value, feature.shape)
+        if self.stored_size is None:
+            raise ValueError(f"{name}: images differ in size; expected one size, to decode them whole")
+        if feature.kind == "mask":
+            return tf.cast(decode.decode_masks(value, self.stored_size), self.mask_dtype)
+        return whole_images.decode_images(value, self.stored_size, batch_size)
+
+    def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
+        augmentation = self.config.augmentation
+        if augmentation is None or not augmentation.jitters:
+            return images
+        return augment.jitter_colors(images, augmentation, seed, rows)
+
+
+def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:
+    column = next(iter(parsed.values()))
+    return tf.cast(column.nrows(), tf.int32) if isinstance(column, tf.RaggedTensor) else tf.shape(column)[0]
+
+
+def _one_or_all(outputs: dict[str, Any]) -> Any:
+    return next(iter(outputs.values())) if len(outputs) == 1 else outputs

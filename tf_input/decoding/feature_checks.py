@@ -1,0 +1,80 @@
+"""What is asked of a data set's features: whether it has them, and whether it is known what becomes of them."""
+
+from typing import Collection, Mapping
+
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.decoding import targets
+from tf_input.decoding.feature_kinds import STORED_KINDS, is_map
+from tf_input.options import meant
+from tf_input.read_config import ReadConfig
+
+
+def check_names(config: ReadConfig, target_names: Collection[str], features: Mapping[str, Feature]) -> None:
+    """Raises:
+    ValueError: There is no feature of a name that is asked for, or it is not read so.
+    """
+    for option, names in (("inputs", config.input_names), ("targets", target_names)):
+        for name in names:
+            _check_name(option, name, features)
+    if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
+        raise ValueError(f"max_objects={config.max_objects}: no objects are asked for")
+
+
+def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None:
+    known = [one for one in features if not one.startswith(f"{OBJECTS}/")]
+    has_objects = targets.BBOX in targets.object_features(features)
+    if has_objects:
+        known.append(OBJECTS)
+    if name not in known:
+        raise ValueError(f"{option}={name!r}: the data set has {', '.join(known)}{meant(name, known)}")
+    if name == OBJECTS:
+        return
+    feature = features[name]
+    if feature.kind == "bbox":
+        raise ValueError(f"{option}={name!r}: boxes are read as {OBJECTS}/{targets.BBOX} alone")
+    if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
+        raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
+
+
+def check_image(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
+    """There must be one where it is to be seen in some way, and of colours where these are to vary.
+
+    Args:
+        config: With a size, or an augmentation.
+        names: The features that are read.
+        features: All that there are.
+
+    Raises:
+        ValueError: It is not so.
+    """
+    image, augmentation = features.get(IMAGE), config.augmentation
+    is_decoded = image is not None and is_map(image)
+    if not is_decoded and (image is None or image.kind not in STORED_KINDS):
+        raise ValueError(f"image_size and augment are of images; the data set has {', '.join(features)}")
+    if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
+        raise ValueError(
+            f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is transformed, to float32; expected "
+            "brightness, contrast, saturation and hue to be 0, or map_batch"
+        )
+
+
+def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:
+    """Numbers in two dimensions may be a map without channels, or points: it is not known what becomes of them in a view.
+
+    Args:
+        config: How images are seen.
+        names: The features that are read.
+        features: All that there are.
+
+    Raises:
+        ValueError: There are such.
+    """
+    if config.fit == "stretch" and config.augmentation is None:  # all of an image is seen
+        return
+    for name in names:
+        feature = features[name]
+        if feature.kind == "float" and not feature.is_ragged and len(feature.shape) == 2:
+            raise ValueError(
+                f"{name!r} has shape {feature.shape}: whether it lies over its image, which is cropped or padded, is not known; "
+                "expected (height, width, channels), or fit='stretch' without augmentation"
+            )

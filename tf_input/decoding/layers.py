@@ -1,0 +1,142 @@
+"""Keras layers for batches of uint8 images, on whatever device the model is: normalisation, and augmentation in training.
+
+They use Keras alone, and so run on TensorFlow, JAX and torch. A saved model with an augmentation layer is loaded after
+`import tf_input.decoding.layers`.
+"""
+
+import math
+from typing import Any, Mapping
+
+import keras
+
+from tf_input.dataset_format import Feature
+from tf_input.decoding import colors
+from tf_input.read_config import Augmentation
+
+_OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # of an Augmentation
+
+
+def normalization_layer(
+    statistics: Mapping[str, Any], image: Feature, split: str = "train"
+) -> keras.layers.Normalization:
+    """A layer after which each channel of a split's images has mean 0 and variance 1.
+
+        model = keras.Sequential([flowers.normalization_layer(), ...])
+
+    Args:
+        statistics: What `statistics.json` says.
+        image: The feature that is normalised.
+        split: The split, of whose images a sample was looked into.
+
+    Returns:
+        From images of any dtype, 0..255, [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
+        says). A channel that has one value only becomes 0.
+
+    Raises:
+        ValueError: The statistics say nothing about such pixels.
+    """
+    if image.kind not in ("image", "pixels"):
+        raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images of uint8")
+    channels = image.shape[-1] if image.kind == "pixels" else len(colors.LUMA)
+    if channels not in (1, len(colors.LUMA)):
+        raise ValueError(f"{image.name!r} has {channels} channels; expected 3 (RGB) or 1 (grey)")
+    pixels = statistics["splits"][split]["pixels"]
+    if pixels is None:
+        raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
+    mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
+    variance = [one or 1.0 for one in variance]
+    return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, name="normalization")
+
+
+def augmentation_layer(augmentation: Augmentation, seed: int | None = None) -> "RandomFlipAndColors":
+    """Flips and colours of an `Augmentation` as a layer, for a GPU that has time left where the CPU has none.
+
+    Random crops are made while images are decoded, where they save work: read with `augment=Augmentation(flip=False)`, and
+    the same `min_area`.
+
+    Args:
+        augmentation: How images vary; `crop` and `min_area` are not this layer's business.
+        seed: Of its draws; None: runs differ.
+
+    Raises:
+        ValueError: Nothing is left to vary.
+    """
+    if not augmentation.flip and not augmentation.jitters:
+        raise ValueError(f"{augmentation}: expected flip, brightness, contrast, saturation or hue")
+    options = {name: getattr(augmentation, name) for name in _OPTIONS}
+    return RandomFlipAndColors(**options, seed=seed, name="augmentation")
+
+
+@keras.saving.register_keras_serializable("tf_input")
+class RandomFlipAndColors(keras.layers.Layer):
+    """Mirrors every other image and changes the colours of each, in training alone; what `Augmentation` does on the CPU.
+
+    From images of any dtype, 0..255, [batch, height, width, 3 or 1], to the same in the layer's own dtype (float32, or what a
+    policy says), without rounding.
+
+    Keras's own layers mean other things: RandomBrightness adds, RandomContrast has a mean for each channel, RandomSaturation and
+    RandomHue work in HSV; and all vary images also where a model is called without `training`.
+
+    Attributes:
+        flip, brightness, contrast, saturation, hue: See `Augmentation`.
+        seed: Of its draws; None: runs differ.
+    """
+
+    def __init__(
+        self,
+        flip: bool = True,
+        brightness: float = 0.0,
+        contrast: float = 0.0,
+        saturation: float = 0.0,
+        hue: float = 0.0,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        Augmentation(flip=flip, brightness=brightness, contrast=contrast, saturation=saturation, hue=hue)  # checks them
+        self.flip = flip
+        self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        if input_shape[-1] not in (1, len(colors.LUMA)):
+            raise ValueError(f"images have {input_shape[-1]} channels: {self.name!r} expects 3 (RGB) or 1 (grey)")
+
+    def call(self, images: Any, training: bool | None = None) -> Any:
+        if not training:
+            return keras.ops.cast(images, self.compute_dtype)
+        draws = keras.random.uniform((5, keras.ops.shape(images)[0], 1, 1), -1.0, 1.0, "float32", self.seed_generator)
+        images = keras.ops.cast(images, "float32")  # not in half precision, for which the sum over an image is too much
+        if self.flip:
+            images = keras.ops.where(draws[4][..., None] < 0, keras.ops.flip(images, axis=2), images)
+        if self.brightness or self.contrast or self.saturation or self.hue:
+            images = self._change_colors(images, draws)
+        return keras.ops.cast(images, self.compute_dtype)
+
+    def _change_colors(self, images: Any, draws: Any) -> Any:
+        """As `colors` says.
+
+        Args:
+            images: float32 [batch, height, width, 3 or 1].
+            draws: float32 [4 or more, batch, 1, 1], from -1 to 1.
+        """
+        brightness, contrast = 1 + self.brightness * draws[0], 1 + self.contrast * draws[1]  # [batch, 1, 1] each
+        saturation, angle = 1 + self.saturation * draws[2], 2 * math.pi * self.hue * draws[3]
+        shape = keras.ops.shape(images)
+        pixels = keras.ops.reshape(images, (shape[0], -1, shape[-1]))
+        mean = keras.ops.mean(pixels, axis=1, keepdims=True)  # [batch, 1, channels]
+        if shape[-1] > 1:
+            constants = (colors.LUMA, colors.GREY, colors.CHROMA, colors.TURN)
+            luma, grey, chroma, turn = map(keras.ops.convert_to_tensor, constants)
+            mean = keras.ops.sum(mean * luma, axis=-1, keepdims=True)
+            turned = keras.ops.cos(angle) * chroma + keras.ops.sin(angle) * turn  # [batch, 3, 3]
+            pixels = keras.ops.matmul(pixels, grey + saturation * turned)
+        pixels = keras.ops.clip(brightness * (contrast * pixels + (1 - contrast) * mean), 0.0, 255.0)
+        return keras.ops.reshape(pixels, shape)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **{name: getattr(self, name) for name in (*_OPTIONS, "seed")}}

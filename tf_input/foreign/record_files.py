@@ -1,0 +1,288 @@
+"""TFRecords that others wrote, fed to Keras without preparing them first: open_tfrecords."""
+
+import concurrent.futures
+import os
+from typing import Any, Mapping, Sequence, Unpack
+
+import tensorflow as tf
+
+from tf_input.batches import as_batches
+from tf_input.dataset_format import IMAGE, MANIFEST, Feature
+from tf_input.decoding import class_weights, crops
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.foreign import tfds_directory
+from tf_input.foreign.record_columns import Stored
+from tf_input.foreign.record_layouts import RecordLayout, find_layout
+from tf_input.forks import check_fork
+from tf_input.options import meant, named_options
+from tf_input.pipeline import ladder
+from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
+from tf_input.storage.paths import join
+
+SPLIT = "train"  # what files are called that do not say of which split they are
+# Options of ReadConfig that need an index.
+_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
+_COMPRESSIONS = ("", "GZIP", "ZLIB")
+_FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
+_NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
+
+
+@named_options()
+def open_tfrecords(
+    pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    layout: str | Mapping[str, Stored] | None = None,
+    *,
+    label_names: Sequence[str] = (),
+    compression: str | None = None,
+    count: bool = False,
+) -> "RecordFiles":
+    """Opens TFRecords that others wrote.
+
+        tf_input.open_tfrecords("gs://bucket/train-*.tfrecord")
+        tf_input.open_tfrecords("mnist.tfrecords", layout={"image": "pixels", "shape": "size", "label": "digit"})
+        tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
+
+    They are read in about the order in which they lie: a buffer of a few thousand records mixes no more than that. Where they
+    lie class by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles them all.
+
+    Args:
+        pattern: Files, by a pattern such as "train-*.tfrecord", or one by one; all are of one split, `train`. Or a directory that
+            TensorFlow Datasets wrote, with its own splits.
+        layout: What stored features mean: the name of a layout (see `record_layouts`), or a mapping of our names to those in the
+            records: `image`, `label`, `weight`, `mask`, `objects/bbox` (one name, or the four of ymin, xmin, ymax, xmax),
+            `objects/label`, or any other. Of pixels without a format, `shape` or `height`, `width` and `depth` name what says
+            their shape, which must be the same for all; of an image with a format these are features as any other. None: found by looking at the first 64 records. Those also tell how many
+            values a feature has, any number if they differ; a list of one name, {"label": ["tags"]}, says any number itself.
+        label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts. To
+            read a label that has none is an error.
+        compression: "", "GZIP" or "ZLIB", the same of all files; None: found by reading the first record.
+        count: Whether to read all files once, so that the number of examples is known. That of TensorFlow Datasets is.
+
+    Raises:
+        FileNotFoundError: There are no such files.
+        ValueError: They hold no records, or not what the layout says, or were prepared.
+    """
+    check_fork()
+    if compression not in (None, *_COMPRESSIONS):
+        raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
+    pattern = [*map(os.path.expanduser, pattern)] if isinstance(pattern, (list, tuple)) else os.path.expanduser(pattern)
+    if isinstance(pattern, str) and tfds_directory.is_tfds_directory(pattern):
+        _refuse_prepared([pattern])  # which TensorFlow Datasets reads too
+        if layout not in (None, "tfds"):
+            raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
+        if label_names or compression:
+            raise ValueError(f"{pattern}: a directory of TensorFlow Datasets says its class names, and is not compressed")
+        splits = tfds_directory.read_splits(pattern)
+        counts = {split: num_examples for split, (_, num_examples) in splits.items()}
+        paths = {split: files for split, (files, _) in splits.items() if files}
+        _, records, _ = _first_records([path for files in paths.values() for path in files], "")
+        return RecordFiles(paths, tfds_directory.read_layout(pattern), "", counts, _mean_bytes(records))
+    paths = _find_files(pattern)
+    path, records, compression = _first_records(paths, compression)
+    _check_compression(paths, compression)
+    found = find_layout(records, path, layout, label_names)
+    counts = {SPLIT: _count(paths, compression)} if count else {}
+    return RecordFiles({SPLIT: paths}, found, compression, counts, _mean_bytes(records))
+
+
+class RecordFiles:
+    """TFRecords that others wrote; `open_tfrecords` makes it.
+
+    Attributes:
+        paths: The files of each split.
+        layout: How they are read.
+        compression: "", "GZIP" or "ZLIB".
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, Sequence[str]],
+        layout: RecordLayout,
+        compression: str,
+        num_examples: Mapping[str, int],
+        record_bytes: int,
+    ) -> None:
+        self.paths = paths
+        self.layout = layout
+        self.compression = compression
+        self._num_examples = num_examples
+        self._record_bytes = record_bytes
+        self._crops = crops.Crops()
+
+    def __repr__(self) -> str:
+        return f"<RecordFiles, layout {self.layout.name}: {', '.join(f'{len(paths):,} of {split}' for split, paths in self.paths.items())}>"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the splits."""
+        return tuple(self.paths)
+
+    @property
+    def features(self) -> Mapping[str, Feature]:
+        """What each example has, by name: kind, shape, and the class names of class labels."""
+        return self.layout.features
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict; `ReadConfig.targets` may say otherwise."""
+        return self.layout.targets
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects; empty where they are not known."""
+        found = self.features.get("label") or self.features.get("objects/label")
+        return found.label_names if found else ()
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """The (height, width) of all images, where they are pixels without a format; else None."""
+        image = self.features[IMAGE]
+        return image.shape[:2] if image.kind == "pixels" else None
+
+    def num_examples(self, split: str = SPLIT) -> int | None:
+        """Examples in a split; None where nobody counted them."""
+        self._check_split(split)
+        return self._num_examples.get(split)
+
+    @named_options(ReadConfig, without=_INDEXED)
+    def batches(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+        """Reads a split in batches: `PreparedDataset.batches`, but that the cardinality is unknown where `num_examples` is.
+
+        Keras then goes on to the end, and counts the steps in the first epoch.
+
+        Args:
+            split: One of `splits`.
+            config: How it is read; None: as the options say.
+            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has `image_size` for encoded images. Those
+                that need an index are refused: an exact order, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
+                `memory_budget`.
+
+        Raises:
+            RuntimeError: This process was forked after TensorFlow had run.
+            TypeError: There is no such option; the message says which was meant.
+            ValueError: There is no such split, or an option has a wrong value.
+        """
+        check_fork()
+        decode_batch = self._make_decoder(split, config := make_config(config, options))
+        self._crops.tell(split, decode_batch, config, lambda: _first_records(self.paths[split], self.compression)[1])
+        buffer = ladder.shuffle_buffer(1, self._record_bytes)
+        data = ladder.read_files(self.paths[split], decode_batch, config, split, buffer, compression=self.compression)
+        if (num_examples := self.num_examples(split)) is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, num_examples)))
+        return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
+
+    @named_options(ReadConfig, without=_INDEXED)
+    def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
+        """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
+        return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)), config)
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.splits:
+            raise ValueError(f"split={split!r}: expected one of {', '.join(self.splits)}{meant(split, self.splits)}")
+
+    def _make_decoder(self, split: str, config: ReadConfig) -> ExampleDecoder:
+        self._check_split(split)
+        for name in _INDEXED:
+            if getattr(config, name) != getattr(ReadConfig, name):
+                raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
+        if config.order(split) == "exact":
+            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        decoder = ExampleDecoder(
+            parse=self.layout.parse,
+            features=self.features,
+            config=config,
+            targets=(targets := config.target_names(self.targets)),
+            image_size=config.height_and_width or self.image_size,
+            stored_size=self.image_size,
+            mask_dtype=tf.int32,  # nobody knows their values
+            class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
+        )
+        if decoder.sees_images and decoder.image_size is None:
+            raise ValueError("image_size=None: the images' sizes are unknown; expected a size such as 224, or (height, width)")
+        return decoder
+
+
+def _find_files(pattern: str | Sequence[str]) -> list[str]:
+    paths = []
+    for one in [pattern] if isinstance(pattern, str) else pattern:
+        found = tf.io.gfile.glob(one)
+        if not found:
+            raise FileNotFoundError(f"{one}: no such file")
+        folders = [path for path in found if tf.io.gfile.isdir(path)]
+        _refuse_prepared([*folders, *dict.fromkeys(os.path.dirname(path) or "." for path in found)])
+        for path in folders:
+            raise ValueError(f"{path} is a directory; expected files, such as {join(path, '*.tfrecord')}")
+        paths += found
+    if not paths:
+        raise ValueError("pattern=[]: expected files")
+    return sorted(set(paths))
+
+
+def _refuse_prepared(directories: Sequence[str]) -> None:
+    """Of data sets with a manifest more is known than can be found out here."""
+    for directory in directories:
+        path = join(directory, MANIFEST)
+        if tf.io.gfile.exists(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                if b'"recordmill"' in file.read(100):  # others may have files of that name
+                    raise ValueError(f"{directory} was prepared: tf_input.open reads it")
+
+
+def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, list[bytes], str]:
+    """The first records there are, with the path of the first one's file and their compression."""
+    first_path, records = "", []
+    for path in paths:
+        if (found := _find_compression(path, compression)) is None:
+            continue
+        first_path, compression = first_path or path, found
+        try:
+            for record in tf.data.TFRecordDataset(path, compression).as_numpy_iterator():
+                records.append(record)
+                if len(records) == _FIRST_RECORDS or sum(map(len, records)) >= _FIRST_BYTES:
+                    return first_path, records, compression
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+            raise ValueError(f"{path}: one of its first {_FIRST_RECORDS} records is damaged, or cut short") from None
+    if not records:
+        raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+    return first_path, records, compression
+
+
+def _find_compression(path: str, compression: str | None) -> str | None:
+    """Of a file, which must be the given one if any is given; None: it has no records.
+
+    Each is tried: the first bytes of a plain file, a record's length, may look like those of a compressed one.
+    """
+    for guess in _COMPRESSIONS if compression is None else (compression,):
+        try:
+            has_records = any(True for _ in tf.data.TFRecordDataset(path, guess).take(1))
+            return guess if has_records else None
+        except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+            continue
+    raise ValueError(f"{path} is no TFRecord file{'' if compression is None else f' with compression {compression!r}'}")
+
+
+def _check_compression(paths: Sequence[str], compression: str) -> None:
+    """Files are read if their first bytes do not look like those of the others."""
+
+    def check(path: str) -> None:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            start = file.read(2)
+        looks = "GZIP" if start == b"\x1f\x8b" else "ZLIB" if start[:1] == b"\x78" else ""
+        if start and looks != compression:
+            _find_compression(path, compression)
+
+    with concurrent.futures.ThreadPoolExecutor(_NUM_OPEN_FILES) as threads:
+        for _ in threads.map(check, paths):
+            pass
+
+
+def _mean_bytes(records: Sequence[bytes]) -> int:
+    return max(1, sum(map(len, records)) // len(records))
+
+
+def _count(paths: Sequence[str], compression: str) -> int:
+    data = tf.data.Dataset.from_tensor_slices(list(paths)).interleave(
+        lambda path: tf.data.TFRecordDataset(path, compression), num_parallel_calls=tf.data.AUTOTUNE, deterministic=False
+    )
+    return int(data.reduce(tf.constant(0, tf.int64), lambda number, _: number + 1))

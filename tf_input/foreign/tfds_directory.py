@@ -1,0 +1,139 @@
+"""Directories that TensorFlow Datasets wrote, read without it: `dataset_info.json` and `features.json`.
+
+Images, masks, class labels, texts, boxes and tensors are understood, and sequences of all but the first two; what else there is
+(videos, images of floats, sequences in sequences, compressed tensors) is left out. An image is a mask if it is said to have
+labels or a colour map, or has one channel where another beside it has more; only labels make a mask of one called `image`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+from typing import Any, Iterator, Mapping
+
+import tensorflow as tf
+
+from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_place
+from tf_input.foreign.record_columns import Column
+from tf_input.foreign.record_layouts import RecordLayout, default_targets
+from tf_input.storage.paths import join
+
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+def is_tfds_directory(directory: str) -> bool:
+    return all(tf.io.gfile.exists(join(directory, name)) for name in (DATASET_INFO, FEATURES))
+
+
+def read_layout(directory: str) -> RecordLayout:
+    """How to read the records of a directory.
+
+    Raises:
+        ValueError: A file is damaged, or there is no image.
+    """
+    with _named_errors(directory, FEATURES):
+        features = {one.name: one for one in _features(directory, "", _read_json(directory, FEATURES))}
+    images = [name for name, feature in features.items() if feature.kind == "image"]
+    if not images:
+        raise ValueError(f"{join(directory, FEATURES)}: expected an image; found {', '.join(features) or 'nothing readable'}")
+    stored = {IMAGE: features.pop(IMAGE if IMAGE in images else images[0])}
+    columns = {name: Column(dataclasses.replace(one, name=name), (one,)) for name, one in (stored | features).items()}
+    with _named_errors(directory, DATASET_INFO):
+        items = _read_json(directory, DATASET_INFO).get("supervisedKeys", {}).get("tuple", {}).get("items", [])
+        named = tuple(item.get("featureKey") for item in items[1:])
+    return RecordLayout("tfds", columns, named if named and set(named) <= set(columns) else default_targets(columns))
+
+
+def read_splits(directory: str) -> dict[str, tuple[list[str], int]]:
+    """Split -> its files, and how many records they have.
+
+    Raises:
+        ValueError: They are no TFRecords, or named in an unknown way.
+    """
+    path, info = join(directory, DATASET_INFO), _read_json(directory, DATASET_INFO)
+    if (file_format := info.get("fileFormat") or "tfrecord") != "tfrecord":
+        raise ValueError(f"{path}: files of format {file_format!r}; expected tfrecord")
+    splits = {}
+    with _named_errors(directory, DATASET_INFO):
+        for split in info["splits"]:
+            counts = [int(count) for count in split["shardLengths"]]
+            names = [_file_name(split, info["name"], index, len(counts)) for index in range(len(counts))]
+            files = [join(directory, name) for name, count in zip(names, counts) if count]  # an empty shard has no file
+            splits[split["name"]] = files, sum(counts)
+    return splits
+
+
+def _file_name(split: Mapping[str, Any], dataset: str, index: int, count: int) -> str:
+    template = split.get("filepathTemplate") or _TEMPLATE
+    place = shard_place(index, count)
+    parts = {"SHARD_INDEX": place.partition("-")[0], "NUM_SHARDS": place.rpartition("-")[2], "SHARD_X_OF_Y": place}
+    name = template.format_map({"DATASET": dataset, "SPLIT": split["name"], "FILEFORMAT": "tfrecord", **parts})
+    if os.path.basename(name) != name:
+        raise ValueError(f"filepathTemplate {template!r} leads out of the directory")
+    return name
+
+
+def _features(
+    directory: str, name: str, fields: Mapping[str, Any], is_beside_colours: bool = False
+) -> Iterator[Feature]:
+    """What a feature of theirs is stored as; of a dictionary, each of its own under `name/`."""
+    if "featuresDict" in fields:
+        inner_fields = fields["featuresDict"]["features"]
+        has_colours = any(_num_channels(value) > 1 for value in inner_fields.values())
+        for inner, value in inner_fields.items():
+            yield from _features(directory, f"{name}/{inner}" if name else inner, value, has_colours and inner != IMAGE)
+    elif "sequence" in fields:
+        length = int(fields["sequence"].get("length", -1))
+        for inner in _features(directory, name, fields["sequence"]["feature"]):
+            if not inner.is_ragged and inner.kind not in ("image", "mask"):
+                yield Feature(inner.name, inner.kind, (None if length < 0 else length, *inner.shape), inner.label_names)
+    elif "image" in fields:
+        is_grey = is_beside_colours and _num_channels(fields) == 1 and fields["image"].get("encodingFormat") != "jpeg"
+        is_mask = "label" in fields["image"] or (fields["image"].get("useColormap") and name != IMAGE) or is_grey
+        if not str(fields["image"].get("dtype", "")).startswith("float"):  # their bytes, dressed up as colours
+            yield Feature(name, "mask" if is_mask else "image")
+    elif "classLabel" in fields:
+        yield Feature(name, "class_label", (), _label_names(directory, name, int(fields["classLabel"].get("numClasses", 0))))
+    elif "boundingBox" in fields:
+        yield Feature(name, "bbox", (4,))
+    elif "text" in fields:
+        yield Feature(name, "text")
+    elif "tensor" in fields and fields["tensor"].get("encoding", "none") == "none":
+        yield from _tensor(name, fields["tensor"])
+
+
+def _num_channels(fields: Mapping[str, Any]) -> int:
+    """Of an image; 0 of others, and of images of which nothing is said."""
+    dimensions = fields.get("image", {}).get("shape", {}).get("dimensions", [])
+    return int(dimensions[-1]) if dimensions else 0
+
+
+def _tensor(name: str, fields: Mapping[str, Any]) -> Iterator[Feature]:
+    dtype = tf.as_dtype(fields["dtype"])
+    kind = "float" if dtype.is_floating else "integer" if dtype.is_integer or dtype.is_bool else "text"
+    shape = tuple(int(side) if int(side) >= 0 else None for side in fields.get("shape", {}).get("dimensions", []))
+    if None not in shape[1:]:
+        yield Feature(name, kind, shape)
+
+
+def _label_names(directory: str, name: str, num_classes: int) -> tuple[str, ...]:
+    """Of the file beside it, or else the numbers."""
+    path = join(directory, label_file_name(name.replace("/", "-")))
+    if not tf.io.gfile.exists(path):
+        return tuple(map(str, range(num_classes)))
+    with tf.io.gfile.GFile(path) as file:
+        return tuple(line.rstrip("\n") for line in file if line.strip())
+
+
+def _read_json(directory: str, name: str) -> dict[str, Any]:
+    with tf.io.gfile.GFile(join(directory, name)) as file, _named_errors(directory, name):
+        return dict(json.loads(file.read()))
+
+
+@contextlib.contextmanager
+def _named_errors(directory: str, name: str) -> Iterator[None]:
+    """Whatever a damaged file leads to, as a ValueError that names it."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{join(directory, name)}: {type(error).__name__}: {error}") from error

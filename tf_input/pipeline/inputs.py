@@ -1,0 +1,131 @@
+"""What a batch is made of: serialized examples, or the numbers of examples that are held in memory."""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from tf_input.epochs.order import epoch_key, permuted
+from tf_input.epochs.share import Share
+from tf_input.epochs.windows import WindowOrder
+from tf_input.storage.record_reader import RecordReader
+from tf_input.storage.window_reader import WindowReader
+
+_MIN_RUN_BYTES, _MAX_RUN_BYTES = 8 << 20, 64 << 20
+
+
+class Inputs(Protocol):
+    """What batches are made of, one step after the other, or any of them. As a context manager it lets go of what it holds."""
+
+    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """What one batch is made of.
+
+        Args:
+            epoch, step: Which batch.
+
+        Returns:
+            Serialized examples, bytes as objects [n], or numbers of what is held, int64 [n]; and int64 [n], their rows in the batch
+            of all hosts, `PADDING` for those that only fill it up.
+
+        Raises:
+            OSError: A record could not be read.
+            ValueError: A record is damaged, or all that may be left out are.
+        """
+
+    def __enter__(self) -> "Inputs": ...
+
+    def __exit__(self, *unused: Any) -> None: ...
+
+
+class HeldInputs:
+    """Numbers of examples that are held in memory.
+
+    Args:
+        share: This host's part.
+        seed: Of the order.
+        shuffles: Whether each epoch has a permutation of its own.
+    """
+
+    def __init__(self, share: Share, seed: int, shuffles: bool) -> None:
+        self._share, self._seed, self._shuffles = share, seed, shuffles
+
+    def __enter__(self) -> "HeldInputs":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        pass
+
+    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Inputs`."""
+        rows, places = self._share.rows(step)
+        numbers = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
+        return np.concatenate([numbers, np.zeros(len(rows) - len(numbers), np.int64)]), rows
+
+
+class RecordInputs:
+    """Serialized examples of a split that is read.
+
+    Args:
+        share: This host's part.
+        seed: Of the order.
+        kind: "window", "exact", or None for the order in which records lie in the shards.
+        reader: Reads them.
+        read_buffer: Bytes that may be held.
+        may_be_empty: Whether damaged records may all be left out of a batch.
+    """
+
+    def __init__(
+        self, share: Share, seed: int, kind: str | None, reader: RecordReader, read_buffer: int, *, may_be_empty: bool = False
+    ) -> None:
+        self._may_be_empty = may_be_empty
+        self._share, self._seed, self._kind, self._reader = share, seed, kind, reader
+        self._window_bytes = window_bytes(read_buffer)
+        self._windows = WindowReader(reader, self._order_of, share.hosts, read_buffer)
+        self._next: tuple[int, int] | None = None
+
+    def __enter__(self) -> "RecordInputs":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        self._windows.close()
+        self._reader.release()
+
+    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Inputs`. Steps that follow each other are read ahead; any other is read record by record."""
+        rows, places = self._share.rows(step)
+        follows = not step or self._next in (None, (epoch, step))
+        if follows and self._kind != "exact":
+            found = self._windows.read(epoch, places)
+        else:
+            found = self._reader.read(self._numbers(epoch, places))
+        if padding := len(rows) - len(places):
+            found = np.concatenate([found, self._reader.read(np.zeros(padding, np.int64))])
+        self._next = epoch, step + 1
+        if None not in found.tolist():
+            return found, rows
+        is_there = np.array([one is not None for one in found])
+        if not is_there.any() and not self._may_be_empty:
+            # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
+            shard, record, offset = self._reader.place(int(self._numbers(epoch, places[:1])[0]))
+            message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
+            raise ValueError(message)
+        return found[is_there], rows[is_there]
+
+    def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The records at places of an epoch, by their numbers in the split."""
+        if self._kind == "exact":
+            return permuted(epoch_key(self._seed, epoch), places, self._share.num_examples)
+        return self._windows.numbers(epoch, places)
+
+    def _order_of(self, epoch: int) -> WindowOrder:
+        key = None if self._kind is None else epoch_key(self._seed, epoch)
+        return WindowOrder(self._reader.runs, self._window_bytes, key)
+
+
+def run_bytes(read_buffer: int) -> int:
+    """How long runs are, so that a window has some: from 8 to 64 MB, but where the buffer is too small for four of them."""
+    return max(1, min(max(_MIN_RUN_BYTES, min(read_buffer // 16, _MAX_RUN_BYTES)), read_buffer // 4))
+
+
+def window_bytes(read_buffer: int) -> int:
+    """How long windows are, so that the buffer holds two: they end with a run."""
+    return max(1, read_buffer // 2 - run_bytes(read_buffer))

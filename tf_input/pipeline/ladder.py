@@ -1,0 +1,178 @@
+"""The steps from inputs to batches; and file by file, where there is no index."""
+
+import random
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.cores import num_cores
+from tf_input.epochs.order import epoch_key
+from tf_input.epochs.position import Pass, Position
+from tf_input.pipeline.plan import Plan
+from tf_input.pipeline.user_functions import apply_functions
+from tf_input.read_config import ReadConfig
+
+_NUM_PREFETCHED = 2  # batches, beside those that are being decoded
+_NUM_NOTED = 5  # numbers that go with a batch
+_CYCLE_LENGTH = 16  # files that are read at a time
+_DEALT_CYCLE_LENGTH = 4
+_BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
+_SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
+
+
+def read_batches(plan: Plan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True) -> tf.data.Dataset:
+    """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
+
+    Args:
+        plan: Which records make up each batch.
+        decode_batch: From inputs, a seed (None unless images are augmented) and rows (None where they are those of a whole batch),
+            as `Plan.decode` has them, to what a batch is.
+        position: Where each pass begins; it is told when the last batch was delivered.
+        prefetch: Whether batches are made before they are asked for.
+    """
+    # By the generator all that it mentions is held for ever.
+    config, share, make_inputs, seed, is_held = plan.config, plan.share, plan.make_inputs, plan.seed, plan.reader is None
+    count = share.num_batches - config.start_step
+    size = share.local_size if config.drop_remainder else None
+    has_functions = config.map_example is not None or config.map_batch is not None
+    has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
+
+    def generate() -> Iterator[tuple[Any, ...]]:
+        """In one tensor, as each more takes a while: numbers, (key, step, *pass or zeros) and rows, and inputs; see `unpack`."""
+        begun = position.take(share.num_batches)
+        with make_inputs() as inputs:
+            for place in range(begun.step, begun.step + begun.count):
+                epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
+                is_last = place + 1 == begun.step + begun.count
+                note = np.array([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
+                try:
+                    values, rows = inputs.batch(epoch, step)
+                except (OSError, ValueError) as error:  # which as an exception would come with a traceback
+                    yield np.array([str(error).encode(), b""], object)
+                    return
+                if is_held:
+                    yield np.concatenate([note, rows, values])
+                else:
+                    packed = np.empty(len(values) + 1, object)
+                    packed[:-1], packed[-1] = values, np.concatenate([note, rows]).tobytes()  # what comes first can stay where it is
+                    yield packed
+
+    def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        if is_held:
+            num_rows = (tf.size(packed) - _NUM_NOTED) // 2
+            return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[-1], ""), [packed[0]])]):
+            numbers = tf.io.decode_raw(packed[-1], tf.int64)
+        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[:-1]
+
+    def decode(packed: tf.Tensor) -> Any:
+        note, rows, inputs = unpack(packed)
+        batch_seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
+        outputs = decode_batch(inputs, batch_seed if config.augment else None, None if has_all_rows else rows)
+        return (outputs, batch_seed, rows, note[2:]) if has_functions else (outputs, note[2:])
+
+    packed = tf.TensorSpec([None], tf.int64 if is_held else tf.string)
+    data = tf.data.Dataset.from_generator(generate, output_signature=packed)
+    data = data.apply(tf.data.experimental.assert_cardinality(count))
+    # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
+    batch_bytes = max(1, share.local_size * plan.decoder.num_output_bytes)
+    num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
+    data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
+    data = apply_functions(data, config.map_example, config.map_batch) if has_functions else data
+    return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
+
+
+def _note_ends(data: tf.data.Dataset, position: Position, num_batches: int) -> tf.data.Dataset:
+    """Tells the position when the last batch of a pass is asked for; behind all that reads ahead of who asks.
+
+    Args:
+        data: Of (outputs, mark): the mark of a pass' last batch is its `Pass`, that of any other is 0.
+        position: Where each pass began.
+        num_batches: In a whole epoch.
+
+    Returns:
+        Of the outputs.
+    """
+
+    def end(mark: np.ndarray) -> np.int64:
+        position.end(Pass(*mark.tolist()), num_batches)
+        return np.int64(0)
+
+    def note(outputs: Any, mark: tf.Tensor) -> Any:
+        is_last = mark[2] > 0  # only then is Python asked
+        tf.cond(is_last, lambda: tf.numpy_function(end, [mark], tf.int64), lambda: tf.constant(0, tf.int64))
+        return outputs
+
+    return data.map(_plain(note))
+
+
+def read_files(
+    paths: Sequence[str],
+    decode_batch: Callable[..., Any],
+    config: ReadConfig,
+    split: str,
+    shuffle_buffer: int,
+    *,
+    compression: str = "",
+    dealt: bool = False,
+) -> tf.data.Dataset:
+    """Batches of the records in files, of which nobody knows where each lies.
+
+    Args:
+        paths: TFRecord files.
+        decode_batch: What becomes of a batch of records, and of a seed if images are augmented.
+        config: How to read them.
+        split: Whether they are shuffled may depend on it.
+        shuffle_buffer: Records that are dealt out anew while they are read, if they are shuffled.
+        compression: Of the files: "", "GZIP" or "ZLIB".
+        dealt: Whether many readers are dealt the files one by one: each then opens few, and leaves the others to the rest.
+    """
+    paths, shuffles = list(paths), config.order(split) is not None
+    if shuffles and dealt:
+        random.Random(config.seed).shuffle(paths)  # here, as a shuffle buffer would draw all that are left at once
+    data = tf.data.Dataset.from_tensor_slices(paths)
+    if shuffles and not dealt:
+        data = data.shuffle(len(paths), config.seed)  # anew in each epoch, like the records below
+    # AUTOTUNE only sets how many threads read: with any number of them, the order is the same.
+    data = data.interleave(
+        lambda path: tf.data.TFRecordDataset(path, compression),
+        cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
+        block_length=_BLOCK_LENGTH,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    if shuffles:
+        data = data.shuffle(shuffle_buffer, config.seed)
+    data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
+    # Numbers for each batch, other ones in each epoch: all that its augmentation depends on.
+    seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    return _decode(tf.data.Dataset.zip(data, seeds), decode_batch, config)
+
+
+def shuffle_buffer(num_records: int, num_bytes: int) -> int:
+    """How many records to hold in memory, of which so many have so many bytes."""
+    return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
+
+
+def example_spec(decode_batch: Callable[..., Any], config: ReadConfig) -> Any:
+    """The shapes and dtypes of the batches; nothing is read for it."""
+    shape = [config.batch_size if config.drop_remainder else None]
+    specs = tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)
+    data = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=specs)
+    return _decode(data, decode_batch, config).element_spec
+
+
+def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
+    """Only after batching, so that it is one call and one parse for a whole batch."""
+
+    def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
+        return decode_batch(batch, seed if config.augment else None), seed, tf.range(tf.size(batch, tf.int64))
+
+    data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
+    return apply_functions(data, config.map_example, config.map_batch)
+
+
+def _plain(function: Callable) -> Callable:
+    """AutoGraph would take longer to look for tensors in conditions, of which there are none, than all else here."""
+    return tf.autograph.experimental.do_not_convert(function)

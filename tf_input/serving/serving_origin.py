@@ -1,0 +1,88 @@
+"""What a model was trained on: found in what `batches` returned, or said by whoever exports the model; never guessed."""
+
+import os
+from typing import Any, Mapping
+
+import tensorflow as tf
+
+from tf_input import opening
+from tf_input.batches import Reading
+from tf_input.dataset import PreparedDataset
+from tf_input.dataset_format import IMAGE
+from tf_input.decoding.feature_kinds import is_map
+from tf_input.read_config import ReadConfig
+
+_BOTH_WAYS = (
+    "expected what `batches` returned for the training, as in export_serving(model, train, path); or transform=True for a model "
+    "that was trained with `batches(transform=True)`, or else transform=False with its image_size, fit and inputs"
+)
+_FUNCTIONS = ("map_example", "map_batch")
+
+
+def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Reading:
+    """What is read to compare a model with: without what varies images in training, in the order of the shards.
+
+    Args:
+        train: What `PreparedDataset.batches` or `as_numpy` returned, or a `tf_input.Sequence`; or a data set, or its directory.
+        options: How it was read (`transform`, `image_size`, `fit`, `inputs`, `targets`), None where nothing is said.
+        batch_size: Examples in a batch.
+
+    Raises:
+        FileNotFoundError, OSError: As `tf_input.open`.
+        ValueError: It is not known how it was read, or is said twice; or the model saw what no raw image becomes here.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    reading = getattr(train, "reading", None)
+    if isinstance(reading, Reading):
+        _check_found(reading, given)
+    elif isinstance(train, (PreparedDataset, str, os.PathLike)):
+        reading = _asked_for(train if isinstance(train, PreparedDataset) else opening.open(train), given)
+    else:
+        lost = "; what `map` and its like make of a data set no longer says how it was read" * isinstance(train, tf.data.Dataset)
+        raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
+    _check_raw(reading)
+    # Weights, order, host and service change nothing in what a model is fed with.
+    kept = ("image_size", "fit", "inputs", "targets", "transform", "memory_budget", "on_error")
+    config = ReadConfig(batch_size, shuffle=False, use_weights=False, **{name: getattr(reading.config, name) for name in kept})
+    return reading._replace(config=config)
+
+
+def _check_found(reading: Reading, given: Mapping[str, Any]) -> None:
+    if given:
+        name, value = next(iter(given.items()))
+        found = getattr(reading.config, name)
+        raise ValueError(f"{name}={value!r}: train says itself how it was read, with {name}={found!r}; expected one of the two")
+    for name in _FUNCTIONS:
+        if (function := getattr(reading.config, name)) is not None:
+            raise ValueError(
+                f"train was read with {name}={function!r}: whether what is served has to pass through it is not known; expected "
+                "batches without it, such as those of the evaluation, if not; else a layer of the model, or a preprocessing_fn of "
+                "`recordmill analyze`, that does the same"
+            )
+
+
+def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
+    if "transform" not in given:
+        raise ValueError(f"transform=None: nothing says what the model was trained on; {_BOTH_WAYS}")
+    sizes = {split: dataset.num_examples(split) for split in dataset.splits}
+    split = "train" if sizes.get("train") else max(sizes, key=sizes.get)
+    reading = Reading(dataset, split, ReadConfig(1, **given))
+    if "fit" not in given and not given["transform"] and _shows_parts(reading):
+        fit = "expected the one of training: 'crop', 'stretch' or 'pad'; where `batches` was given none, what it returned says it"
+        raise ValueError(f"fit=None: images are brought to image_size={given['image_size']!r} in one of three ways; {fit}")
+    return reading
+
+
+def _shows_parts(reading: Reading) -> bool:
+    """Whether it makes a difference how images are brought to a size."""
+    stored, shown = reading.dataset.image_size, reading.config.height_and_width
+    return shown is not None and (stored is None or stored[0] * shown[1] != stored[1] * shown[0])
+
+
+def _check_raw(reading: Reading) -> None:
+    image = reading.dataset.features.get(IMAGE)
+    if image is not None and is_map(image) and not reading.config.transform and IMAGE in reading.config.input_names:
+        raise ValueError(
+            f"{reading.dataset.directory}: its images are transformed already, and raw ones are to be served; expected the data set "
+            "from which `recordmill transform` made it, with transform=True"
+        )

@@ -1,0 +1,177 @@
+"""Index files: where each record of a shard lies."""
+
+import mmap
+import os
+from typing import Callable, Sequence
+
+import numpy as np
+
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, IndexRow, ShardInfo, check_index_header
+from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.frames import FRAME_BYTES, HEADER_BYTES, frame_bytes
+
+MAX_HELD_BYTES = 1 << 20  # of an index that is read whole, where each request takes a moment
+
+_ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
+
+_NONE = np.zeros(0, np.uint64)
+_NEAR_ROWS = (1 << 20) // INDEX_ROW.size  # a request more takes as long as so many rows
+_TOGETHER_ROWS = (8 << 20) // INDEX_ROW.size  # that one request reads at most
+
+_MAX_STEPS_BACK = 256  # over records whose frames do not say where they end, to one that does
+_ADVICE = "copy both anew from where they were made, or prepare the data set again: the same command writes the same bytes"
+
+
+class DamagedIndexError(ValueError):
+    """An index says otherwise than its shard: not a record is damaged, but what says where records lie."""
+
+
+class ShardIndex:
+    """The rows of one index file. Of a local file, only what is looked up is read, and of another if it is not small.
+
+    Nothing checks it as a whole; where a record is not where it says, `check` tells whose fault that is.
+
+    Args:
+        path: Of the index file.
+        shard: The shard that it belongs to.
+        data: What the file holds; None: a local file, which is mapped, or
+        files: those that read a few rows of it at a time.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        OSError: It can't be read.
+        ValueError: It is damaged, of another format version, or of another shard.
+    """
+
+    def __init__(self, path: str, shard: ShardInfo, data: bytes | None = None, files: Files | None = None) -> None:
+        self._path, self._shard_name, self._files = path, shard.name, files
+        self._num_rows, self._num_bytes = shard.num_examples, shard.num_bytes
+        try:
+            if files is None:
+                data = _map(path) if data is None else data
+                num_bytes = len(data)
+            else:
+                data = files.read_range(path, 0, INDEX_HEADER.size)
+                num_bytes = _said_bytes(data)
+            num_rows = check_index_header(data[: INDEX_HEADER.size], num_bytes)
+            if num_rows != shard.num_examples:
+                raise ValueError(f"{num_rows} rows; the shard has {shard.num_examples} records")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"index {path} is missing") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
+        self._held = np.frombuffer(data, _ROW, num_rows if files is None else 0, INDEX_HEADER.size)["record_offset"] if num_rows else _NONE
+
+    @classmethod
+    def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
+        """One of files that take a moment for each request: if it is small, it is read by one, and held."""
+        try:
+            return cls(path, shard, files.read(path)) if shard.index_bytes <= MAX_HELD_BYTES else cls(path, shard, files=files)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"index {path} is missing") from None
+
+    def extents(self, first: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where some records begin in the shard, and end: int64 [stop - first] each.
+
+        Both are within the shard; of a damaged index, a record may end before it begins.
+        """
+        bounds = np.minimum(self._rows(first, min(stop + 1, self._num_rows)), np.uint64(self._num_bytes)).astype(np.int64)
+        if stop == self._num_rows:
+            bounds = np.append(bounds, self._num_bytes)
+        return bounds[:-1], bounds[1:]
+
+    def extent(self, record: int) -> tuple[int, int]:
+        """The same of one record."""
+        if self._files is not None:
+            begins, ends = self.extents(record, record + 1)
+            return int(begins[0]), int(ends[0])
+        end = self.offset(record + 1) if record + 1 < self._num_rows else self._num_bytes
+        return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
+
+    def num_whole(self, num_bytes: int) -> int:
+        """Records that are whole in the first so many bytes of the shard.
+
+        Raises:
+            DamagedIndexError: Offsets are not in order.
+        """
+        if num_bytes >= self._num_bytes:
+            return self._num_rows
+        offsets = self._rows(0, self._num_rows)
+        for record in np.flatnonzero(np.diff(offsets.astype(np.int64), prepend=-FRAME_BYTES) < FRAME_BYTES)[:1].tolist():
+            raise self._damaged(f"record {record} begins at byte {offsets[record]}, before the one in front of it ends")
+        return max(0, int(np.searchsorted(offsets, num_bytes, side="right")) - 1)
+
+    def offset(self, record: int) -> int:
+        """Where a record begins."""
+        return self._held.item(record) if self._files is None else self._rows(record, record + 1).item()
+
+    def offsets(self, records: Sequence[int]) -> np.ndarray:
+        """Where some records begin, which are in ascending order: int64 [n], within the shard.
+
+        Rows that lie near each other are read together, with what is between them.
+        """
+        found = []
+        wanted = np.asarray(records, np.int64)
+        while len(wanted):
+            is_near = (np.diff(wanted, prepend=wanted[0]) <= _NEAR_ROWS) & (wanted < wanted[0] + _TOGETHER_ROWS)
+            count = len(wanted) if is_near.all() else int(np.argmin(is_near))
+            found.append(self._rows(int(wanted[0]), int(wanted[count - 1]) + 1)[wanted[:count] - wanted[0]])
+            wanted = wanted[count:]
+        return np.minimum(np.concatenate([_NONE, *found]), np.uint64(self._num_bytes)).astype(np.int64)
+
+    def _rows(self, first: int, stop: int) -> np.ndarray:
+        """Offsets of some rows: uint64 [stop - first].
+
+        Raises:
+            OSError: They can't be read.
+            DamagedIndexError: The index ends before them.
+        """
+        if self._files is None:
+            return self._held[first:stop]
+        num_bytes = (stop - first) * INDEX_ROW.size
+        data = self._files.read_range(self._path, INDEX_HEADER.size + first * INDEX_ROW.size, num_bytes)
+        if len(data) != num_bytes:
+            raise self._damaged(f"there are {self._num_rows} rows, and the file ends in row {first + len(data) // INDEX_ROW.size}")
+        return np.frombuffer(data, _ROW)["record_offset"]
+
+    def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
+        """Whether the index is to blame where a record seems to be damaged: its shard may say otherwise where records lie.
+
+        Args:
+            record: It.
+            read: From an offset in the shard and a number of bytes to these, or fewer where the shard ends.
+
+        Raises:
+            DamagedIndexError: It is.
+            OSError: What the shard says can't be read.
+        """
+        for one in range(record, max(-1, record - _MAX_STEPS_BACK), -1):
+            begin, end = self.offset(one), self.offset(one + 1) if one + 1 < self._num_rows else self._num_bytes
+            if max(begin, end) > self._num_bytes or end < begin + FRAME_BYTES or bool(one) != bool(begin):
+                raise self._damaged(f"record {one} lies from byte {begin} to byte {end} of {self._num_bytes}")
+            try:
+                num_bytes = frame_bytes(read(begin, HEADER_BYTES))
+            except NOT_THERE:  # which says nothing of the index
+                return
+            if num_bytes is not None:
+                if begin + num_bytes != end:
+                    raise self._damaged(f"record {one} ends at byte {end}, and by the shard at {begin + num_bytes}")
+                return
+
+    def _damaged(self, found: str) -> DamagedIndexError:
+        return DamagedIndexError(
+            f"{self._path}: the index is damaged, or {self._shard_name} is not the shard that it was made for: by it, {found}; {_ADVICE}"
+        )
+
+
+def _said_bytes(header: bytes) -> int:
+    """Bytes of an index by its header; a row that is not there is found when it is looked up."""
+    if len(header) < INDEX_HEADER.size:
+        return len(header)
+    return INDEX_HEADER.size + INDEX_HEADER.unpack(header)[-1] * INDEX_ROW.size
+
+
+def _map(path: str) -> mmap.mmap | bytes:
+    with open(path, "rb", buffering=0) as file:
+        is_empty = not os.fstat(file.fileno()).st_size  # which can't be mapped
+        return b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,0 +1,128 @@
+"""The files of a data set: shards and their indexes."""
+
+import functools
+import os
+from typing import Sequence
+
+from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
+from tf_input.storage.damaged import DamagedRecord, DamagedRecords
+from tf_input.storage.files import Files
+from tf_input.storage.index import ShardIndex
+from tf_input.storage.paths import join, local_path, scheme_of
+from tf_input.storage.record_reader import RecordReader, ShardFile
+
+_NUM_INDEXES, _NUM_HELD = 128, 16  # that are kept open; where a row takes a request, and so small ones are held
+_MAX_MAPPED_BYTES = 512 << 20  # of all indexes of a data set: what is mapped counts as memory that is used
+
+
+class Store:
+    """Opens shards, and indexes once a data set.
+
+    Args:
+        directory: Of the data set.
+        files: They are read from.
+        manifest: Of the data set.
+
+    Attributes:
+        skipped: Damaged records that were left out.
+        files: As above.
+        index: From a shard to its index; the last used stay open.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
+        self.skipped = DamagedRecords()
+        self.files = files
+        self._directory = directory
+        self._sizes: dict[str, int | None] = {}
+        index_bytes = sum(shard.index_bytes for shards in manifest.splits.values() for shard in shards)
+        open_index = functools.partial(_open_index, directory, files, index_bytes)  # of nothing that holds the store itself
+        self.index = functools.lru_cache(_NUM_INDEXES if files.can_hold(index_bytes) else _NUM_HELD)(open_index)
+
+    def counts(self, shards: Sequence[ShardInfo], on_error: str) -> list[int]:
+        """Records of each shard; of shards that are missing or cut short, and are to be read all the same, those that are there."""
+        if on_error == "raise":
+            return [shard.num_examples for shard in shards]
+        counts = []
+        for shard, num_bytes in zip(shards, self._find_sizes(shards)):
+            if num_bytes is not None and num_bytes >= shard.num_bytes:
+                counts.append(shard.num_examples)
+                continue
+            index = self.index(shard)
+            counts.append(count := index.num_whole(num_bytes or 0))
+            if lost := shard.num_examples - count:
+                reason = "the shard is missing" if num_bytes is None else f"the shard ends at byte {num_bytes}"
+                path = join(self._directory, shard.name)
+                self.skipped.add(DamagedRecord(path, count, index.offset(count), reason, lost))
+        return counts
+
+    def check(self, shards: Sequence[ShardInfo]) -> None:
+        """A data set that was half copied is refused here, not in the middle of an epoch; each shard is looked at once.
+
+        Raises:
+            FileNotFoundError: A shard is missing.
+            OSError: Nobody can say.
+            ValueError: A shard has a wrong size.
+        """
+        unchecked = [shard for shard in shards if self._sizes.get(shard.name) != shard.num_bytes]
+        for shard, num_bytes in zip(unchecked, self._find_sizes(unchecked)):
+            path = join(self._directory, shard.name)
+            if num_bytes is None:
+                raise FileNotFoundError(f"shard {path} is missing; {MANIFEST} lists it")
+            if num_bytes != shard.num_bytes:
+                raise ValueError(f"shard {path} has {num_bytes} bytes; {MANIFEST} says {shard.num_bytes}")
+
+    def paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
+        """Paths of shards, which are checked if they are to be read without an error."""
+        if on_error == "raise":
+            self.check(shards)
+        return [join(self._directory, shard.name) for shard in shards]
+
+    def tensorflow_paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
+        """The same for who reads whole files by TensorFlow itself.
+
+        Raises:
+            ValueError: It does not.
+        """
+        import tensorflow as tf  # ranges are read without it
+
+        scheme = scheme_of(self._directory)
+        if scheme and scheme not in tf.io.gfile.get_registered_schemes():
+            raise ValueError(
+                f"{self._directory}: a tf.data service reads files by TensorFlow, which does not read {scheme}://; expected a directory "
+                "that its workers see, or gs://"
+            )
+        return [local_path(path) for path in self.paths(shards, on_error)]
+
+    def open_records(self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int) -> RecordReader:
+        """Who reads records by their numbers, which count through the shards; `run_bytes` as it has them.
+
+        Raises:
+            FileNotFoundError, OSError, ValueError: A shard is not as the manifest says, and is not to be read all the same.
+        """
+        found = [
+            ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
+            for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
+        ]
+        damaged = self.skipped if on_error == "skip" else None
+        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.release)
+
+    def release(self) -> None:
+        """Closes files and mapped indexes, which are opened again for who reads on."""
+        self.files.release()
+        if self.files.is_local:
+            self.index.cache_clear()
+
+    def _find_sizes(self, shards: Sequence[ShardInfo]) -> list[int | None]:
+        found = self.files.sizes(self._directory, [shard.name for shard in shards])
+        self._sizes.update(zip((shard.name for shard in shards), found))
+        return found
+
+
+def _open_index(directory: str | os.PathLike[str], files: Files, index_bytes: int, shard: ShardInfo) -> ShardIndex:
+    """One of those that have so many bytes together."""
+    path = join(directory, shard.index)
+    if files.is_local and index_bytes <= _MAX_MAPPED_BYTES:
+        return ShardIndex(local_path(path), shard)
+    if files.can_hold(index_bytes):
+        return ShardIndex(path, shard, files=files)
+    return ShardIndex.read(path, shard, files)
