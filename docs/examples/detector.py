@@ -50,7 +50,7 @@ def main() -> None:
     precisions = average_precisions(model, validation, num_classes)
     print(f"mean average precision at an overlap of 0.5: {np.mean(list(precisions.values())):.2f}")
     images, _ = next(validation.as_numpy_iterator())
-    for score, label, box in find_objects(model.predict_on_batch(images[:1])[0])[:2]:
+    for score, label, box in find_objects(model.predict_on_batch(images[:1])[0])[:1]:
         print(f"first image: {data.class_names[label]} at {np.round(box * arguments.image_size).astype(int)}, score {score:.2f}")
     print(f"model: {arguments.output}")
 
