@@ -69,7 +69,7 @@ def describe(group: argparse._ArgumentGroup) -> Iterator[str]:
     actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
     if actions:
         yield from ("", f"| {escape(group.title or '')} | |", "| --- | --- |")
-        yield from (f"| `{usage(action)}` | {escape(action.help or '')} |" for action in actions)
+        yield from (f"| `{usage(action)}` | {escape(meaning(action))} |" for action in actions)
         yield ""
 
 
@@ -78,8 +78,12 @@ def usage(action: argparse.Action) -> str:
     names = ", ".join(action.option_strings)
     if action.nargs == 0:
         return names
-    value = action.metavar or (",".join(map(str, action.choices)) if action.choices else action.dest.upper())
-    return f"{names} {value}".strip().replace("|", "\\|")
+    return f"{names} {action.metavar or action.dest.upper()}".strip().replace("|", "\\|")
+
+
+def meaning(action: argparse.Action) -> str:
+    choices = f"; one of {', '.join(map(str, action.choices))}" if action.choices else ""
+    return f"{action.help}{choices}"
 
 
 def escape(text: str) -> str:

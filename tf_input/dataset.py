@@ -36,7 +36,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class PreparedDataset(Description, Mapping[str, Examples]):
-    """A data set: a mapping of the names of splits to their examples; `opening.open` makes it.
+    """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17]
 

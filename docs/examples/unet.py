@@ -8,6 +8,7 @@ import argparse
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tf_input
 
@@ -70,7 +71,7 @@ def two_convolutions(x: keras.KerasTensor, width: int) -> keras.KerasTensor:
     return x
 
 
-def intersections_over_unions(model: keras.Model, batches: tf_input.PreparedDataset, num_classes: int) -> np.ndarray:
+def intersections_over_unions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> np.ndarray:
     """Of each class, over all pixels of all batches: float [num_classes]."""
     confusion = np.zeros((num_classes, num_classes), int)
     for images, masks in batches.as_numpy_iterator():
