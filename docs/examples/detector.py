@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
     parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
     parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="(default: 32)")
-    parser.add_argument("--epochs", type=int, default=10, metavar="N", help="(default: 10)")
+    parser.add_argument("--epochs", type=int, default=6, metavar="N", help="(default: 6)")
     parser.add_argument("--output", default="detector.keras", metavar="FILE", help="the trained model (default: detector.keras)")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(0)
@@ -43,7 +43,7 @@ def main() -> None:
         return images, make_cells(objects, num_cells, num_classes)
 
     model = make_detector(arguments.image_size, num_classes)
-    model.compile(keras.optimizers.Adam(4e-3), detection_loss, jit_compile=False)
+    model.compile(keras.optimizers.Adam(6e-3), detection_loss, jit_compile=False)
     model.fit(train.map(to_cells), validation_data=validation.map(to_cells), epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
@@ -61,9 +61,9 @@ def make_detector(image_size: int, num_classes: int) -> keras.Model:
     x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
     x = convolution(convolution(x, 16, strides=2), 32, strides=2)
     fine = convolution(x, 48)
-    x = convolution(convolution(fine, 96, strides=2), 96)
+    x = convolution(convolution(fine, 64, strides=2), 64)
     x = keras.layers.Concatenate()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
-    x = convolution(x, 64)
+    x = convolution(x, 48)
     classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)  # centres are rare
     places = keras.layers.Conv2D(4, 1)(x)
     return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")([classes, places]))
