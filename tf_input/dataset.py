@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import pickle
-from typing import Any, Callable, Mapping, Unpack
+from typing import Any, Callable, Mapping, Sequence, Unpack
 
 import tensorflow as tf
 
@@ -133,9 +133,9 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         Returns:
             Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
-            all of them in a dictionary; `y` is the one of the targets, or all of them in a dictionary. A weight is float32 [batch], or
-            [batch, 1, 1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each
-            feature is, by its kind:
+            all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1,
+            1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by
+            its kind:
 
             - `image`: uint8 [batch, height, width, 3], RGB.
             - `pixels`: uint8 [batch, height, width, channels], as stored.
@@ -162,7 +162,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         config = self.settle(split, make_config(config, options))
         if config.service is not None:
             counts = [shard.num_examples for shard in self.manifest.splits[split]]
-            data = distribute.service_batches(split, config, counts, functools.partial(self._read_files, split))
+            data = distribute.service_batches(split, config, counts, functools.partial(self.read_files, split))
         else:
             plan = self.plan(split, config)
             position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
@@ -224,9 +224,17 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
         return Plan.of(split, config, kind, decoder, reader)
 
-    def _read_files(self, split: str, part: distribute.Part, config: ReadConfig) -> tf.data.Dataset:
-        """The batches of some shards of a split for readers that are dealt them one by one; see `distribute.service_batches`."""
-        shards = [self.manifest.splits[split][index] for index in part.shards]
+    def read_files(self, split: str, config: ReadConfig, shards: Sequence[int] | None = None) -> tf.data.Dataset:
+        """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`.
+
+        Args:
+            split: One of `splits`.
+            config: How it is read.
+            shards: Which of its shards; None: all.
+        """
+        self._check_split(split)
+        infos = self.manifest.splits[split]
+        shards = infos if shards is None else [infos[index] for index in shards]
         paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)

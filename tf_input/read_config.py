@@ -105,7 +105,7 @@ class ReadConfig:
             graph gives the same each time, so `memory_budget` applies to images that it gives.
         map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
             If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
-        map_batch: The same of a batch; its seed depends on the seed, the epoch and the step.
+        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch and the step.
     """
 
     batch_size: int

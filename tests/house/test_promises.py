@@ -200,7 +200,7 @@ LOSSES = {
     "references of a block": ("shuffle.global_shuffle.route_to_blocks", without_the_first, r"references have ranks \d+ to \d+, and \d+ arrived"),
     "a block's part of a shard": ("shuffle.global_shuffle.cut_shards", without_the_first, r"references arrived; expected |\d shards were planned; expected 8"),
     "a shard": (
-        "write_metadata.write_metadata",
+        "publish.write_metadata.write_metadata",
         lambda write: lambda unused, written, *others: write(unused, itertools.islice(written, 1, None), *others),
         "7 shards were written; expected 8",
     ),

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_input
 from prepared import prepare_images
 from tf_input.epochs.position import Position
+from tf_input.pipeline import ladder
 
 SIZE = (12, 16)
 OPTIONS = {"batch_size": 8, "image_size": SIZE}
@@ -207,6 +208,6 @@ def test_a_batch_that_is_larger_than_the_split_reads_each_record_once(mixed):
     plan = mixed.plan("validation", tf_input.ReadConfig(1_000_000, SIZE))
     asked, read = [], plan.reader.read_stretch
     plan.reader.read_stretch = lambda *place: asked.append(place[:3]) or read(*place)
-    ((images, labels),) = plan.read(Position())
+    ((images, labels),) = ladder.read_batches(plan, plan.decode, Position())
     runs = plan.reader.runs
     assert sorted(asked) == [(run, 0, count) for run, count in enumerate(runs.counts.tolist())] and runs.num_examples == len(labels) == 17

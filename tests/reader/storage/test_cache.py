@@ -110,7 +110,7 @@ def test_of_many_threads_one_fetches_each_block(server, tmp_path):
 READ = (
     "import sys, hashlib, pathlib\n"
     "from tf_input.storage.cache import CachedFiles\n"
-    "from tf_input.storage.files import open_files\n"
+    "from tf_input.storage.open_files import open_files\n"
     "url, folder = sys.argv[1:3]\n"
     "files = CachedFiles(open_files(url), f'{url}/bucket/data', pathlib.Path(folder), None)\n"
 )

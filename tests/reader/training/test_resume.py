@@ -19,6 +19,7 @@ import tf_input
 from prepared import prepare_images
 from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
 from tf_input.epochs.position import Position
+from tf_input.pipeline import ladder
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 NUM_BATCHES = 12
@@ -404,5 +405,5 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     asked = []
     read = plan.reader.read
     plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
-    (batch,) = plan.read(Position(0, config.start_step))
+    (batch,) = ladder.read_batches(plan, plan.decode, Position(0, config.start_step))
     assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE
