@@ -44,7 +44,7 @@ def test_a_page_prints_what_it_shows(page, tmp_path):
 def test_a_block_is_not_run(place):
     """One test for each, so that a run of the tests counts and names them."""
     page, line = place.split(":")
-    pytest.skip(next(block.reason for block in blocks_of(page) if block.line == int(line)))
+    pytest.skip(f"{place}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
 
 
 @pytest.mark.parametrize("page", RUN)
