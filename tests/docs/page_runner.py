@@ -99,10 +99,6 @@ def run_page(page: pathlib.Path, folder: pathlib.Path) -> list[str | None]:
     """
     for name in ("docs", "deploy"):
         (folder / name).symlink_to(ROOT / name)
-    sys.path.insert(0, str(ROOT / "deploy/demo"))
-    import digits
-
-    digits.write_folder(folder / "demo-out/digits")  # as `make demo` leaves it
     paths = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
     run = subprocess.run([sys.executable, __file__, "--run", str(page)], cwd=folder, env=environment, capture_output=True, text=True)
@@ -111,7 +107,11 @@ def run_page(page: pathlib.Path, folder: pathlib.Path) -> list[str | None]:
 
 
 def run_here(page: pathlib.Path) -> list[str | None]:
-    """Runs a page's blocks in this process and its working directory."""
+    """Runs a page's blocks in this process and its working directory, where things lie as `make demo` has left them."""
+    sys.path.insert(0, str(ROOT / "deploy/demo"))
+    import digits
+
+    digits.write_folder(pathlib.Path("demo-out/digits"))
     names: dict[str, Any] = {"__name__": "__main__"}
     outputs = []
     for block in read_blocks(page.read_text()):
