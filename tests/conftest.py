@@ -20,6 +20,7 @@ LONG_MODULES = (
     "test_source_engines.py",
     "test_flink_transform.py",
     "test_benchmarks.py",
+    "test_pages.py",
     "test_object_store.py",
     "test_prism.py",
     "test_resume_prepare.py",
