@@ -30,10 +30,8 @@ class ReferenceMaker:
     """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
 
     def __init__(self, config: PrepareConfig) -> None:
-        fractions = config.splits or DEFAULT_SPLITS
         self._seed = config.seed
-        self._by_group = SplitByGroup(fractions)
-        self._names = tuple(fractions)
+        self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
         listed = list(zip(*images))
@@ -67,7 +65,7 @@ class ReferenceMaker:
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
         """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
         if given[0] is None:
-            return self._by_group(groups), self._names
+            return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
         places = {name: place for place, name in enumerate(names)}
         return np.array([places[name or ""] for name in given]), names

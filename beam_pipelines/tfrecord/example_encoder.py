@@ -107,6 +107,13 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
     return pieces
 
 
+def value_piece(schema: Sequence[Feature], name: str) -> int:
+    """Which of the pieces of `encode_pieces` has the values of a feature."""
+    position = [feature.name for feature in schema].index(name)
+    num_of_example, num_of_entry = 1, 2  # a header; a header and values
+    return num_of_example + num_of_entry * position + 1  # behind its own header
+
+
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:
     """The entries of features in a serialized example, one after the other.
 
