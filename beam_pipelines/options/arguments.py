@@ -150,7 +150,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="[FEATURE=]COLUMN[:KIND]",
-        help="what else an example holds, likewise, by the column's name or by another (default kind: text)",
+        help="what else an example holds, in the same way: by the column's name or by another (default kind: text)",
     )
     add(
         "--label_names",

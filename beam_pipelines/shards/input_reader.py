@@ -33,7 +33,7 @@ class ReadImage(NamedTuple):
         reencoded: Why they are not the source's own; else empty.
         pixels: Where it is of the sample.
         height: Of the image as stored, in pixels; 0 where nobody looked.
-        width: Likewise.
+        width: Of the image as stored, in pixels; 0 where nobody looked.
     """
 
     data: bytes

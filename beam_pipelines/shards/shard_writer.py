@@ -51,8 +51,8 @@ class WrittenPart:
     """A file of records that lies in place, or waits to be joined with others, and what is known of its records, in their order.
 
     Attributes:
-        shard: Whose part it is.
-        part: Which one.
+        shard: The shard that it is a part of.
+        part: Which part of the shard it is.
         path: Of the file.
         num_bytes: Its size.
         crc32c: Of all of it.

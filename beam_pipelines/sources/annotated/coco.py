@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | one JSON file | a data set; of `instances_NAME.json` images lie in `NAME/` or `images/NAME/`, else in `images/` or beside |
-| the same in a folder `annotations` | likewise, from the folder around it |
+| the same in a folder `annotations` | the same data set: its images are looked for from the folder around it |
 | `--image_root` | the folder that file names are relative to, of one JSON file |
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
 | `train/_annotations.coco.json` and others | splits; images lie beside |

@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and a mask of one name are an example |
-| `JPEGImages/` and `SegmentationClass/` | likewise; of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
+| `JPEGImages/` and `SegmentationClass/` | the same, of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
 | `train/images/` and `train/masks/`, or `images/train/` and `masks/train/` | splits |
 | `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key `images/a/1.jpg` |
 | an image without a mask, or with two | dead letter |

@@ -47,7 +47,7 @@ class ArrayColumns:
         root: Where the records lie.
         columns: Name -> what opens the field of that name.
         default: The label's column where none is named; None: there is none.
-        default_features: Likewise what else is kept.
+        default_features: What else is kept where no label is named.
         class_names: Column -> its class names, where the format has them.
 
     Attributes:

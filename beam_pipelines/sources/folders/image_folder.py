@@ -12,7 +12,7 @@
 | a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
 | with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
-| README, LICENSE and the like, checksums | likewise |
+| README, LICENSE and the like, checksums | ignored, and counted |
 | any other extension, an image beside the class folders, a class without an image | the run is refused, all of them told at once |
 """
 

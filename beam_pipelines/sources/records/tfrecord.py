@@ -67,9 +67,9 @@ class TfRecord:
 
     Attributes:
         root: The folder of the files.
-        features: See `Source`, like the others.
-        targets: Likewise.
-        num_ignored: Likewise.
+        features: What an example has beside its image, key, height and width; class names are not known yet.
+        targets: The names of those features that a model is to predict.
+        num_ignored: Files that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no record, or none whose layout is known.
