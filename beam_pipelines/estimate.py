@@ -10,8 +10,8 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import empty_split
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards

@@ -13,10 +13,11 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import read_planned_shard
-from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel import progress

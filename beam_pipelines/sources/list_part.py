@@ -8,8 +8,9 @@ import numpy as np
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
-from beam_pipelines.elements.references import ROW, LabeledImage, References, Texts
+from beam_pipelines.elements.references import ROW, References, Texts
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel.light_processes import shared

@@ -10,7 +10,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.folders.sizes import find_sizes

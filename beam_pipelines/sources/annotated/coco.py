@@ -31,7 +31,7 @@ from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco_annotations import ImageObjects

@@ -20,7 +20,7 @@ from typing import Any, Callable, Collection, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag

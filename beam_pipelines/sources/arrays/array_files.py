@@ -22,7 +22,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
