@@ -109,6 +109,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
 
 
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
+    """Where the records of a part of a shard are written: in place, if it is the only one, else beside."""
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
     path = make_place(config.working_directory, name)

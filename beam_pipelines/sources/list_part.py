@@ -24,6 +24,7 @@ _Listed = list[LabeledImage] | DeadLetter
 
 
 def open_to_list(config: PrepareConfig) -> Source:
+    """The source of a run, that spools what can't be read again by range."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
@@ -73,6 +74,7 @@ class ReferenceMaker:
 
 
 def no_texts(num: int) -> Texts:
+    """As many empty texts."""
     return Texts(np.zeros(num, np.uint32), b"")
 
 

@@ -50,6 +50,7 @@ def is_core(feature: Feature) -> bool:
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
+    """A schema's features beside those that every example has."""
     return tuple(feature for feature in schema if not is_core(feature))
 
 

@@ -154,10 +154,12 @@ class Annotations:
 
 
 def is_id(value: Any) -> bool:
+    """Whether a value can be the id of an image or a category."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
