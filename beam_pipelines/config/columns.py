@@ -87,7 +87,7 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
     if not match or not all(names) or kind not in KINDS or len(set(names)) < len(names):
         raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
     if len(names) > 1 and kind not in ("multi_label", "float"):
-        raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns")
+        raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns; expected one column, or such a kind")
     shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
     is_flat = kind in ("float", "multi_hot")
     if shape and ((not is_flat and kind != "array") or 0 in shape or (is_flat and len(shape + names) > 2)):
@@ -99,7 +99,7 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     """The values of `--label`: one is called `label` in the data set (a mask `mask`), several keep their names."""
     if "none" in texts:
         if len(texts) > 1:
-            raise UserError("--label=none goes with no other label")
+            raise UserError("--label=none goes with no other label; expected it alone")
         return ()
     columns = tuple(parse_column("--label", text, "class") for text in texts)
     if len(columns) == 1:

@@ -137,7 +137,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--source", choices=SOURCES, help="what IN is (default: guessed from the names there, and said)")
+    add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said)")
     add(
         "--label",
         action="append",

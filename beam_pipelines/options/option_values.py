@@ -101,7 +101,7 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
         else:
             plain.append(text)
     if heads and plain:
-        raise UserError(f"--label_names={plain[0]}: whose class names are these? Expected HEAD=FILE, as for the others")
+        raise UserError(f"--label_names={plain[0]}: a file for no head, beside files for one; expected HEAD=FILE for each")
     return (read_label_names(plain[0]) if plain else ()), {head: read_label_names(file) for head, file in heads.items()}
 
 
@@ -113,7 +113,7 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"--label_names_from={directory}: {reason}; expected a data set that was prepared earlier") from None
     if not tables:
-        raise UserError(f"--label_names_from={directory}: nothing there has class names")
+        raise UserError(f"--label_names_from={directory}: nothing there has class names; expected a data set with classes")
     return tables
 
 

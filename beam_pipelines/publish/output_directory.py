@@ -125,7 +125,7 @@ def check_input(path: str) -> None:
             raise UserError(f"--input={printable(path)}: the folder is empty; expected class folders with images, or another source's files")
     elif is_pattern:
         if not os.path.isdir(folder or "."):
-            raise UserError(f"--input={printable(path)}: its folder does not exist")
+            raise UserError(f"--input={printable(path)}: its folder does not exist; expected a path in one that does")
     elif not os.path.isfile(path):
         found = "is neither a folder nor a file" if os.path.exists(path) else "does not exist"
         raise UserError(f"--input={printable(path)}: {found}; expected a folder of images, or another source's file")

@@ -78,7 +78,7 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     if setup.setup_file:
         setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which without one is ""
         if not os.path.isfile(setup.setup_file):
-            raise UserError(f"--setup_file={setup.setup_file} does not exist")
+            raise UserError(f"--setup_file={setup.setup_file} does not exist; expected the path of a setup.py")
     options.get_all_options(add_extra_args_fn=check)
     num_workers = options.view_as(DirectOptions).direct_num_workers
     if num_workers < 0:

@@ -78,7 +78,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
             has = ", ".join(manifest.splits)
             raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; it has {has}")
     if not sum(map(manifest.num_examples, config.splits)):
-        raise UserError(f"--splits={','.join(config.splits)}: there is no example in them")
+        raise UserError(f"--splits={','.join(config.splits)}: there is no example in them; expected a split that has some")
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):

@@ -45,7 +45,7 @@ def test_each_head_has_its_own_names(tmp_path, capsys):
         (f"--label_names=wether={weather}",): "weather, ground have class names here; did you mean 'weather'?",
         (named, named): "HEAD=FILE once for each head",
         (f"--label_names={weather}", f"--label_names={ground}"): "expected one FILE, or HEAD=FILE once for each head",
-        (f"--label_names={weather}", named): "whose class names are these",
+        (f"--label_names={weather}", named): "a file for no head, beside files for one",
         ("--label_names=weather=nowhere.txt",): "nowhere.txt: No such file",
         (named, f"--label_names_from={tmp_path / 'out'}"): "both name the classes of weather",
         (f"--label_names_from={tmp_path / 'single'}", f"--label_names=ground={ground}"): "both name the classes of ground",

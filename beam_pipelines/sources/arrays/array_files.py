@@ -128,7 +128,8 @@ class Arrays:
 
     def _with_split(self, images: ImageSet) -> ImageSet:
         if self._config.split_folders and images.split is None:
-            raise UserError(f"--split_folders=yes: {printable(images.name)} is not named like a split")
+            name = printable(images.name)
+            raise UserError(f"--split_folders=yes: {name} is not named like a split; expected train, validation or test in it")
         return images._replace(split=None) if self._config.split_folders is False else images
 
     def _count_unused(self) -> int:

@@ -150,7 +150,7 @@ class FixedLength:
     def _split(self, path: str) -> str | None:
         split = split_of_file(path)
         if self._split_folders and split is None:
-            raise UserError(f"--split_folders=yes: {printable(path)} is not named like a split")
+            raise UserError(f"--split_folders=yes: {printable(path)} is not named like a split; expected train, validation or test in it")
         return None if self._split_folders is False else split
 
 

@@ -98,7 +98,7 @@ class Containers:
     def _fitting(self, literal: set[str], patterns: list[str]) -> set[str]:
         for name in literal if len(literal) == 1 else ():  # of many, each says so when it is opened
             if not files_at(self.root.path).exists(f"{self.root.path}/{name}"):
-                raise UserError(f"--input={self._config.input}: no such file or folder")
+                raise UserError(f"--input={self._config.input}: no such file or folder; expected one, or a pattern of names")
         if not patterns:
             return literal
         globs = list(map(_as_regex, patterns))
@@ -132,7 +132,7 @@ def expand_braces(pattern: str) -> list[str]:
     pieces = _BRACES.split(pattern)
     choices = [_choices(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
     if math.prod(map(len, choices)) > MAX_NAMES:
-        raise UserError(f"--input={pattern}: more than {MAX_NAMES} names")
+        raise UserError(f"--input={pattern}: more than {MAX_NAMES} names; expected no more")
     return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 

@@ -145,7 +145,7 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder}: {name} is no JSON: {error!r:.80}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{folder}: {name} has no JSON object")
+        raise UserError(f"{folder}: {name} has no JSON object; expected one")
     return value
 
 

@@ -127,7 +127,7 @@ class TfRecord:
             self._names = self._containers.names
             self._splits = self._containers.splits()
         if not self._names:
-            raise UserError(f"--input={config.input}: a data set without a shard")
+            raise UserError(f"--input={config.input}: a data set without a shard; expected one or more")
         self.root = self._root.path
 
     def _first_example(self) -> ExampleReader:

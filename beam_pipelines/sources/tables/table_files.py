@@ -143,7 +143,7 @@ class _Finder:
 
     def _no_splits(self) -> list[str | None]:
         if self._config.split_folders:
-            raise UserError(f"--split_folders=yes: {self._config.input} is one table, without split folders")
+            raise UserError(f"--split_folders=yes: {self._config.input} is one table, without split folders; expected a folder of them")
         return [None]
 
     def _name_splits(self, names: list[str]) -> list[str | None]:

@@ -148,7 +148,7 @@ class _Fields:
             for name in column.names:
                 widths[name] = column.shape[0] if column.kind in ("float", "multi_hot") and column.shape else 1
         if _PATH in widths:
-            raise UserError(f"--label or --feature {_PATH}: the first field has that name already")
+            raise UserError(f"--label or --feature {_PATH}: the first field has that name already; expected another one")
         self._widths = tuple(widths.items())
         self._num_fields = 1 + sum(widths.values())
         last = columns[-1] if columns else None
