@@ -27,7 +27,7 @@ class FlinkExchangeOptions(PipelineOptions):
 
 
 STOP_SECONDS = 300
-_KEPT_MILLISECONDS = 600_000
+_KEPT_MILLISECONDS = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 
 
@@ -53,7 +53,10 @@ def set_exchange(options: PipelineOptions) -> None:
 
 
 def keep_workers(options: PipelineOptions) -> None:
-    """Lets a job's workers live on from stage to stage, unless the user says for how long: each would import TensorFlow anew."""
+    """Lets a job's workers live on from stage to stage, unless the user says for how long: each would import Beam and TensorFlow anew.
+
+    It needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
+    """
     portable = options.view_as(PortableOptions)
     portable.environment_cache_millis = portable.environment_cache_millis or _KEPT_MILLISECONDS
 
