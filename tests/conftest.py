@@ -18,7 +18,6 @@ LONG_MODULES = (
     "test_dataflow.py",
     "test_trainer.py",
     "test_source_engines.py",
-    "test_flink_transform.py",
     "test_benchmarks.py",
     "test_pages.py",
     "test_object_store.py",
