@@ -2,22 +2,19 @@
 
 import hashlib
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import forked_python
 import tf_input
-from prepared import CLASSES, prepare_images
+from prepared import CLASSES, mixed_images, prepare_images, uniform_images
 from tf_input.read_config import Augmentation
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZE = (12, 16)
 NUM_TRAIN = 93  # of the 110 images; a key's hash decides
 
@@ -25,14 +22,13 @@ NUM_TRAIN = 93  # of the 110 images; a key's hash decides
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
     """Images of many sizes, in four shards and one."""
-    options = ("--num_shards", "train=4,validation=1")
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), *options))
+    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
     """Images of 24 x 32 pixels."""
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 @pytest.fixture
@@ -166,13 +162,11 @@ def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
 @pytest.mark.slow
 def test_one_seed_gives_the_same_epochs_in_another_process(mixed):
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(pathlib.Path(__file__).parent)!r}]\n"
         "import test_dataset, tf_input\n"
         f"print(*test_dataset.epochs_digest(tf_input.open({str(mixed.directory)!r}), augment=True, seed=3))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert run.stdout.split() == epochs_digest(mixed, augment=True, seed=3)
+    assert forked_python.run("-c", code).stdout.split() == epochs_digest(mixed, augment=True, seed=3)
 
 
 def test_augmentation_varies_pixels_and_keeps_labels(mixed):

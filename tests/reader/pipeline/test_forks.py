@@ -5,11 +5,10 @@ The threads of pytest's process are not to be among those that are forked: each 
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+import forked_python
 from prepared import prepare_images
 
 PROGRAM = """
@@ -71,8 +70,9 @@ def run(folder: pathlib.Path, before: str, method: str) -> dict[str, str]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
     directory = prepare_images(folder / "made", num_images={"ant": 12, "bee": 12})
-    command = [sys.executable, str(program), str(directory), before, method]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = forked_python.run(program, directory, before, method)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("before", ["read", "tensorflow"])

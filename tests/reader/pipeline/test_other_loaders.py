@@ -4,13 +4,12 @@ import concurrent.futures
 import copy
 import multiprocessing
 import pickle
-import subprocess
-import sys
 
 import grain
 import numpy as np
 import pytest
 
+import forked_python
 import tf_input
 from prepared import prepare_images
 from tf_input import dataset
@@ -97,7 +96,7 @@ if __name__ == "__main__":
 @pytest.mark.slow
 def test_grain_reads_examples_in_processes(flowers, tmp_path):
     (tmp_path / "program.py").write_text(GRAIN_PROGRAM)
-    run = subprocess.run([sys.executable, tmp_path / "program.py", flowers.directory], capture_output=True, text=True)
+    run = forked_python.run(tmp_path / "program.py", flowers.directory)
     assert run.returncode == 0, run.stderr
     assert sorted(run.stdout.split()) == sorted(example["key"] for example in flowers["train"])
 

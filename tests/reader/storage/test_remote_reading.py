@@ -1,12 +1,9 @@
 """Data sets behind URLs, read where they lie and through a cache, from real servers on loopback."""
 
 import hashlib
-import os
 import pathlib
 import pickle
 import shutil
-import subprocess
-import sys
 from typing import Iterator
 
 import numpy as np
@@ -14,6 +11,7 @@ import pytest
 
 import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
+from forked_python import ForkedPython
 from made_shards import flip
 from object_stores import request, store_server
 from prepared import prepare_images
@@ -21,7 +19,6 @@ from range_server import RangeServer
 
 pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 SHARDS = {"train": 4, "validation": 1}
 OPTIONS = {"batch_size": 8, "image_size": 16, "shuffle": False}
 
@@ -181,15 +178,11 @@ def test_a_local_directory_may_be_cached_and_named_by_a_url(directory, tmp_path)
 
 def read_by_processes(url: str, cache: pathlib.Path, num_processes: int) -> list[str]:
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(pathlib.Path(__file__).parent)!r}]\n"
         "import test_remote_reading, tf_input\n"
         f"print(test_remote_reading.digest(tf_input.open({url!r}, cache_directory={str(cache)!r})))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(num_processes)
-    ]
+    processes = [ForkedPython("-c", code) for _ in range(num_processes)]
     try:
         return [process.communicate(timeout=240)[0].strip() for process in processes]
     finally:

@@ -1,12 +1,9 @@
 """A training that was interrupted goes on as if it had not been."""
 
 import hashlib
-import os
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 
 import keras
@@ -16,12 +13,12 @@ import tensorflow as tf
 
 import resumable_training
 import tf_input
-from prepared import prepare_images
+from forked_python import ForkedPython
+from prepared import mixed_images, prepare_images
 from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
 from tf_input.epochs.position import Position
 from tf_input.pipeline import ladder
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 NUM_BATCHES = 12
 ORDER = "window"
 OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
@@ -35,7 +32,7 @@ def no_seed_stays():
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("resumed"), "--num_shards", "train=4,validation=1"))
+    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +78,7 @@ def lines(path: pathlib.Path) -> list[str]:
 def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
     """Trains in a process, and kills it."""
     held_at = NUM_BATCHES + SAVE_FREQ + 2
-    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER, str(held_at)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
+    with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, held_at) as running:
         try:
             assert running.stdout.readline() == "held\n"
             assert len(lines(folder / "log")) == held_at
@@ -292,6 +287,10 @@ class Loop:
 
     def step(self, images, labels) -> None:
         self.read.append(hashlib.md5(np.asarray(images).tobytes()).hexdigest())
+        self._update(images, labels)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, *SIZE, 3), tf.uint8), tf.TensorSpec((None,), tf.int64)], autograph=False)
+    def _update(self, images, labels) -> None:
         with tf.GradientTape() as tape:
             loss = keras.losses.sparse_categorical_crossentropy(labels, self.model(images, training=True), from_logits=True)
         self.optimizer.apply(tape.gradient(loss, self.model.trainable_variables), self.model.trainable_variables)

@@ -206,7 +206,7 @@ def test_batches_own_the_tables(users):
         ({"fit": "pad"}, "fit='pad': expected None with transform=True"),
         ({"augment": True}, "augment=True: expected False with transform=True"),
         ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
-        ({"split": "test"}, "split='test': expected one of train, validation"),
+        ({"split": "tests"}, "split='tests': expected one of train, validation, test"),
         ({"transform": "yes"}, "transform='yes': expected True or False"),
         ({"max_objects": 3}, "max_objects=3: no objects"),
     ],
