@@ -82,6 +82,7 @@ def test_what_is_no_data_set_is_refused(copy):
         tf_input.open(copy)
 
 
+@pytest.mark.slow
 def test_shapes_dtypes_and_cardinality(mixed):
     cases = [
         # batch_size, drop_remainder, batches, images in the last of them
@@ -152,6 +153,7 @@ def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
     return [hashlib.md5(b"".join(a.tobytes() for a in images_and_labels(data))).hexdigest() for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [False, True])
 def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
     digests = [epochs_digest(mixed, augment=augment, seed=seed) for seed in (1, 1, 2, None, None)]
@@ -187,6 +189,7 @@ def test_augmentation_may_only_flip(uniform):
         assert min(np.abs(side - flipped.astype(int)).mean() for side in (image, image[:, ::-1])) < 8
 
 
+@pytest.mark.slow
 def test_images_without_stated_sizes_are_read_alike(mixed, tmp_path):
     unchecked = tf_input.open(prepare_images(tmp_path, "--check", "none", "--num_shards", "train=4,validation=1"))
     for options in ({"shuffle": False}, {"augment": True, "seed": 1}):

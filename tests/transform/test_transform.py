@@ -27,6 +27,8 @@ from made_shards import flip
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature, decode_index, read_manifest
 
+pytestmark = pytest.mark.slow
+
 SPLITS = ("train", "validation", "test")
 NUM_SHARDS = "--num_shards=train=3,validation=1,test=1"
 OPTIONS = ("--splits=train=0.8,validation=0.1,test=0.1", NUM_SHARDS)

@@ -38,6 +38,7 @@ def examples(data: tf.data.Dataset) -> list[bytes]:
     return [image.tobytes() + bytes([label]) for batch in data.as_numpy_iterator() for image, label in zip(*batch)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, shuffle", [("mixed", False), ("mixed", "window"), ("mixed", "exact"), ("uniform", False), ("uniform", "window")])
 def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, request):
     dataset = request.getfixturevalue(name)
@@ -51,6 +52,7 @@ def test_any_step_of_any_epoch_is_where_reading_may_begin(name, shuffle, request
         assert int(resumed.cardinality()) == 12 - start_step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": "exact"}, {"memory_budget": 0, "on_error": "skip"}, {"map_example": lambda x, y: (x, y)}])
 def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options, caplog):
     """In the middle of an epoch too: passes are then as long as what was left of the first, and follow each other."""
@@ -81,6 +83,7 @@ def test_loops_end_with_the_epoch(mixed):
         mixed.as_numpy("train", **OPTIONS, start_step=1.5)
 
 
+@pytest.mark.slow
 def test_a_pass_counts_once_it_has_come_to_its_end(mixed):
     data = mixed.batches("train", **OPTIONS, seed=3)
     epochs = [epoch(mixed.batches("train", **OPTIONS, seed=3, start_epoch=number)) for number in range(3)]
@@ -105,6 +108,7 @@ def make_model() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_a_look_changes_no_training(mixed):
     weights = []
     for looks in (False, True):
@@ -120,6 +124,7 @@ def test_a_look_changes_no_training(mixed):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start_step, steps_per_execution", [(0, 5), (5, 1), (5, 5)])
 def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step, steps_per_execution, recwarn):
     model, data = make_model(), mixed.batches("train", **OPTIONS, seed=3, start_step=start_step)
@@ -132,6 +137,7 @@ def test_an_optimizer_makes_as_many_steps_as_there_are_batches(mixed, start_step
     assert not [one for one in recwarn if "ran out of data" in str(one.message)]
 
 
+@pytest.mark.slow
 def test_a_position_says_what_the_next_pass_reads(mixed):
     data = mixed.batches("train", **OPTIONS, seed=1)
     epochs = [epoch(data) for _ in range(2)]
@@ -145,6 +151,7 @@ def test_a_position_says_what_the_next_pass_reads(mixed):
     assert repr(data.position) == "Position(epoch=1, step=0)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", ["window", "exact"])
 def test_each_example_once_an_epoch_in_whatever_order(mixed, shuffle):
     expected = sorted(examples(mixed.batches("train", **OPTIONS, shuffle=False)))
@@ -164,6 +171,7 @@ def test_a_step_beyond_the_epoch_is_refused(mixed):
     assert position.next == (0, 0)
 
 
+@pytest.mark.slow
 def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)

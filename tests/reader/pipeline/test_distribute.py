@@ -38,6 +38,7 @@ def test_whole_shards_are_dealt_out_where_nothing_less_can_be():
         divide_shards("train", counts, (6, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shuffle, memory_budget, numbers", [(False, 0, [4]), ("window", 0, [2, 6]), ("exact", 0, [3]), (True, BUDGET, [4]), (False, BUDGET, [3])]
 )
@@ -74,6 +75,7 @@ def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
         assert sorted(read) == sorted(names_of(dataset.batches("validation", batch_size=7)))
 
 
+@pytest.mark.slow
 def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
     """Keras' own result on all hosts together is that of one."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
@@ -94,6 +96,7 @@ def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
         assert len(told) == (num_hosts > 1)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
     whole = [Counter(names_of([batch])) for batch in dataset.batches("train", start_epoch=2, **options)]
@@ -272,6 +275,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
     """Two processes of a TF_CONFIG: together they read everything, each once, and each says so."""
     cluster = {"worker": ["localhost:1", "localhost:2"]}

@@ -60,6 +60,7 @@ WAYS = {
 GIVEN = {how: ("batches", "options") for how in WAYS} | {"streamed": ("batches",), "as the section Train shows": ("batches", "options", "Sequence")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", WAYS)
 def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, tmp_path):
     """On the bytes of the images as they are stored, example by example."""
@@ -87,6 +88,7 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, tmp_path
         assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy), given
 
 
+@pytest.mark.slow
 def test_without_a_transform_none_is_asked_for(tmp_path):
     """What the README's section Train makes, without `recordmill analyze`."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}))
@@ -96,6 +98,7 @@ def test_without_a_transform_none_is_asked_for(tmp_path):
     assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
 
 
+@pytest.mark.slow
 def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
     """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
@@ -139,6 +142,7 @@ def test_nothing_is_guessed(flowers, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
     """Each of these answers something for what it was never trained on."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}

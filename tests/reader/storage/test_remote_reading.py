@@ -73,6 +73,7 @@ def shard_names(directory: pathlib.Path, *splits: str) -> list[str]:
     return sorted(shard.name for split in splits for shard in manifest.splits[split])
 
 
+@pytest.mark.slow
 def test_every_scheme_is_read_without_a_cache(directory, url):
     local, remote = tf_input.open(directory), tf_input.open(url)
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
@@ -84,6 +85,7 @@ def test_every_scheme_is_read_without_a_cache(directory, url):
         tf_input.open(f"{url}/nothing")
 
 
+@pytest.mark.slow
 def test_a_cache_is_filled_while_an_epoch_is_read_and_not_before(directory, served, web, tmp_path):
     local, remote = tf_input.open(directory), tf_input.open(web, cache_directory=tmp_path / "cache")
     train = remote.batches("train", **OPTIONS)
@@ -198,12 +200,14 @@ def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, we
     assert len(shards) == len(set(shards)) == SHARDS["train"]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_an_oserror():
     port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_real_s3(directory, tmp_path, monkeypatch):
     """By the server that others test against."""
     pytest.importorskip("moto.server", reason="needs a local S3 server: moto[server]")

@@ -275,6 +275,7 @@ def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray],
     return [weight.numpy() for weight in model.trainable_weights], made.results()
 
 
+@pytest.mark.slow
 def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
     expected, results = train_small_model(data)
     for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
@@ -284,6 +285,7 @@ def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
         assert others == pytest.approx(results, rel=1e-3), settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_with_xla(data, precision):
     _, expected = train_small_model(data)
@@ -292,6 +294,7 @@ def test_mixed_precision_with_xla(data, precision):
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = tf_input.Backup.save
@@ -320,6 +323,7 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
     """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
     monkeypatch.setattr(models, "make_model", make_small_model)
@@ -352,6 +356,7 @@ def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
+@pytest.mark.slow
 def test_an_epoch_depends_on_seed_and_number_alone(data):
     def make(seed: int) -> inputs.Batches:
         strategy = tf.distribute.get_strategy()
@@ -368,6 +373,7 @@ def test_an_epoch_depends_on_seed_and_number_alone(data):
     assert len(digests) == 6 and {count for _, count in digests} == {STEPS}
 
 
+@pytest.mark.slow
 def test_class_weights_and_padding(data):
     dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
     weights = {0: 1.0, 1: 2.0, 2: 4.0}
@@ -425,6 +431,7 @@ def test_options_need_no_tensorflow():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_logits_are_float32_and_images_are_normalised_within():
     for name in ("mobilenetv3small", "resnet50"):
         model = models.make_model(name, 32, 3, None, 0.0)
