@@ -30,6 +30,18 @@ class UserError(ValueError):
     """The command or its input is not fit to run: nothing is written, exit code 2."""
 
 
+class Refusal(ValueError):
+    """An input, or a part of one, that is refused: it becomes a dead letter. One line: what was found against what was expected.
+
+    Attributes:
+        reason: A short code, the same for like cases: `bad_label`, `bad_box`, `bad_image`, `outside`, …
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def require(condition: object, option: str, value: object, expected: str) -> None:
     """Raises UserError unless an option's value is what is expected of it."""
     if not condition:

@@ -44,10 +44,6 @@ _MINUTES_WANTED = 15
 _MAX_WORKERS = 200
 
 
-# What a cluster needs before the first image is read.
-_START_SECONDS = {"DataflowRunner": 240, "FlinkRunner": 20, "PortableRunner": 20}
-
-
 @dataclasses.dataclass(frozen=True)
 class Estimate:
     """What a run would be like.
@@ -85,7 +81,8 @@ class Estimate:
         """What waits beside the output until the end."""
         return self.num_images * _REFERENCE_BYTES
 
-    def memory(self, runs_here: bool) -> int:
+    @property
+    def memory(self) -> int:
         """Bytes: of all on this machine, or of one worker process.
 
         References are held a block at a time.
@@ -145,11 +142,17 @@ def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
     return [image.split or names[place] for image, place in zip(images, places)]
 
 
-def describe(estimate: Estimate, runner: str, runs_here: bool) -> str:
-    return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, runner, runs_here))
+def describe(estimate: Estimate, start_seconds: float | None) -> str:
+    """An estimate as text.
+
+    Args:
+        estimate: What a run would be like.
+        start_seconds: What a cluster needs before the first image is read; None: the run is on this machine.
+    """
+    return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, start_seconds))
 
 
-def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[str, str]]:
+def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[str, str]]:
     dead_letters = estimate.num_dead_letters
     refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
@@ -160,15 +163,15 @@ def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[s
     at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "planned", f"{format_size(estimate.plan_bytes)} of references, beside the output until the end"
-    where = "in all" if runs_here else "a worker process"
-    yield "memory", f"{format_size(estimate.memory(runs_here))} {where}"
-    if runs_here:
+    where = "in all" if start_seconds is None else "a worker process"
+    yield "memory", f"{format_size(estimate.memory)} {where}"
+    if start_seconds is None:
         yield "time", f"about {_duration(3 + estimate.core_seconds / num_cores())} on the {num_cores()} cores of this machine"
         return
-    start, workers = _START_SECONDS[runner], estimate.num_workers
-    seconds = start + estimate.core_seconds / CORES_PER_WORKER / workers
+    workers = estimate.num_workers
+    seconds = start_seconds + estimate.core_seconds / CORES_PER_WORKER / workers
     yield "workers", f"{workers:,} of {CORES_PER_WORKER} cores, one worker process a core"
-    yield "time", f"about {_duration(seconds)} with these, {_duration(start)} of it to start them"
+    yield "time", f"about {_duration(seconds)} with these, {_duration(start_seconds)} of it to start them"
 
 
 def _duration(seconds: float) -> str:

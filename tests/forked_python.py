@@ -1,7 +1,7 @@
 """Programs of Python that are forked off one that has imported TensorFlow, which takes seconds, and done nothing with it.
 
-Each is a process of its own, as the command `python` with the same arguments makes it. Not for what TensorFlow or Keras read from the
-environment as they are imported.
+Each is a process of its own, as the command `python` with the same arguments makes it, and may import what tests import. Not for what
+TensorFlow or Keras read from the environment as they are imported.
 """
 
 import array
@@ -159,7 +159,7 @@ def _become(asked: dict, given: list[int]) -> None:
     del sys.modules["__main__"]
     first, *rest = asked["arguments"]
     paths = asked["env"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:3] = [os.path.dirname(os.path.abspath(first)) if not first.startswith("-") else "", *filter(None, paths)]
+    sys.path[:1] = ["" if first.startswith("-") else os.path.dirname(os.path.abspath(first)), *filter(None, paths)]
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]
         module = sys.modules["__main__"] = types.ModuleType("__main__")

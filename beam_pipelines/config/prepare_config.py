@@ -10,6 +10,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.source_kinds import SOURCES, SourceKind
 from beam_pipelines.errors import UserError, require
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
 
@@ -19,18 +20,6 @@ MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems ta
 MAX_SPLITS = 256  # as many as a reference has room for
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
 
-SOURCES = (
-    "image_folder",
-    "table",
-    "voc",
-    "coco",
-    "masks",
-    "arrays",
-    "fixed_length",
-    "text",
-    "tfrecord",
-    "webdataset",
-)
 BAD_BOXES = ("refuse", "clip")
 
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -108,6 +97,11 @@ class SourceConfig:
     def names_of(self, feature: str) -> tuple[str, ...]:
         """All class names of a label, where an option says them."""
         return self.label_names_of.get(feature, self.label_names if feature in (LABEL, OBJECT_LABEL) else ())
+
+    @property
+    def can(self) -> SourceKind:
+        """What a source of this kind can do, once the kind is settled."""
+        return SOURCES[self.kind]
 
     @property
     def separator(self) -> str:

@@ -14,7 +14,7 @@ class Listing:
     """What is known once every input is listed.
 
     Attributes:
-        source: Its kind: one of `config.SOURCES`.
+        source: Its kind: one of `source_kinds.SOURCES`.
         root: What paths are relative to.
         schema: The features of an example, by name in ascending order, with their class names.
         targets: See `Manifest.targets`.

@@ -9,10 +9,10 @@ from beam_pipelines.config.prepare_config import (
     BAD_BOXES,
     CHECKS,
     DEFAULT_SPLITS,
-    SOURCES,
     PrepareConfig,
     SourceConfig,
 )
+from beam_pipelines.config.source_kinds import SOURCES
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark

@@ -1,7 +1,8 @@
 """Lists one part of a source: its inputs become references, a few thousand at a time."""
 
+import dataclasses
 import functools
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 
@@ -19,9 +20,6 @@ from beam_pipelines.sources.splits import SplitByGroup
 from beam_pipelines.storage.input_errors import listing_error
 
 _Listed = list[LabeledImage] | DeadLetter
-
-# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
-SMALL_PARTS = ("tfrecord", "voc", "webdataset")
 
 
 def open_to_list(config: PrepareConfig) -> Source:
@@ -97,26 +95,25 @@ def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
         raise listing_error(error, path, f"{printable(path)} could not be listed: {error.strerror or error}") from error
 
 
-class PartContext(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PartContext:
     """What the parts of one bundle share.
 
     Attributes:
         config: Which source they belong to.
-        bundle: Another one for each bundle: what was looked at for one need not hold for the next.
     """
 
     config: PrepareConfig
-    bundle: str
 
-
-@functools.lru_cache(maxsize=1)
-def _open_once(context: bytes) -> Source:
-    """Looking at the same files again for each part would take the square of their number."""
-    return open_to_list(shared(context).config)
+    @functools.cached_property
+    def source(self) -> Source:
+        """Looking at the same files again for each part would take the square of their number."""
+        return open_to_list(self.config)
 
 
 def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
     """The same at once, of a shared `PartContext`, with the references packed."""
-    *listed, found = list_in_batches(_open_once(context), part, shared(context).config)
+    of_bundle: PartContext = shared(context)
+    *listed, found = list_in_batches(of_bundle.source, part, of_bundle.config)
     batches = [one.pack() for one in listed if isinstance(one, References)]
     return batches, [one for one in listed if isinstance(one, DeadLetter)], found

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest
@@ -46,7 +46,7 @@ def prepare(folder: str, path: str, output: str, *options: str) -> int:
 
 def test_the_worker_alone_gives_the_same_bytes(prepared, tmp_path, monkeypatch):
     path, folder, options, expected = prepared
-    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)
     assert prepare(str(folder), path, str(tmp_path / "out"), *options) == 0
     assert digest(tmp_path / "out") == expected
 

@@ -122,7 +122,7 @@ class ArrayColumns:
         """The image with what a row says of it.
 
         Raises:
-            BadCellError: It has what cannot be a label, a value, a key, …
+            Refusal: It has what cannot be a label, a value, a key, …
         """
         for column, names in self._flags.items():
             flags = row[column] if isinstance(row[column], list) else [row[column]]

@@ -12,29 +12,17 @@ from typing import Any, Callable
 
 import numpy as np
 
-from beam_pipelines.errors import CONTROL, printable
+from beam_pipelines.errors import CONTROL, Refusal, printable
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.storage.files import is_remote
 
 
-class BadCellError(ValueError):
-    """A cell that is not what its column's kind expects.
-
-    Attributes:
-        reason: A short code: `bad_label`, `bad_value`, `outside`.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """What `convert` makes of a cell; the message of its BadCellError says which column that is."""
+    """What `convert` makes of a cell; the message of its Refusal says which column that is."""
     try:
         return convert(*arguments)
-    except BadCellError as error:
-        raise BadCellError(error.reason, f"column {printable(name)!r} {error}") from None
+    except Refusal as error:
+        raise Refusal(error.reason, f"column {printable(name)!r} {error}") from None
 
 
 _MAX_NAME_CHARACTERS = 4096
@@ -46,7 +34,7 @@ def read_float(cell: Any) -> float:
     """A finite number that 32 bits can hold.
 
     Raises:
-        BadCellError: The cell has none.
+        Refusal: The cell has none.
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
@@ -73,7 +61,7 @@ def read_weight(cell: Any) -> float:
     """The weight of an example.
 
     Raises:
-        BadCellError: The cell is no finite number of at least 0.
+        Refusal: The cell is no finite number of at least 0.
     """
     weight = read_float(cell)
     if weight < 0:
@@ -105,7 +93,7 @@ def read_text(cell: Any) -> str:
     """A str as it is, nothing as an empty one, and what else JSON can write as JSON writes it.
 
     Raises:
-        BadCellError: It is not UTF-8.
+        Refusal: It is not UTF-8.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
@@ -120,7 +108,7 @@ def read_name(reason: str, cell: Any) -> str:
     """A key or the name of a group, in NFC; a number is named by its digits.
 
     Raises:
-        BadCellError: With the given reason: it is empty, too long, or not on one line.
+        Refusal: With the given reason: it is empty, too long, or not on one line.
     """
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
@@ -132,18 +120,18 @@ def read_path(cell: Any, root: Root) -> str:
     """The path of a file below the root, relative to it.
 
     Raises:
-        BadCellError: The cell has none, or the path leads out of the root.
+        Refusal: The cell has none, or the path leads out of the root.
     """
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
         raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
     if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
-        raise BadCellError("outside", f"has {shown(cell)}; expected a path below {root.path}")
+        raise Refusal("outside", f"has {shown(cell)}; expected a path below {root.path}")
     try:
         return root.relative(cell)
     except OutsideError as error:
-        raise BadCellError("outside", f"has a path that leads nowhere: {error}") from None
+        raise Refusal("outside", f"has a path that leads nowhere: {error}") from None
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
@@ -172,9 +160,9 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def bad_cell(reason: str, cell: Any, expected: str) -> BadCellError:
+def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
     is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
-    return BadCellError(
+    return Refusal(
         reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"
     )
 

@@ -24,8 +24,7 @@ from typing import BinaryIO, Collection, Iterator, Mapping
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -207,8 +206,8 @@ class TfRecord:
             image = self._read_fields(part, index, record, example, span)
         except BadExampleError as error:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
-        except BadCellError as error:
-            return DeadLetter(path, "list", error.reason, printable(str(error)))
+        except Refusal as error:
+            return DeadLetter.of(path, error)
         if spool is None:
             return image
         data = record.data[span.offset : span.offset + span.num_bytes]

@@ -26,9 +26,8 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import FilePart, LabeledImage
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.array_cells import holds_array
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
@@ -114,7 +113,7 @@ class WebDataset:
         if member is None:
             if holds_array(field := sample.fields().get(extension)):
                 return field
-            raise BadCellError("bad_array", "there is none")
+            raise Refusal("bad_array", "there is none")
         path = f"{self.root}/{self._root.relative(name)}"
         return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
 
@@ -170,7 +169,7 @@ class WebDataset:
     ) -> LabeledImage | DeadLetter:
         try:
             if sample.refusal:
-                raise BadCellError(*sample.refusal)
+                raise Refusal(*sample.refusal)
             extension = self._find_image(sample)
             member = sample.members[extension]
             image = LabeledImage(
@@ -183,18 +182,18 @@ class WebDataset:
                 spool=spool.spool if spool else 0,
             )
             return self._rows.read(self._make_row(part, sample), image)
-        except BadCellError as error:
-            return DeadLetter(f"{printable(part)}:{sample.key}", "list", error.reason, printable(str(error)))
+        except Refusal as error:
+            return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _find_image(self, sample: Sample) -> str:
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
-            raise BadCellError(
+            raise Refusal(
                 "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
             )
         num_bytes = sample.members[extension].num_bytes
         if num_bytes > MAX_FILE_BYTES:
-            raise BadCellError("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
+            raise Refusal("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
         return extension
 
     def _make_row(self, part: str, sample: Sample) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def train_model(train, *first: keras.layers.Layer, epochs: int = 6) -> keras.Model:
-    """A small network, by the loop that the README shows."""
+    """A small network, by the loop that the documentation shows."""
     keras.utils.set_random_seed(1)
     convolution = keras.layers.Conv2D(16, 3, 2, activation="relu")
     rest = [convolution, keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")]
@@ -90,7 +90,7 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, tmp_path
 
 @pytest.mark.slow
 def test_without_a_transform_none_is_asked_for(tmp_path):
-    """What the README's section Train makes, without `recordmill analyze`."""
+    """What the documentation's page Training makes, without `recordmill analyze`."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}))
     train = made.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
     model = train_model(train, made.normalization_layer(), epochs=1)
