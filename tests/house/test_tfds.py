@@ -91,6 +91,7 @@ def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
         assert {path.relative_to(made).as_posix() for path in made.glob(pattern)} == train, pattern
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["flat", "tfx"])
 def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
     """As `batches` has them: a dictionary by name, of classes, any number of them, numbers and objects."""
@@ -118,6 +119,7 @@ def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
             np.testing.assert_array_equal(targets["objects"]["bbox"], y["objects"]["bbox"][0])
 
 
+@pytest.mark.slow
 def test_tensorflow_datasets_opens_a_set_of_unchecked_images(tmp_path):
     """Without heights and widths."""
     output = prepare_images(tmp_path, "--check", "none", num_images={"ant": 20, "bee": 20})

@@ -121,6 +121,7 @@ def start(server: RangeServer, cache: pathlib.Path, code: str) -> subprocess.Pop
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.slow
 def test_processes_share_what_they_fetch(server, tmp_path):
     server.delay_s = 0.3  # so that they meet
     code = "print(hashlib.md5(files.read(f'{url}/bucket/data/large')).hexdigest())\n"
