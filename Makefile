@@ -12,21 +12,32 @@ MAKE_VENV = $(PYTHON) -m venv .venv
 INSTALL = .venv/bin/python -m pip install -q --disable-pip-version-check
 endif
 
-# The tests run with the versions that deploy/ pins.
-CONSTRAINTS_test = -c deploy/constraints.txt
+PYTEST = .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
 
-.PHONY: help demo test clean
+# The tests run with the versions that deploy/ pins, and the site is built with them.
+CONSTRAINTS_test = -c deploy/constraints.txt
+CONSTRAINTS_docs = -c deploy/constraints.txt
+
+.PHONY: help demo test test-fast docs clean
 
 help:
-	@echo "make demo    the main job on real images, and what a global shuffle does for training"
-	@echo "make test    all tests"
-	@echo "make clean   remove what these made, .venv too"
+	@echo "make demo        the main job on real images, and what a global shuffle does for training"
+	@echo "make test        all tests"
+	@echo "make test-fast   those that take no seconds each: for each change"
+	@echo "make docs        the documentation as a site, in site/"
+	@echo "make clean       remove what these made, .venv too"
 
 demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
 	.venv/bin/python deploy/demo/demo.py
 
 test: .venv/test.stamp
-	.venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+test-fast: .venv/test.stamp
+	$(PYTEST) -m "not slow"
+
+docs: $(or $(wildcard .venv/test.stamp),.venv/docs.stamp)
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build
 
 # A stamp is made last, so without one .venv is new or what an interrupted install left: start afresh.
 .venv/%.stamp: pyproject.toml setup.py deploy/constraints.txt
@@ -38,5 +49,5 @@ test: .venv/test.stamp
 	@touch $@
 
 clean:
-	rm -rf .venv build dist demo-out *.egg-info .pytest_cache .hypothesis
+	rm -rf .venv build dist demo-out site *.egg-info .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

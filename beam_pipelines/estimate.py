@@ -10,8 +10,8 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import empty_split
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
@@ -42,10 +42,6 @@ _REFERENCE_MEMORY = 400
 
 _MINUTES_WANTED = 15
 _MAX_WORKERS = 200
-
-
-# What a cluster needs before the first image is read.
-_START_SECONDS = {"DataflowRunner": 240, "FlinkRunner": 20, "PortableRunner": 20}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +81,8 @@ class Estimate:
         """What waits beside the output until the end."""
         return self.num_images * _REFERENCE_BYTES
 
-    def memory(self, runs_here: bool) -> int:
+    @property
+    def memory(self) -> int:
         """Bytes: of all on this machine, or of one worker process.
 
         References are held a block at a time.
@@ -139,17 +136,22 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
     """That of each, as its source or its group says."""
-    fractions = config.splits or DEFAULT_SPLITS
-    names = list(fractions)
-    places = SplitByGroup(fractions)([(image.group or image.key).encode() for image in images]).tolist()
-    return [image.split or names[place] for image, place in zip(images, places)]
+    by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
+    places = by_group([(image.group or image.key).encode() for image in images]).tolist()
+    return [image.split or by_group.names[place] for image, place in zip(images, places)]
 
 
-def describe(estimate: Estimate, runner: str, runs_here: bool) -> str:
-    return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, runner, runs_here))
+def describe(estimate: Estimate, start_seconds: float | None) -> str:
+    """An estimate as text.
+
+    Args:
+        estimate: What a run would be like.
+        start_seconds: What a cluster needs before the first image is read; None: the run is on this machine.
+    """
+    return "\n".join(f"{name + ':':<10} {text}" for name, text in _lines(estimate, start_seconds))
 
 
-def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[str, str]]:
+def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[str, str]]:
     dead_letters = estimate.num_dead_letters
     refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
@@ -160,15 +162,15 @@ def _lines(estimate: Estimate, runner: str, runs_here: bool) -> Iterator[tuple[s
     at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"
     yield "planned", f"{format_size(estimate.plan_bytes)} of references, beside the output until the end"
-    where = "in all" if runs_here else "a worker process"
-    yield "memory", f"{format_size(estimate.memory(runs_here))} {where}"
-    if runs_here:
+    where = "in all" if start_seconds is None else "a worker process"
+    yield "memory", f"{format_size(estimate.memory)} {where}"
+    if start_seconds is None:
         yield "time", f"about {_duration(3 + estimate.core_seconds / num_cores())} on the {num_cores()} cores of this machine"
         return
-    start, workers = _START_SECONDS[runner], estimate.num_workers
-    seconds = start + estimate.core_seconds / CORES_PER_WORKER / workers
+    workers = estimate.num_workers
+    seconds = start_seconds + estimate.core_seconds / CORES_PER_WORKER / workers
     yield "workers", f"{workers:,} of {CORES_PER_WORKER} cores, one worker process a core"
-    yield "time", f"about {_duration(seconds)} with these, {_duration(start)} of it to start them"
+    yield "time", f"about {_duration(seconds)} with these, {_duration(start_seconds)} of it to start them"
 
 
 def _duration(seconds: float) -> str:

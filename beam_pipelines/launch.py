@@ -8,10 +8,11 @@ import tempfile
 from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.output_paths import PROGRESS
-from beam_pipelines.config.prepare_config import SOURCES, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
@@ -22,12 +23,13 @@ from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left
 from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.runners import dataflow, engines, flink
-from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
-from beam_pipelines.runners.waiting import how_to_stop, wait_for
+from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import any_remote, is_remote
 
 
 def run_prepare(
@@ -60,10 +62,11 @@ def run_prepare(
     quiet_engines()
     roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
     paths = [("--input", config.input), ("--output", config.output), *roots]
-    engines.check_engine(paths, options, shared_filesystem=shared_filesystem, wait=wait)
+    engine = choose_engine(options)
+    engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, on_left)
     config = dataclasses.replace(
-        engines.settle(settle_source(config), options),
+        settle_processes(settle_source(config), engine),
         input=_absolute(config.input, os.path.abspath),
         # Where the output is a link, what it points to is replaced, not the link.
         output=_absolute(config.output, os.path.realpath),
@@ -76,35 +79,28 @@ def run_prepare(
     if on_left is OnLeft.RESUME and not left:
         print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
         on_left = OnLeft.REFUSE
-    if engines.runner_name(options) == "DataflowRunner":
-        dataflow.set_defaults(config, options)
-    if engines.runner_name(options) == "FlinkRunner":
-        flink.name_job(config.name, options)
-        flink.set_exchange(options)
-    is_submitted = engines.runner_name(options) == "DataflowRunner" and not wait
+    engine.set_defaults(config.name)
+    is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(config.output) if replaces else {}
-    with working_directory(config, on_left), _progress_directory(config, options, is_submitted) as progress_directory:
+    with working_directory(config, on_left), _progress_directory(config, engine, is_submitted) as progress_directory:
         config = dataclasses.replace(config, progress_directory=progress_directory)
-        with explained_errors(options):
+        with explained_errors(engine):
             if not (left and finish_publishing(config)):
-                pipeline = _make_pipeline(config, options, left)
+                pipeline = _make_pipeline(config, engine, left)
                 if is_submitted:
-                    return dataflow.describe_job(pipeline.run(), config, options, replaces_classes=any(replaced.values()))
-                stop = how_to_stop(options)
+                    may_renumber = any(replaced.values()) and not config.source.first_label_names
+                    return engine.describe_job(pipeline.run(), config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
-                    wait_for(pipeline.run(), stop)
+                    wait_for(pipeline.run(), engine.stop)
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
         print(f"recordmill: warning: {line}", file=sys.stderr)
     return None
 
 
-def _make_pipeline(config: PrepareConfig, options: PipelineOptions, left: LeftRun | None) -> beam.Pipeline:
+def _make_pipeline(config: PrepareConfig, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
     """The whole run, or what is missing."""
-    if engines.runner_name(options) in engines.LOCAL:
-        # The types of our graph are the same in every run, and looking at them takes as long as the rest of its making.
-        options.view_as(TypeOptions).pipeline_type_check = False
-    pipeline = beam.Pipeline(runner=make_runner(options), options=options)
-    run_info = make_run_info(config, options)
+    pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+    run_info = make_run_info(config, engine.options)
     if left is None:
         prepare(pipeline, config, run_info)
     else:
@@ -126,8 +122,9 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
     """What a run would be like, as text; UserError where the input is not fit to run."""
     beam.io.filesystems.FileSystems.set_options(options)
     check_input(config.input)
-    estimate = make_estimate(engines.settle(settle_source(config), options))
-    return describe(estimate, engines.runner_name(options), engines.runs_here(options))
+    engine = choose_engine(options)
+    estimate = make_estimate(settle_source(config))
+    return describe(estimate, None if engine.runs_here else engine.start_seconds)
 
 
 def settle_source(config: PrepareConfig) -> PrepareConfig:
@@ -139,7 +136,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     source = config.source
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
-        if source.kind != SOURCES[0]:  # what was always meant goes without saying
+        if source.kind != DEFAULT_SOURCE:  # what was always meant goes without saying
             print(f"recordmill: --source={source.kind}, by the names in {printable(config.input)}", file=sys.stderr)
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
@@ -148,17 +145,23 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     return config
 
 
+def settle_processes(config: PrepareConfig, engine: Engine) -> PrepareConfig:
+    """With the number of light processes. A light process has no Beam, hence no object store."""
+    is_plain = not any_remote(config.input, config.output, config.source.image_root)
+    return dataclasses.replace(config, num_processes=engine.num_processes if is_plain else 0)
+
+
 def _absolute(path: str, make: Any) -> str:
     """Workers and light processes need not have this process's working directory."""
     return path.rstrip("/") if is_remote(path) else make(path)
 
 
 @contextlib.contextmanager
-def _progress_directory(config: PrepareConfig, options: PipelineOptions, is_submitted: bool) -> Iterator[str]:
+def _progress_directory(config: PrepareConfig, engine: Engine, is_submitted: bool) -> Iterator[str]:
     """Where all workers can count; empty where nobody will look."""
     if is_submitted:
         yield ""
-    elif is_remote(config.output) and engines.runs_here(options):
+    elif is_remote(config.output) and engine.runs_here:
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:

@@ -1,13 +1,12 @@
 """A data set with its transform, made once for all tests that change nothing in it."""
 
-import functools
 import importlib.util
 import pathlib
 
 import pytest
 
 from beam_pipelines.__main__ import main
-from prepared import prepare_images
+from prepared import make_once, prepare_images
 
 SIZE = 24
 COUNTS = {"ant": 50, "bee": 50, "cow": 40}
@@ -18,12 +17,11 @@ def analysed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The directory: images of many sizes, JPEG and PNG, in colour and grey, with the default preprocessing."""
     if importlib.util.find_spec("tensorflow_transform") is None:
         pytest.skip("the extra `transform` is not installed")
-    return _analyse(tmp_path_factory.getbasetemp() / "analysed")
+    return make_once(tmp_path_factory, "analysed", _analyse)
 
 
-@functools.cache
 def _analyse(folder: pathlib.Path) -> pathlib.Path:
-    made = prepare_images(folder, "--splits", "train=0.8,validation=0.2", num_images=COUNTS)
+    made = prepare_images(folder, "--splits=train=0.8,validation=0.1,test=0.1", "--num_shards=train=3,validation=1,test=1", num_images=COUNTS)
     analyze(made, "--image_size", str(SIZE))
     return made
 

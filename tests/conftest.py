@@ -1,5 +1,6 @@
-"""What every test needs: a quiet TensorFlow, and an order: by itself, the quick tests first; spread over processes, the long modules."""
+"""What every test needs: a quiet TensorFlow, failures of helper modules that show values, and work for processes that is dealt by modules."""
 
+import collections
 import os
 import pathlib
 
@@ -12,24 +13,32 @@ settings.load_profile("untimed")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
 
-# Modules that take a minute or more, the longest first: one that began last would leave the other processes idle until its end.
-LONG_MODULES = (
-    "test_flink.py",
-    "test_dataflow.py",
-    "test_trainer.py",
-    "test_source_engines.py",
-    "test_benchmarks.py",
-    "test_object_store.py",
-    "test_prism.py",
-    "test_resume_prepare.py",
-)
+pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Deals modules, and what has one `xdist_group` in all modules, to processes: each to the next that is idle, in their order."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ModuleScheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).partition("::")[0]
+
+    return ModuleScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ:  # with --dist=loadfile --no-loadscope-reorder, as `make test` has it
-        found = {path.name for path in pathlib.Path(__file__).parent.rglob("test_*.py")}
-        assert found.issuperset(LONG_MODULES)
-        ranks = {name: rank for rank, name in enumerate(LONG_MODULES)}
-        items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
-    else:
-        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+    """For processes, as `make test` starts them: the longest modules first. One that began last would leave the others idle until its end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        seconds = collections.Counter()
+        for item in items:
+            if slow := item.get_closest_marker("slow"):
+                seconds[_dealt_with(item)] += slow.args[0] if slow.args else 2
+        items.sort(key=lambda item: -seconds[_dealt_with(item)])
+
+
+def _dealt_with(item: pytest.Item) -> str:
+    """What has the same name is run by one process."""
+    group = item.get_closest_marker("xdist_group")
+    return group.args[0] if group else str(item.path)

@@ -40,7 +40,8 @@ def make_model(flowers: tf_input.PreparedDataset) -> keras.Model:
         keras.layers.Dense(3, activation="softmax"),
     ]
     model = keras.Sequential(layers)
-    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
+    # As it is by default, but for torch, which would compile for minutes.
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=keras.backend.backend() == "jax")
     return model
 
 

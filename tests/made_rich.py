@@ -1,6 +1,5 @@
 """A data set with all that can belong to an image, made once for the tests of several modules."""
 
-import functools
 import json
 import pathlib
 
@@ -9,7 +8,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from made_images import encode, write_files
-from prepared import picture
+from prepared import make_once, picture
 
 SIZE, COUNT = 16, 24
 NAMES = ("red", "green", "blue")
@@ -17,10 +16,9 @@ NAMES = ("red", "green", "blue")
 
 def analyzed_rich(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The directory: objects, masks, several classes, numbers, text and weights, all in train, with the default preprocessing."""
-    return _make(tmp_path_factory.getbasetemp() / "rich")
+    return make_once(tmp_path_factory, "rich", _make)
 
 
-@functools.cache
 def _make(folder: pathlib.Path) -> pathlib.Path:
     lines = []
     for index in range(COUNT):

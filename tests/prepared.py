@@ -1,9 +1,12 @@
 """Data sets for the tests of the read path, made by the real command."""
 
+import fcntl
+import os
 import pathlib
-from typing import Mapping
+from typing import Callable, Mapping
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from beam_pipelines.__main__ import main
@@ -37,6 +40,35 @@ def prepare_images(
     source, output = write_files(folder / "source", files), folder / "made"
     assert main(["prepare", "--input", str(source), "--output", str(output), *options]) == 0
     return output
+
+
+def make_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], pathlib.Path]) -> pathlib.Path:
+    """What many modules read and none changes: made by the first that asks for it, of all processes of a run of the tests.
+
+    Args:
+        tmp_path_factory: Says where the files of this run lie.
+        name: Of a folder there.
+        make: Is given that folder, makes the files and returns where within it they are.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with open(f"{folder}.made", "a+") as made:
+        fcntl.flock(made, fcntl.LOCK_EX)
+        made.seek(0)
+        if not (place := made.read()):
+            place = str(make(folder))
+            made.write(place)
+    return pathlib.Path(place)
+
+
+def mixed_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data set of images of many sizes: 93 in four shards of `train`, 17 in one of `validation`."""
+    return make_once(tmp_path_factory, "mixed", lambda folder: prepare_images(folder, "--num_shards", "train=4,validation=1"))
+
+
+def uniform_images(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The same of images of 24 x 32 pixels, which are held in memory."""
+    return make_once(tmp_path_factory, "uniform", lambda folder: prepare_images(folder, image_size=(24, 32)))
 
 
 def picture(seed: int, image_size: tuple[int, int] | None = None) -> np.ndarray:

@@ -2,21 +2,19 @@
 
 import contextlib
 import pathlib
-import subprocess
-import sys
 from typing import Callable, Iterator, NamedTuple
 
 from beam_pipelines.runners.job_servers import reserve_port
+from forked_python import ForkedPython
 
 FOLDER = pathlib.Path(__file__).parents[1] / "deploy" / "tf_data_service"
 
 
-def start(*arguments: str) -> subprocess.Popen:
-    command = [sys.executable, str(FOLDER / "serve.py"), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(*arguments: str) -> ForkedPython:
+    return ForkedPython(FOLDER / "serve.py", *arguments)
 
 
-def stop(process: subprocess.Popen) -> None:
+def stop(process: ForkedPython) -> None:
     process.kill()
     process.communicate()
 
@@ -31,8 +29,8 @@ class Service(NamedTuple):
     """
 
     address: str
-    workers: dict[str, subprocess.Popen]
-    start_worker: Callable[[str], subprocess.Popen]
+    workers: dict[str, ForkedPython]
+    start_worker: Callable[[str], ForkedPython]
 
 
 @contextlib.contextmanager
@@ -43,7 +41,7 @@ def run_service(folder: pathlib.Path) -> Iterator[Service]:
         stack.callback(stop, dispatcher)
         address = dispatcher.stdout.readline().split("grpc://")[-1].strip()
 
-        def start_worker(worker: str) -> subprocess.Popen:
+        def start_worker(worker: str) -> ForkedPython:
             process = start("worker", "--dispatcher", address, "--port", worker.split(":")[1], "--address", worker)
             stack.callback(stop, process)
             return process

@@ -52,7 +52,7 @@ def make_components(directory: str, manifest: dict, reader: str) -> list:
 
 
 def pattern_of(manifest: dict, split: str) -> str:
-    """As the README has it."""
+    """As the documentation has it."""
     is_tfx = "/" in manifest["splits"][split]["shards"][0]["name"]
     return f"Split-{split}/*" if is_tfx else f"{manifest['name']}-{split}.tfrecord-*"
 

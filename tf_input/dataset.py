@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import pickle
-from typing import Any, Callable, Mapping, Unpack
+from typing import Any, Callable, Mapping, Sequence, Unpack
 
 import tensorflow as tf
 
@@ -36,7 +36,7 @@ _logger = logging.getLogger("tf_input")
 
 
 class PreparedDataset(Description, Mapping[str, Examples]):
-    """A data set: a mapping of the names of splits to their examples; `opening.open` makes it.
+    """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
 
         print(flowers), list(flowers), "train" in flowers, flowers["train"][17]
 
@@ -133,21 +133,22 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         Returns:
             Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
-            all of them in a dictionary; `y` likewise of the targets. A weight is float32 [batch], or [batch, 1, 1] for a mask or a
-            map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by kind:
+            all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1,
+            1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by
+            its kind:
 
-            image         uint8 [batch, height, width, 3], RGB
-            pixels        uint8 [batch, height, width, channels], as stored
-            class_label   int64 [batch], or, of any number of labels, float32 [batch, num_classes]: 1 for those that it has
-            mask          uint8 [batch, height, width, 1], or int32 where a value is above 255; what its image shows
-            float         float32 [batch, *shape]; of three dimensions it is a map that lies over its image, and shows what
-                          that does; of two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that
-                          `recordmill transform` wrote is such a map, and of the size that is asked for
-            integer       int64 [batch, *shape]; of the shape of such an image, with one channel, it shows what that does
-            text          string [batch, *shape]
-            objects       a dictionary: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
-                          `label`, int64 [batch, n]; `valid`, bool [batch, n]; others that they have. Where an image has fewer
-                          than n, the rest is 0, labels -1, `valid` False. An object whose centre is not in view is left out.
+            - `image`: uint8 [batch, height, width, 3], RGB.
+            - `pixels`: uint8 [batch, height, width, channels], as stored.
+            - `class_label`: int64 [batch]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
+            - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
+            - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of
+              two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that `recordmill transform` wrote is
+              such a map, and of the size that is asked for.
+            - `integer`: int64 [batch, *shape]; of the shape of such an image, with one channel, it shows what that does.
+            - `text`: string [batch, *shape].
+            - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
+              `label`, int64 [batch, n]; `valid`, bool [batch, n]; and others that they have. Where an image has fewer than n, the
+              rest is 0, labels are -1, and `valid` is False. An object whose centre is not in view is left out.
 
         Raises:
             FileNotFoundError: A shard is missing, or there is no transform where `transform=True`.
@@ -161,7 +162,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         config = self.settle(split, make_config(config, options))
         if config.service is not None:
             counts = [shard.num_examples for shard in self.manifest.splits[split]]
-            data = distribute.service_batches(split, config, counts, functools.partial(self._read_files, split))
+            data = distribute.service_batches(split, config, counts, functools.partial(self.read_files, split))
         else:
             plan = self.plan(split, config)
             position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
@@ -183,7 +184,9 @@ class PreparedDataset(Description, Mapping[str, Examples]):
                     ...
 
         Args:
-            split, config, **options: As `batches` has them, and so are the errors.
+            split: As in `batches`; and so are the errors.
+            config: As in `batches`.
+            **options: As in `batches`.
 
         Returns:
             Something to iterate over any number of times; `len` counts the batches of the next pass. They are those of `batches`, in
@@ -221,9 +224,17 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
         return Plan.of(split, config, kind, decoder, reader)
 
-    def _read_files(self, split: str, part: distribute.Part, config: ReadConfig) -> tf.data.Dataset:
-        """The batches of some shards of a split for readers that are dealt them one by one; see `distribute.service_batches`."""
-        shards = [self.manifest.splits[split][index] for index in part.shards]
+    def read_files(self, split: str, config: ReadConfig, shards: Sequence[int] | None = None) -> tf.data.Dataset:
+        """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`.
+
+        Args:
+            split: One of `splits`.
+            config: How it is read.
+            shards: Which of its shards; None: all.
+        """
+        self._check_split(split)
+        infos = self.manifest.splits[split]
+        shards = infos if shards is None else [infos[index] for index in shards]
         paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)

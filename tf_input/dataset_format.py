@@ -138,9 +138,9 @@ class ShardInfo:
         num_bytes: Size of the file.
         crc32c: CRC-32C of the whole file.
         index: Path of its index within the data set.
-        index_bytes, index_crc32c: Of the index, likewise.
+        index_bytes, index_crc32c: Size of the index, and CRC-32C of the whole of it.
         catalog: Path of its catalog within the data set; empty where it has none, as after `recordmill transform`.
-        catalog_bytes, catalog_crc32c: Of the catalog, likewise.
+        catalog_bytes, catalog_crc32c: Size of the catalog, and CRC-32C of the whole of it.
     """
 
     name: str
@@ -332,7 +332,7 @@ def encode_index(rows: Iterable[tuple[int, int, int, int]]) -> bytes:
 
 
 def wrap_index(body: bytes) -> bytes:
-    """The same of rows that are packed already."""
+    """The bytes of an index file, from its rows, packed one after the other as `INDEX_ROW`."""
     header = INDEX_HEADER.pack(INDEX_MAGIC, FORMAT_VERSION, INDEX_ROW.size, len(body) // INDEX_ROW.size)
     return header + body
 

@@ -5,8 +5,7 @@ from typing import Collection, Mapping
 from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.feature_kinds import SIDES, STORED_KINDS
-from tf_input.decoding.schema import parse_examples
+from tf_input.decoding.schema import SIDES, STORED_KINDS, parse_examples
 from tf_input.decoding.targets import with_inputs
 from tf_input.description import Description
 from tf_input.read_config import ReadConfig

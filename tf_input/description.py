@@ -14,7 +14,7 @@ import tensorflow as tf
 from tf_input import overview
 from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
 from tf_input.decoding import class_weights
-from tf_input.decoding.feature_kinds import SIDES, is_map
+from tf_input.decoding.schema import SIDES, is_map
 from tf_input.epochs import hosts
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
@@ -120,7 +120,7 @@ class Description:
         `use_weights=False`. With the option `class_weight` of `batches` there are both, for any number of targets.
 
         Args:
-            split: Whose classes are counted; None: those of the training split.
+            split: The split whose classes are counted; None: the training split.
             target: A target that is one class label; None: the only target.
 
         Returns:

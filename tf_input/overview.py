@@ -31,7 +31,7 @@ def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 
 def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    """The same for a notebook; names may hold markup, which is shown as it is."""
+    """A heading and tables, as HTML for a notebook; a name that holds markup is shown as it is written."""
     tables = "".join(_html_table(table) for table in _tables(manifest))
     return f"<div><p>{html.escape(_heading(manifest, directory))}</p>{tables}</div>"
 

@@ -25,7 +25,9 @@ class Augmentation:
             images, and objects that fill the image, want more.
         flip: Whether to mirror every other image left to right: not for digits and letters.
         crop: Whether to crop at random; if not, `ReadConfig.fit` says what is seen of an image.
-        brightness, contrast, saturation: Each image's is multiplied by a random factor from 1 - value to 1 + value; 0: never.
+        brightness: Each image's is multiplied by a random factor from 1 - value to 1 + value; 0: never.
+        contrast: Each image's contrast, in the same way.
+        saturation: Each image's saturation, in the same way.
         hue: Each image's is turned by up to this share of the colour circle, either way; at most 0.5.
     """
 
@@ -55,9 +57,7 @@ class Augmentation:
 @named_options()
 @dataclasses.dataclass(frozen=True)
 class ReadConfig:
-    """How a split is read: for `batches` and its like one by one, as options, or all of it, as `config`.
-
-    `read_options.ReadOptions` lists the attributes once more, for type checkers.
+    """How a split is read: its attributes are the options of `batches` and its like, which also take one whole, as `config`.
 
     Attributes:
         batch_size: Images in a batch, of all hosts together.
@@ -65,9 +65,9 @@ class ReadConfig:
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
-            name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records in random order, and the records of
-            some runs mixed, which is enough as the data set was shuffled before it was written; "exact": a permutation of the whole
-            split, for which records are read one by one, from a local disk or a cache.
+            name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records
+            in random order, and the records of some runs mixed, which is enough as the data set was shuffled before it was written;
+            "exact": a permutation of the whole split, for which records are read one by one, from a local disk or a cache.
         seed: Of order and augmentation: a batch depends on the seed, the epoch and the step alone, in every process. None: runs
             differ.
         drop_remainder: Whether to leave out a last batch that is not full.
@@ -93,9 +93,8 @@ class ReadConfig:
             batches that one host would have, whatever their number. A last batch that does not divide is filled up with examples
             of weight 0. (1, 0): all of it is read here. None: they are found, and a line of the log says so where there are several: by the strategy
             in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
-            `hosts.find_hosts`.
-        service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050"; see
-            `distribute.service_batches`.
+            `tf_input.find_hosts`.
+        service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050".
         memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
             order is exact. For images of one size. 0: never.
         read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
@@ -106,7 +105,7 @@ class ReadConfig:
             graph gives the same each time, so `memory_budget` applies to images that it gives.
         map_example: A function of one example, before batching: of `x`, `(x, y)` or `(x, y, weight)`, as `Dataset.map` calls it.
             If it has a parameter `seed`, it gets an int64 [2] that depends on the seed, the epoch and the example's place.
-        map_batch: The same of a batch; its seed depends on the seed, the epoch and the step.
+        map_batch: A function of a batch, called in the same way; its `seed` depends on the seed, the epoch and the step.
     """
 
     batch_size: int

@@ -5,7 +5,7 @@ import heapq
 import json
 from typing import Callable, Iterable, Iterator, NamedTuple
 
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import Refusal, printable
 
 NUM_SHOWN = 5
 
@@ -27,6 +27,11 @@ class DeadLetter(NamedTuple):
     stage: str
     reason: str
     message: str
+
+    @classmethod
+    def of(cls, path: str, refusal: Refusal, stage: str = "list") -> "DeadLetter":
+        """The dead letter of an input that was refused."""
+        return cls(path, stage, refusal.reason, printable(str(refusal)))
 
 
 @dataclasses.dataclass

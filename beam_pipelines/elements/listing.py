@@ -14,7 +14,7 @@ class Listing:
     """What is known once every input is listed.
 
     Attributes:
-        source: Its kind: one of `config.SOURCES`.
+        source: Its kind: one of `source_kinds.SOURCES`.
         root: What paths are relative to.
         schema: The features of an example, by name in ascending order, with their class names.
         targets: See `Manifest.targets`.
@@ -57,6 +57,7 @@ class Listing:
 
 
 def empty_split(split: str, num_examples: int) -> UserError:
+    """What to raise where no example falls into a split."""
     return UserError(
         f"split {split!r} would come out empty: none of the {num_examples} examples falls into it; "
         "give it a larger share, or leave it out (--splits train=1)"

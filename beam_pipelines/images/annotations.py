@@ -4,7 +4,7 @@ Boxes were drawn on the image as it is found, or on the upright one; the size th
 
     stated size                     boxes
     that of the image as found      are turned with it, also where the upright image has the same size
-    none, or 0 x 0                  likewise
+    none, or 0 x 0                  are turned with it
     that of the upright image       stay: whoever drew them saw it upright
     another                         are refused, `size_mismatch`
 
@@ -16,7 +16,7 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.resize import Geometry
 
 
@@ -52,18 +52,6 @@ class Regions(NamedTuple):
     image_size: tuple[int, int]
 
 
-class BadAnnotationError(ValueError):
-    """What does not fit its image: one line, what was found against what was expected.
-
-    Attributes:
-        reason: A short code: `bad_box`, `bad_mask`, `bad_array`, `size_mismatch`, …
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class PlacedObjects(NamedTuple):
     """Objects of an image as it is stored.
 
@@ -90,7 +78,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> Place
             inside, and the object dropped if that has no area.
 
     Raises:
-        BadAnnotationError: `size_mismatch`, `bad_box`.
+        Refusal: `size_mismatch`, `bad_box`.
     """
     if bad_boxes not in ("refuse", "clip"):
         raise ValueError(f"bad_boxes={bad_boxes!r}; expected refuse or clip")
@@ -106,7 +94,7 @@ def place_objects(objects: Objects, geometry: Geometry, bad_boxes: str) -> Place
     is_clipped = (np.abs(found - inside) > (1 + 1e-6) / sides).any(axis=1)
     if bad_boxes == "refuse" and not (has_area & ~is_clipped).all():
         index = int(np.argmin(has_area & ~is_clipped))
-        raise BadAnnotationError("bad_box", _describe_box(objects, index, height, width))
+        raise Refusal("bad_box", _describe_box(objects, index, height, width))
     num_kept = int(has_area.sum())
     num_clipped = int((is_clipped & has_area).sum())
     kept = tuple(np.flatnonzero(has_area).tolist())
@@ -120,14 +108,14 @@ def follows_turn(size: tuple[int, int] | None, geometry: Geometry, what: str) ->
         what: With a verb, for the message.
 
     Raises:
-        BadAnnotationError: `size_mismatch`: it was drawn on neither.
+        Refusal: `size_mismatch`: it was drawn on neither.
     """
     if size is None or 0 in size or tuple(size) == geometry.found:
         return True
     if tuple(size) == geometry.upright:
         return False
     message = f"{what} drawn on {_size(size)} pixels; the image has {_size(geometry.found)}"
-    raise BadAnnotationError("size_mismatch", message)
+    raise Refusal("size_mismatch", message)
 
 
 def _turn_boxes(boxes: np.ndarray, orientation: int) -> np.ndarray:

@@ -1,21 +1,14 @@
 """Arrays of numbers that belong to an image: in `.npy` files, and as lists of lists."""
 
 import math
-import re
 
 import numpy as np
 
-from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
 from beam_pipelines.images.resize import Geometry
 
-_NPY_MAGIC = b"\x93NUMPY"
-_MAX_HEADER_BYTES = 65_000
 _MAX_ARRAY_VALUES = 2**28  # a GiB of float32: a serialized example must be smaller than two
-_NPY_FIELDS = {
-    "descr": re.compile(r"'descr'\s*:\s*'([<>|=]?(?:b1|[iu][1248]|f[248]))'"),
-    "fortran_order": re.compile(r"'fortran_order'\s*:\s*(True|False)"),
-    "shape": re.compile(r"'shape'\s*:\s*\(((?:\d{1,12}L?, ?){0,31}(?:\d{1,12}L?)?)\)"),
-}
 _MAX_EXACT = 2**24  # up to here float32 has every integer
 
 
@@ -23,9 +16,9 @@ def array_shape(data: bytes) -> tuple[int, ...]:
     """The shape of the array in a `.npy` file, by the file's first bytes alone: 64 KiB are always enough.
 
     Raises:
-        BadAnnotationError: `bad_array`: it is none, or not one of numbers.
+        Refusal: `bad_array`: it is none, or not one of numbers.
     """
-    return _read_npy_header(data)[1]
+    return _read_header(data).shape
 
 
 def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.ndarray:
@@ -34,15 +27,15 @@ def read_array(data: bytes, shape: tuple[int, ...], geometry: Geometry) -> np.nd
     The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
     Raises:
-        BadAnnotationError: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
+        Refusal: `bad_array`: it is no such file, or of another shape, or not all of its numbers are finite;
             `size_mismatch`: it lies on an image that is turned upright, and nothing says whether to turn it too.
     """
-    dtype, found, is_fortran, start = _read_npy_header(data)
+    dtype, found, is_fortran, start = _read_header(data)
     if found != tuple(shape):
-        raise BadAnnotationError("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
+        raise Refusal("bad_array", f"an array of shape {found}; expected {tuple(shape)}")
     if len(data) - start != math.prod(found) * dtype.itemsize:
         sizes = f"{len(data) - start} bytes of {dtype.name} {found}; expected {math.prod(found) * dtype.itemsize}"
-        raise BadAnnotationError("bad_array", sizes)
+        raise Refusal("bad_array", sizes)
     check_upright(found, geometry)
     return to_float32(np.frombuffer(data, dtype, offset=start).reshape(found, order="F" if is_fortran else "C"))
 
@@ -51,25 +44,25 @@ def check_upright(shape: tuple[int, ...], geometry: Geometry) -> None:
     """That an array of that shape lies on its image.
 
     Raises:
-        BadAnnotationError: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
+        Refusal: `size_mismatch`: the image is turned upright, and nothing says whether to turn the array too.
     """
     if len(shape) >= 2 and geometry.orientation != 1:
         turned = f"an array of shape {shape} on an image that its EXIF orientation, {geometry.orientation}, turns"
-        raise BadAnnotationError("size_mismatch", f"{turned}; expected an image that is upright as it is")
+        raise Refusal("size_mismatch", f"{turned}; expected an image that is upright as it is")
 
 
 def to_float32(values: np.ndarray) -> np.ndarray:
     """The same numbers in C order, those of 64 bits with a fraction rounded.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are not all finite in 32 bits, or one is an integer that becomes another.
+        Refusal: `bad_array`: they are not all finite in 32 bits, or one is an integer that becomes another.
     """
     with np.errstate(over="ignore"):  # it becomes infinite, and is refused for that
         converted = values.astype(np.float32, order="C")
     if not np.isfinite(converted).all():
-        raise BadAnnotationError("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
+        raise Refusal("bad_array", "NaN, infinite or too large for float32; expected finite numbers")
     if values.dtype.kind in "iu" and values.dtype.itemsize > 2 and not _holds(converted, values):
-        raise BadAnnotationError("bad_array", "an integer that float32 can't hold exactly; expected at most 24 bits")
+        raise Refusal("bad_array", "an integer that float32 can't hold exactly; expected at most 24 bits")
     return converted
 
 
@@ -82,7 +75,7 @@ def nested_shape(cell: list) -> tuple[int, ...]:
     """The shape of numbers in lists of lists.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are no numbers, or lists beside each other differ in length.
+        Refusal: `bad_array`: they are no numbers, or lists beside each other differ in length.
     """
     return _nested(cell).shape
 
@@ -91,11 +84,11 @@ def read_nested(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """float32 of that shape: numbers in lists of lists, or in one list, row by row.
 
     Raises:
-        BadAnnotationError: `bad_array`: they are not of that shape, or one is not finite.
+        Refusal: `bad_array`: they are not of that shape, or one is not finite.
     """
     values = _nested(cell)
     if values.shape not in (shape, (math.prod(shape),)):
-        raise BadAnnotationError("bad_array", f"an array of shape {values.shape}; expected {shape}")
+        raise Refusal("bad_array", f"an array of shape {values.shape}; expected {shape}")
     return to_float32(values.reshape(shape))
 
 
@@ -103,31 +96,19 @@ def _nested(cell: list) -> np.ndarray:
     try:
         values = np.array(cell)
     except (ValueError, OverflowError):  # lists that differ in length
-        raise BadAnnotationError("bad_array", "lists that differ in length; expected as many numbers in each") from None
+        raise Refusal("bad_array", "lists that differ in length; expected as many numbers in each") from None
     if values.dtype.kind not in "iufb" or not 0 < values.size <= _MAX_ARRAY_VALUES:
-        raise BadAnnotationError("bad_array", "no list of numbers, or an empty one; expected 1 number or more, of at most 64 bits")
+        raise Refusal("bad_array", "no list of numbers, or an empty one; expected 1 number or more, of at most 64 bits")
     return values
 
 
-def _read_npy_header(data: bytes) -> tuple[np.dtype, tuple[int, ...], bool, int]:
-    """(dtype, shape, whether in Fortran order, where the numbers begin).
-
-    By pattern: NumPy's own reader evaluates the header as Python, with warnings and errors of many kinds on bad ones.
-    """
-    if not data.startswith(_NPY_MAGIC) or len(data) < 12 or data[6] not in (1, 2, 3):
-        raise BadAnnotationError("bad_array", f"starts with {data[:8]!r}; expected a .npy file")
-    start = 10 if data[6] == 1 else 12
-    end = start + int.from_bytes(data[8:start], "little")
-    limit = min(len(data), _MAX_HEADER_BYTES)
-    if end > limit:
-        raise BadAnnotationError("bad_array", f"a .npy header that ends at byte {end}; expected at most {limit}")
-    header = data[start:end].decode("latin-1")
-    fields = {name: pattern.search(header) for name, pattern in _NPY_FIELDS.items()}
-    if not all(fields.values()):
-        message = f"a .npy header {header[:80].strip()!r}; expected one of an array of numbers"
-        raise BadAnnotationError("bad_array", message)
-    dtype, order, sides = (match[1] for match in fields.values())
-    shape = tuple(int(side) for side in re.findall(r"\d+", sides))
-    if not 0 < math.prod(shape) <= _MAX_ARRAY_VALUES:
-        raise BadAnnotationError("bad_array", f"an array of shape {shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
-    return np.dtype(dtype), shape, order == "True", end
+def _read_header(data: bytes) -> NpyHeader:
+    try:
+        header = read_npy_header(data)
+    except ValueError as error:
+        raise Refusal("bad_array", f"{error}; expected a .npy file") from None
+    if header.dtype.kind not in "iufb" or header.dtype.itemsize > 8:
+        raise Refusal("bad_array", f"an array of {header.dtype}; expected numbers of at most 64 bits")
+    if not 0 < math.prod(header.shape) <= _MAX_ARRAY_VALUES:
+        raise Refusal("bad_array", f"an array of shape {header.shape}; expected 1 to {_MAX_ARRAY_VALUES} numbers")
+    return header

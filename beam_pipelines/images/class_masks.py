@@ -17,11 +17,10 @@ from typing import Any, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import printable
-from beam_pipelines.images.annotations import BadAnnotationError, Regions, follows_turn
+from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.images.annotations import Regions, follows_turn
 from beam_pipelines.images.image_codecs import decode_with_pillow, encode_grey
 from beam_pipelines.images.image_headers import (
-    BadImageError,
     check_gif_header,
     check_num_frames,
     check_size,
@@ -41,7 +40,7 @@ def read_mask(data: bytes) -> np.ndarray:
     """uint8 or uint16 [height, width]: the class ids in a mask file.
 
     Raises:
-        BadAnnotationError: `bad_mask`.
+        Refusal: `bad_mask`.
     """
     image_format = identify(data)
     try:
@@ -50,13 +49,13 @@ def read_mask(data: bytes) -> np.ndarray:
         if image_format == "gif":
             check_gif_header(data)
         elif image_format is None:
-            raise BadImageError(f"{describe(data)}; {_EXPECTED}")
+            raise Refusal("bad_image", f"{describe(data)}; {_EXPECTED}")
         elif image_format != "bmp":
-            raise BadImageError(f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
+            raise Refusal("bad_image", f"{image_format.upper()}: its values are not exact; {_EXPECTED}")
         image = decode_with_pillow(image_format, data)
         if image.mode not in ("1", "L", "P"):
-            raise BadImageError(f"{image_format.upper()}: in colour; {_EXPECTED}")
-    except BadImageError as error:
+            raise Refusal("bad_image", f"{image_format.upper()}: in colour; {_EXPECTED}")
+    except Refusal as error:
         raise _bad_mask(str(error)) from None
     return np.asarray(image).astype(np.uint8)
 
@@ -64,15 +63,15 @@ def read_mask(data: bytes) -> np.ndarray:
 def _read_png(data: bytes) -> np.ndarray:
     plain, others = read_png_chunks(data, checksums=True)
     if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
-        raise BadImageError(f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
+        raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
     width, height, num_bits, color_type = struct.unpack_from(">IIBB", plain, 16)
     check_size("png", height, width)
     check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
     if color_type not in (0, 3):
         kind = {2: "in colour", 4: "with alpha", 6: "in colour, with alpha"}.get(color_type, f"of type {color_type}")
-        raise BadImageError(f"PNG: {kind}; {_EXPECTED}")
+        raise Refusal("bad_image", f"PNG: {kind}; {_EXPECTED}")
     if exif_orientation(others.get(b"eXIf", b"")) != 1:
-        raise BadImageError("PNG: a mask with an EXIF orientation of its own; expected none")
+        raise Refusal("bad_image", "PNG: a mask with an EXIF orientation of its own; expected none")
     ids = np.asarray(decode_with_pillow("png", plain))
     if num_bits in (2, 4) and color_type == 0:  # Pillow stretches them to 0..255
         ids = ids // (85 if num_bits == 2 else 17)
@@ -83,7 +82,7 @@ def check_ids(ids: np.ndarray) -> np.ndarray:
     """uint8 or uint16 [height, width]: class ids that are an array of integers, [height, width] or with one channel.
 
     Raises:
-        BadAnnotationError: `bad_mask`: one of them is negative, or does not fit into 16 bits.
+        Refusal: `bad_mask`: one of them is negative, or does not fit into 16 bits.
     """
     if ids.size and not 0 <= ids.min() <= ids.max() < 1 << 16:
         raise _bad_mask(f"class ids from {ids.min()} to {ids.max()}; expected 0 to {(1 << 16) - 1}")
@@ -94,7 +93,7 @@ def place_mask(mask: np.ndarray, geometry: Geometry) -> np.ndarray:
     """The mask of an image as that is stored: turned and resized with it.
 
     Raises:
-        BadAnnotationError: `size_mismatch`.
+        Refusal: `size_mismatch`.
     """
     height, width = mask.shape
     if follows_turn((height, width), geometry, "a mask"):
@@ -127,12 +126,12 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     Polygons are filled as COCO's own tools do it.
 
     Raises:
-        BadAnnotationError: `bad_mask`; `bad_label`: a label is not among the names.
+        Refusal: `bad_mask`; `bad_label`: a label is not among the names.
     """
     height, width = regions.image_size
     try:
         check_size("mask", height, width)
-    except BadImageError as error:
+    except Refusal as error:
         raise _bad_mask(str(error)) from None
     if len(label_names) > 0xFFFF:
         raise _bad_mask(f"{len(label_names)} class names; a mask has room for {0xFFFF}")
@@ -140,17 +139,17 @@ def draw_regions(regions: Regions, label_names: Sequence[str]) -> np.ndarray:
     mask = np.zeros((height, width), np.uint16 if len(label_names) > 255 else np.uint8)
     for index, (label, region) in enumerate(zip(regions.labels, regions.regions), start=1):
         if label not in ids:
-            raise BadAnnotationError("bad_label", f"region {index}: unknown class name {label!r}")
+            raise Refusal("bad_label", f"region {index}: unknown class name {label!r}")
         draw = _draw_runs if isinstance(region, dict) else _draw_polygons
         try:
             mask[draw(region, height, width)] = ids[label]
-        except BadAnnotationError as error:
+        except Refusal as error:
             raise _bad_mask(f"region {index} ({printable(label)}): {error}") from None
     return mask
 
 
-def _bad_mask(message: str) -> BadAnnotationError:
-    return BadAnnotationError("bad_mask", message)
+def _bad_mask(message: str) -> Refusal:
+    return Refusal("bad_mask", message)
 
 
 def _draw_polygons(polygons: Any, height: int, width: int) -> np.ndarray:

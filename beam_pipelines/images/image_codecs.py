@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Iterator
 import numpy as np
 import simplejpeg
 
-from beam_pipelines.images.image_headers import EXIF, BadImageError, JpegHeader, check_num_frames, check_size
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.image_headers import EXIF, JpegHeader, check_num_frames, check_size
 
 # Pillow is imported where it is needed: it costs a process 80 ms and 6 MB, and clean JPEGs never need it.
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def decode_jpeg(data: bytes, header: JpegHeader, colorspace: str, strict: bool, 
         except ValueError as error:
             # Not damage but a rare chroma subsampling, which only Pillow knows.
             if "subsampling level" not in str(error):
-                raise BadImageError(f"JPEG: {error}") from None
+                raise Refusal("bad_image", f"JPEG: {error}") from None
         else:
             return _cmyk_to_rgb(pixels) if is_cmyk else pixels
     if data.rfind(b"\xff\xd9") < header.num_bytes:  # Pillow does not always mind; tf.io does
-        raise BadImageError("JPEG: truncated: no end-of-image marker")
+        raise Refusal("bad_image", "JPEG: truncated: no end-of-image marker")
     # Without its EXIF, in which Pillow looks for a resolution, warning about what it does not understand.
     plain = data[: header.num_bytes].replace(EXIF, bytes(len(EXIF))) + data[header.num_bytes :]
     image = decode_with_pillow("jpeg", plain, reduction)
@@ -75,17 +76,17 @@ def load(image_format: str, image: "ImageFile.ImageFile", reduction: int = 1) ->
             image.draft(None, (max(1, image.width // reduction), max(1, image.height // reduction)))
         image.load()
     if image.mode == "P" and image.palette is None:  # only a PNG's can be missing
-        raise BadImageError("PNG: a palette image without its palette (PLTE)")
+        raise Refusal("bad_image", "PNG: a palette image without its palette (PLTE)")
 
 
 @contextlib.contextmanager
 def _bad_data_refused(image_format: str) -> Iterator[None]:
     try:
         yield
-    except BadImageError:
+    except Refusal:
         raise
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for bad data, by fuzzing
-        raise BadImageError(f"{image_format.upper()}: {error}") from None
+        raise Refusal("bad_image", f"{image_format.upper()}: {error}") from None
 
 
 def expand(image: "Image.Image") -> "Image.Image":
@@ -130,12 +131,12 @@ def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:
     """The bytes of a JPEG, PNG or WebP, without any metadata; the same for the same pixels.
 
     Raises:
-        BadImageError: It is too large for the format.
+        Refusal: It is too large for the format.
     """
     limit = _MAX_SIDES.get(image_format)
     if limit and max(image.size) > limit:
         message = f"{image.width} x {image.height} pixels to store; expected at most {limit} a side"
-        raise BadImageError(f"{image_format.upper()}: {message}")
+        raise Refusal("bad_image", f"{image_format.upper()}: {message}")
     encoded = io.BytesIO()
     if image_format == "jpeg":
         image.save(encoded, "JPEG", quality=quality, subsampling=0 if quality >= 95 else 2, comment=None)

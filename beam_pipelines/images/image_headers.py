@@ -9,6 +9,7 @@ import zlib
 from typing import NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
+from beam_pipelines.errors import Refusal
 
 MAX_IMAGE_SIDE = 1_000_000  # libpng's limit, hence tf.io's
 
@@ -23,16 +24,22 @@ EXIF = b"Exif\0\0"
 _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer", b"II*": "a TIFF", b"MM\0*": "a TIFF"}
 
 
-class BadImageError(ValueError):
-    """An input that can't become a record: one line, what was found against what was expected."""
-
-
 class JpegHeader(NamedTuple):
+    """What the header of a JPEG says.
+
+    Attributes:
+        height: Of the image as found, in pixels.
+        width: Of the image as found, in pixels.
+        num_components: 1: grey, 3: in colour, 4: CMYK or YCCK.
+        exif: The EXIF block; empty: there is none.
+        num_bytes: Bytes up to the first scan.
+    """
+
     height: int
     width: int
     num_components: int
     exif: bytes
-    num_bytes: int  # up to the first scan
+    num_bytes: int
 
 
 def identify(data: bytes) -> str | None:
@@ -68,13 +75,13 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 position += 1
                 continue
             else:
-                raise BadImageError(f"JPEG: marker {marker:#x} at byte {position}; expected a lossy JPEG's header")
+                raise Refusal("bad_image", f"JPEG: marker {marker:#x} at byte {position}; expected a lossy JPEG's header")
             position += 2 + length
     except struct.error:
-        raise BadImageError(f"JPEG: truncated: {len(data)} bytes end within the header") from None
+        raise Refusal("bad_image", f"JPEG: truncated: {len(data)} bytes end within the header") from None
     precision, height, width, num_components = frame
     if precision != 8 or num_components not in (1, 3, 4):
-        raise BadImageError(f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
+        raise Refusal("bad_image", f"JPEG: {num_components} components of {precision} bits; expected 1, 3 or 4 of 8 bits")
     return JpegHeader(height, width, num_components, exif, position)
 
 
@@ -87,14 +94,14 @@ def read_png_chunks(data: bytes, checksums: bool) -> tuple[bytes, dict[bytes, by
         if kind in _PNG_CHUNKS:
             kept.append(data[position:end])
         elif kind[:1].isupper():
-            raise BadImageError(f"PNG: chunk {kind!r}, which a reader must not ignore and none knows")
+            raise Refusal("bad_image", f"PNG: chunk {kind!r}, which a reader must not ignore and none knows")
         else:
             others.setdefault(kind, data[position + 8 : end - 4])
         if checksums and zlib.crc32(data[position + 4 : end - 4]).to_bytes(4) != data[end - 4 : end]:
-            raise BadImageError(f"PNG: chunk {kind!r} at byte {position} is damaged or cut off: wrong checksum")
+            raise Refusal("bad_image", f"PNG: chunk {kind!r} at byte {position} is damaged or cut off: wrong checksum")
         position = end
     if checksums and kind != b"IEND":
-        raise BadImageError(f"PNG: truncated: {len(data)} bytes end with chunk {kind!r}; expected b'IEND'")
+        raise Refusal("bad_image", f"PNG: truncated: {len(data)} bytes end with chunk {kind!r}; expected b'IEND'")
     return b"".join(kept), others
 
 
@@ -155,13 +162,16 @@ def describe(data: bytes) -> str:
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
+    """Raises Refusal `bad_image` for an image that has no pixels, or too many of them."""
     if not 0 < height * width <= MAX_IMAGE_PIXELS or height > MAX_IMAGE_SIDE or width > MAX_IMAGE_SIDE:
-        raise BadImageError(
+        raise Refusal(
+            "bad_image",
             f"{image_format.upper()}: {width} x {height} pixels; "
-            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side"
+            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side",
         )
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
+    """Raises Refusal `bad_image` for an image that is animated."""
     if num_frames > 1:
-        raise BadImageError(f"{image_format.upper()}: animated, {num_frames} frames; expected 1")
+        raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; expected 1")

@@ -11,7 +11,7 @@ decodes every record:
     pixels without a format                            PNG                    "raw"
     of another size than `ImageConfig.size` asks for   resized                "resized", whatever else is changed
     of another format than `.format` asks for          converted              "format", if it need not be resized
-    any, if `.encoding` is `raw`                       its pixels             likewise
+    any, if `.encoding` is `raw`                       its pixels             "format", if it need not be resized
     more than one frame (GIF, WebP, APNG)              refused
     over 89,478,485 pixels, or none                    refused, before anything is decoded; so if it would become so large
     anything else, whatever its name says              refused
@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 import numpy as np
 
 from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.errors import Refusal
 from beam_pipelines.images.image_codecs import (
     decode_jpeg,
     decode_with_pillow,
@@ -55,7 +56,6 @@ from beam_pipelines.images.image_codecs import (
 )
 from beam_pipelines.images.image_headers import (
     EXIF,
-    BadImageError,
     check_gif_header,
     check_num_frames,
     check_size,
@@ -82,7 +82,7 @@ class CheckedImage(NamedTuple):
     Attributes:
         format: What the source's bytes are, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp` or `raw`.
         height: Of the image as stored, in pixels.
-        width: Likewise.
+        width: Of the image as stored, in pixels.
         encoded: The bytes to store; None: the source's own.
         reencoded: Why they are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
             `raw`; else empty.
@@ -112,7 +112,7 @@ def check_image(
         images: In what size, format and encoding it is wanted. Pixels (`raw`) are uint8 [height, width, 3], row by row.
 
     Raises:
-        BadImageError: It is no image, a damaged one, or one that a record can't hold.
+        Refusal: It is no image, a damaged one, or one that a record can't hold.
     """
     if check not in ("strict", "decode", "header"):
         raise ValueError(f"check={check!r}; expected strict, decode or header")
@@ -122,7 +122,7 @@ def check_image(
     if image_format == "png":
         return _check_png(data, check, full_scale, images)
     if image_format is None:
-        raise BadImageError(f"{describe(data)}; expected JPEG, PNG, GIF, BMP or WebP")
+        raise Refusal("bad_image", f"{describe(data)}; expected JPEG, PNG, GIF, BMP or WebP")
     return _check_other(image_format, data, check, full_scale, images)
 
 
@@ -134,13 +134,13 @@ def check_pixels(
     Grey pixels stay grey: where the encoding is `raw`, they are stored as [height, width, 1].
 
     Raises:
-        BadImageError: There are more or fewer bytes than that, or too many pixels.
+        Refusal: There are more or fewer bytes than that, or too many pixels.
     """
     height, width, num_channels = raw[:3]
     check_size("raw", height, width)
     if len(data) != height * width * num_channels:
         wanted = f"{height} x {width} x {num_channels} = {height * width * num_channels}"
-        raise BadImageError(f"raw pixels: {len(data)} bytes; expected {wanted}")
+        raise Refusal("bad_image", f"raw pixels: {len(data)} bytes; expected {wanted}")
     pixels = np.frombuffer(data, np.uint8).reshape((num_channels, height, width) if raw.is_planar else raw[:3])
     if raw.is_planar:
         pixels = np.ascontiguousarray(pixels.transpose(1, 2, 0))
@@ -169,7 +169,7 @@ def _check_jpeg(data: bytes, check: str, full_scale: bool, images: ImageConfig) 
 def _check_png(data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
     plain, others = read_png_chunks(data, checksums=check != "header")
     if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
-        raise BadImageError(f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
+        raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
     width, height = struct.unpack_from(">II", plain, 16)
     check_size("png", height, width)
     check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))

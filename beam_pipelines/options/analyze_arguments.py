@@ -34,7 +34,7 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
         "--preprocessing_module",
         metavar="FILE",
         help="a Python file that defines preprocessing_fn(inputs); what it imports from its own folder must be installed on a "
-        "cluster's workers (default: see the README)",
+        "cluster's workers (default: images are decoded, resized and normalised)",
     )
     add(
         "--image_size",

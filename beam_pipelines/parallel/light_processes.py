@@ -11,6 +11,7 @@ standard input is open.
 import atexit
 import collections
 import functools
+import itertools
 import pickle
 import queue
 import threading
@@ -101,13 +102,21 @@ def _stopped() -> RunError:
 
 
 def share(value: Any) -> bytes:
-    """What many tasks have in common, pickled once; `shared` gives it back, unpickled once in each process."""
-    return pickle.dumps(value, protocol=5)
+    """What many tasks have in common, pickled once; `shared` gives it back, unpickled once in each process.
+
+    What is shared twice is two values, however equal: what an instance has looked up does not hold for the next one.
+    """
+    return pickle.dumps((next(_shares), value), protocol=5)
 
 
 @functools.lru_cache(maxsize=2)
 def shared(pickled: bytes) -> Any:
-    return pickle.loads(pickled)
+    """The value that `share` pickled: the same object each time, in each process for the last two."""
+    _, value = pickle.loads(pickled)
+    return value
+
+
+_shares = itertools.count()  # of this process, whose light processes are nobody else's
 
 
 class TaskWindow:
@@ -147,6 +156,7 @@ def light_processes(num_processes: int) -> LightProcesses:
 
 @atexit.register
 def close_light_processes() -> None:
+    """Ends all pools of this process; what is still running is lost."""
     with _lock:
         while _pools:
             _pools.popitem()[1].close()

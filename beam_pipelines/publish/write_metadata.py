@@ -1,6 +1,7 @@
 """WriteMetadata: the data set's metadata files, the manifest last, and its publishing."""
 
 import contextlib
+import dataclasses
 from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
@@ -24,22 +25,25 @@ from tf_input.dataset_format import ShardInfo
 _MERGE_BYTES = 64 << 20
 
 
+@dataclasses.dataclass
 class WriteMetadata(beam.PTransform):
     """`ShardAddress`es -> the name of the data set, once it is in place.
 
     What is known of the shards lies beside them, since there is one data set, and it is published by one worker.
+
+    Attributes:
+        config: What the run is to do.
+        run_info: What `run.json` is to say of the run.
     """
 
-    def __init__(self, config: PrepareConfig, run_info: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._config = config
-        self._run_info = run_info
+    config: PrepareConfig
+    run_info: Mapping[str, Any]
 
     def expand(self, written: beam.PCollection) -> beam.PCollection:
         return (
             written.pipeline
             | "AfterTheShards" >> beam.Impulse()
-            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self._config, self._run_info)
+            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self.config, self.run_info)
         )
 
 

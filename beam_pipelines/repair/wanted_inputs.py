@@ -1,6 +1,5 @@
 """The inputs of some examples, found again among all that a source lists."""
 
-import uuid
 from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel.light_processes import TaskWindow, share
 from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
-from beam_pipelines.sources.list_part import SMALL_PARTS, PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.sources.listed_part import ListedPart
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import IMAGE, Manifest
@@ -79,9 +78,9 @@ def list_wanted(config: PrepareConfig, manifest: Manifest, wanted: Wanted) -> So
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
-        tasks, context = TaskWindow(config.num_processes), share(PartContext(config, uuid.uuid4().hex))
+        tasks, context = TaskWindow(config.num_processes), share(PartContext(config))
         for part in source.parts():
-            if config.source.kind not in SMALL_PARTS:
+            if not config.source.can.has_small_parts:
                 wanted.take(list_in_batches(source, part, config))
                 continue
             for batches, dead_letters, _ in tasks.run(list_whole_part, context, part):

@@ -1,48 +1,103 @@
-"""What Dataflow needs, what suits this pipeline there, and what it says of a job."""
+"""Dataflow, `--runner=DataflowRunner`: what it needs, what suits our jobs there, and what it says of one."""
 
-import logging
 import re
 import time
 
-from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, WorkerOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptions
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
-from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.runners.engine import Engine
 
 # A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
 _MACHINE_TYPE = "e2-standard-4"
 
 
-def check_options(options: PipelineOptions, *, wait: bool) -> None:
-    """Fails where a job would be refused.
+class Dataflow(Engine):
+    """The service of Google's cloud."""
 
-    Raises:
-        UserError: An option is missing, or does not go with another one.
-    """
-    cloud = options.view_as(GoogleCloudOptions)
-    for option, value, expected in (
-        ("--project", cloud.project, "a project's id"),
-        ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
-        ("--temp_location", cloud.temp_location, "a gs:// path for scratch files"),
-    ):
-        if not value:
-            raise UserError(f"--runner=DataflowRunner needs {option}: expected {expected}")
-    if not cloud.temp_location.startswith("gs://"):
-        raise UserError(f"--temp_location={cloud.temp_location}: expected a gs:// path")
-    if wait and cloud.template_location:
-        raise UserError("--wait: with --template_location no job is submitted; expected one of the two")
+    takes_jobs = True
+    start_seconds = 240
+    runs_here = False
+
+    def _check_path(self, option: str, path: str, shared_filesystem: bool) -> None:
+        if not path.startswith("gs://"):
+            raise UserError(f"{option}={path}: workers of Dataflow do not see it; expected a gs:// path")
+
+    def _check_needs(self, wait: bool) -> None:
+        cloud = self.options.view_as(GoogleCloudOptions)
+        for option, value, expected in (
+            ("--project", cloud.project, "a project's id"),
+            ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
+            ("--temp_location", cloud.temp_location, "a gs:// path for scratch files"),
+        ):
+            if not value:
+                raise UserError(f"--runner=DataflowRunner needs {option}: expected {expected}")
+        if not cloud.temp_location.startswith("gs://"):
+            raise UserError(f"--temp_location={cloud.temp_location}: expected a gs:// path")
+        if wait and cloud.template_location:
+            raise UserError("--wait: with --template_location no job is submitted; expected one of the two")
+        super()._check_needs(wait)
+        if not cloud.no_auth:
+            _check_credentials()
+
+    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+        """Beam and the service do the rest well: a worker process for each CPU, one bundle at a time in each, Dataflow Shuffle,
+        as many workers as keep up.
+        """
+        cloud, worker = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions)
+        if not worker.machine_type:
+            worker.machine_type = _MACHINE_TYPE
+        if not cloud.job_name:
+            name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
+            cloud.job_name = f"recordmill-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+
+    def describe_job(self, result: PipelineResult, output: str, *, may_renumber: bool) -> str:
+        """What to tell of a job that was submitted, or of the template that was made of it.
+
+        Args:
+            result: Of the submission.
+            output: What becomes the data set.
+            may_renumber: It replaces one that has class tables, and nothing says that classes keep their numbers.
+        """
+        if result.has_job:
+            lines = [
+                f"job:      {result.job_id()}",
+                f"page:     {self._page(result)}",
+                f"data set: {output}, once it has a manifest.json (--wait waits for it)",
+            ]
+        else:
+            lines = [f"template: {self.options.view_as(GoogleCloudOptions).template_location}"]
+        if may_renumber:
+            told = "nobody will look whether a class has another number than in the data set that is replaced"
+            how = "--wait does, where a job is submitted" if not result.has_job else "--wait does"
+            lines.append(f"classes:  {told} ({how}; --label_names_from keeps the numbers)")
+        return "\n".join(lines)
+
+    def _page(self, result: PipelineResult) -> str:
+        cloud = self.options.view_as(GoogleCloudOptions)
+        return f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
+
+    def explain(self, error: Exception) -> UserError | RunError | None:
+        if isinstance(error, DataflowRuntimeException):
+            lines = str(error).strip().splitlines()
+            return RunError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result)}")
+        names = {cls.__name__ for cls in type(error).__mro__}
+        if names & {"GoogleAPICallError", "DataflowJobAlreadyExistsError"}:
+            return UserError(f"Dataflow refused the job: {_first_line(error)}")
+        if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
+            return UserError(_first_line(error))
+        return None
 
 
-def check_credentials() -> None:
+def _check_credentials() -> None:
     """Beam itself would look for them for 20 seconds, and go on without."""
     try:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
         raise UserError("--runner=DataflowRunner: google.auth is missing: pip install 'recordmill[gcp]'") from None
-    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # it tells the same first
     try:
         google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:
@@ -50,62 +105,6 @@ def check_credentials() -> None:
             "--runner=DataflowRunner: no Google credentials were found; "
             "expected `gcloud auth application-default login`, or a key file in GOOGLE_APPLICATION_CREDENTIALS"
         ) from None
-
-
-def set_defaults(config: PrepareConfig, options: PipelineOptions) -> None:
-    """What suits this pipeline there, where the user did not choose.
-
-    Beam and the service do the rest well: a worker process for each CPU, one bundle at a time in each, Dataflow Shuffle,
-    as many workers as keep up.
-    """
-    cloud, worker = options.view_as(GoogleCloudOptions), options.view_as(WorkerOptions)
-    if not worker.machine_type:
-        worker.machine_type = _MACHINE_TYPE
-    if not cloud.job_name:
-        name = re.sub("[^a-z0-9]+", "-", config.name.lower())[:40].strip("-")
-        cloud.job_name = f"recordmill-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-
-
-def describe_job(result: PipelineResult, config: PrepareConfig, options: PipelineOptions, *, replaces_classes: bool) -> str:
-    """What to tell of a job that was submitted.
-
-    Args:
-        result: Of the submission.
-        config: What the job does.
-        options: How Beam is to do it.
-        replaces_classes: The data set that it replaces has class tables.
-    """
-    if result.has_job:
-        lines = [
-            f"job:      {result.job_id()}",
-            f"page:     {_page(result, options)}",
-            f"data set: {config.output}, once it has a manifest.json (--wait waits for it)",
-        ]
-    else:
-        lines = [f"template: {options.view_as(GoogleCloudOptions).template_location}"]
-    if replaces_classes and not config.source.first_label_names:
-        told = "nobody will look whether a class has another number than in the data set that is replaced"
-        how = "--wait does, where a job is submitted" if not result.has_job else "--wait does"
-        lines.append(f"classes:  {told} ({how}; --label_names_from keeps the numbers)")
-    return "\n".join(lines)
-
-
-def _page(result: PipelineResult, options: PipelineOptions) -> str:
-    cloud = options.view_as(GoogleCloudOptions)
-    return f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
-
-
-def explain(error: Exception, options: PipelineOptions) -> UserError | RunError | None:
-    """What is behind an error of Dataflow's own; None for any other."""
-    if isinstance(error, DataflowRuntimeException):
-        lines = str(error).strip().splitlines()
-        return RunError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {_page(error.result, options)}")
-    names = {cls.__name__ for cls in type(error).__mro__}
-    if names & {"GoogleAPICallError", "DataflowJobAlreadyExistsError"}:
-        return UserError(f"Dataflow refused the job: {_first_line(error)}")
-    if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
-        return UserError(_first_line(error))
-    return None
 
 
 def _first_line(error: Exception) -> str:

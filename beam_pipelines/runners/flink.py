@@ -1,17 +1,33 @@
-"""How a job is found and stopped on a Flink cluster: by a name of its own, through the cluster's REST interface.
+"""Flink, `--runner=FlinkRunner`: a cluster, or without one the job server's own.
 
-The job server that submits it is this process's child. Ctrl-C ends that one too, and Beam takes it down before it could be asked.
+A job is found and stopped by a name of its own, through the cluster's REST interface: the job server that submits it is this process's
+child. Ctrl-C ends that one too, and Beam takes it down before it could be asked.
 """
 
 import argparse
+import contextlib
+import http.client
 import json
+import shutil
 import time
+import urllib.error
 import urllib.request
 import uuid
 from typing import Any
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions, PortableOptions
-from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkRunner
+from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkJarJobServer, FlinkRunner
+from apache_beam.runners.runner import PipelineResult
+from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.runners.engine import Engine, check_program
+from beam_pipelines.runners.job_servers import ReservesJobPort
+
+STOP_SECONDS = 300
+_KEPT_MILLISECONDS = 60_000
+_ENDED = ("CANCELED", "FINISHED", "FAILED")
+_SECONDS_TO_ANSWER = 10
 
 
 class FlinkExchangeOptions(PipelineOptions):
@@ -22,59 +38,95 @@ class FlinkExchangeOptions(PipelineOptions):
         parser.add_argument(
             "--execution_mode_for_batch",
             choices=("PIPELINED", "PIPELINED_FORCED", "BATCH", "BATCH_FORCED"),
-            help="How Flink hands on what a stage gives; PIPELINED if not said otherwise; see `set_exchange`.",
+            help="How Flink hands on what a stage gives; PIPELINED if not said otherwise; see `Flink.set_defaults`.",
         )
 
 
-STOP_SECONDS = 300
-_KEPT_MILLISECONDS = 60_000
-_ENDED = ("CANCELED", "FINISHED", "FAILED")
+class Flink(Engine):
+    """A Flink cluster."""
+
+    runs_tensorflow = True
+
+    @property
+    def runs_here(self) -> bool:
+        return super().runs_here or (not self.environment and not self._has_master)
+
+    @property
+    def _has_master(self) -> bool:
+        """Whether the job goes to a cluster; without one it runs within the job server."""
+        return self._master not in MAGIC_HOST_NAMES
+
+    @property
+    def _master(self) -> str:
+        return self.options.view_as(FlinkRunnerOptions).flink_master
+
+    def _check_needs(self, wait: bool) -> None:
+        super()._check_needs(wait)
+        if self._has_master:
+            self._check_master()
+        flink = self.options.view_as(FlinkRunnerOptions)
+        if self.options.view_as(PortableOptions).job_endpoint or flink.flink_submit_uber_jar:
+            return
+        java = JavaHelper.get_java()
+        if not shutil.which(java):
+            raise UserError(f"--runner=FlinkRunner submits by a Java program, and {java} was not found; expected Java 11 or later")
+        check_program(
+            "Beam's Flink job server",
+            "--flink_job_server_jar",
+            flink.flink_job_server_jar,
+            lambda: JavaJarServer.local_jar(FlinkJarJobServer(self.options).path_to_jar()),
+        )
+
+    def _check_master(self) -> None:
+        try:
+            self._ask("config")
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise UserError(
+                f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason}); "
+                "expected HOST:PORT of a Flink cluster's REST interface"
+            ) from None
+
+    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+        """Gives the job a name that no other one has, and lets stages run side by side.
+
+        Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
+        lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
+
+        With TensorFlow, a job's workers live on from stage to stage, unless the user says for how long: each would import it anew. It
+        needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
+        """
+        cloud = self.options.view_as(GoogleCloudOptions)  # Flink takes the same option
+        cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
+        exchange = self.options.view_as(FlinkExchangeOptions)
+        exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
+        if has_tensorflow:
+            portable = self.options.view_as(PortableOptions)
+            portable.environment_cache_millis = portable.environment_cache_millis or _KEPT_MILLISECONDS
+
+    def make_runner(self) -> FlinkRunner:
+        return _FlinkRunner()
+
+    def stop(self, result: PipelineResult) -> None:
+        if not self._has_master:
+            return super().stop(result)
+        with contextlib.suppress(Exception):  # Ctrl-C has ended the job server; without it, it must not submit from now on
+            result.cancel()
+        name = self.options.view_as(GoogleCloudOptions).job_name
+        deadline = time.monotonic() + STOP_SECONDS
+        while going_on := [job for job in self._ask("jobs/overview")["jobs"] if job["name"] == name and job["state"] not in _ENDED]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it is still {going_on[0]['state']}")
+            for job in going_on:
+                if job["state"] != "CANCELLING":
+                    self._ask(f"jobs/{job['jid']}?mode=cancel", "PATCH")
+            time.sleep(0.2)
+
+    def _ask(self, path: str, method: str = "GET") -> Any:
+        request = urllib.request.Request(f"{FlinkRunner.add_http_scheme(self._master)}/{path}", method=method)
+        with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as response:
+            return json.load(response)
 
 
-def has_master(options: PipelineOptions) -> bool:
-    """Whether the job goes to a cluster; without one it runs within the job server."""
-    return options.view_as(FlinkRunnerOptions).flink_master not in MAGIC_HOST_NAMES
-
-
-def name_job(name: str, options: PipelineOptions) -> None:
-    """Gives the job a name that no other one has."""
-    cloud = options.view_as(GoogleCloudOptions)  # Flink takes the same option
-    cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
-
-
-def set_exchange(options: PipelineOptions) -> None:
-    """Lets stages run side by side, unless the user says otherwise.
-
-    Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
-    lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
-    """
-    exchange = options.view_as(FlinkExchangeOptions)
-    exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
-
-
-def keep_workers(options: PipelineOptions) -> None:
-    """Lets a job's workers live on from stage to stage, unless the user says for how long: each would import Beam and TensorFlow anew.
-
-    It needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
-    """
-    portable = options.view_as(PortableOptions)
-    portable.environment_cache_millis = portable.environment_cache_millis or _KEPT_MILLISECONDS
-
-
-def cancel_job(options: PipelineOptions) -> None:
-    """Cancels the job and waits for its end; OSError or TimeoutError where that was not seen."""
-    name = options.view_as(GoogleCloudOptions).job_name
-    deadline = time.monotonic() + STOP_SECONDS
-    while going_on := [job for job in _ask(options, "jobs/overview")["jobs"] if job["name"] == name and job["state"] not in _ENDED]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"it is still {going_on[0]['state']}")
-        for job in going_on:
-            if job["state"] != "CANCELLING":
-                _ask(options, f"jobs/{job['jid']}?mode=cancel", "PATCH")
-        time.sleep(0.2)
-
-
-def _ask(options: PipelineOptions, path: str, method: str = "GET") -> Any:
-    master = FlinkRunner.add_http_scheme(options.view_as(FlinkRunnerOptions).flink_master)
-    with urllib.request.urlopen(urllib.request.Request(f"{master}/{path}", method=method), timeout=10) as response:
-        return json.load(response)
+class _FlinkRunner(ReservesJobPort, FlinkRunner):
+    pass

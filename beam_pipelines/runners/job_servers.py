@@ -7,9 +7,7 @@ run may have been given that port by then; Beam would send the job to whoever th
 import socket
 
 from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
-from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.job_server import JobServer
-from apache_beam.runners.portability.prism_runner import PrismRunner
 from apache_beam.runners.runner import PipelineRunner
 
 
@@ -25,19 +23,10 @@ def reserve_port() -> int:
         return listener.getsockname()[1]
 
 
-class _ReservesJobPort(PipelineRunner):
+class ReservesJobPort(PipelineRunner):
+    """A runner whose job server listens at a port that is reserved for it, unless the user chose one."""
+
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         server = options.view_as(JobServerOptions)
         server.job_port = server.job_port or reserve_port()
         return super().default_job_server(options)
-
-
-class _FlinkRunner(_ReservesJobPort, FlinkRunner):
-    pass
-
-
-class _PrismRunner(_ReservesJobPort, PrismRunner):
-    pass
-
-
-RUNNERS = {"FlinkRunner": _FlinkRunner, "PrismRunner": _PrismRunner}

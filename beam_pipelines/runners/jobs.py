@@ -1,23 +1,33 @@
-"""One Beam job: its options, its runner, and whose fault a failure is."""
+"""One Beam job: its options, its engine, and whose fault a failure is."""
 
 import argparse
 import contextlib
-import logging
 import os
-from typing import Iterator
+from typing import Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
-from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
-from beam_pipelines.runners import dataflow, engines, job_servers
+from beam_pipelines.runners.dataflow import Dataflow
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.flink import Flink
+from beam_pipelines.runners.local import Local
+from beam_pipelines.runners.portable import Portable
+from beam_pipelines.runners.prism import Prism
+
+ENGINES: Mapping[str, type[Engine]] = {
+    "DirectRunner": Local,  # the default
+    "FnApiRunner": Local,  # the same by Beam's name
+    "PrismRunner": Prism,
+    "FlinkRunner": Flink,
+    "PortableRunner": Portable,
+    "DataflowRunner": Dataflow,
+}
 
 
 @contextlib.contextmanager
-def explained_errors(options: PipelineOptions) -> Iterator[None]:
+def explained_errors(engine: Engine) -> Iterator[None]:
     """Around a job: what it raises is an error of ours, or KeyboardInterrupt, wherever one of them is behind it."""
     try:
         yield
@@ -26,46 +36,25 @@ def explained_errors(options: PipelineOptions) -> Iterator[None]:
     except Exception as error:  # whatever wrapper the runner put around an error of ours
         if is_interrupt(error):
             raise KeyboardInterrupt from None
-        explained = find_user_facing(error) or dataflow.explain(error, options)
+        explained = find_user_facing(error) or engine.explain(error)
         if explained is None:
             raise
         raise explained from None
 
 
-def quiet_engines() -> None:
-    """Keeps engines from telling of each of their steps, and from showing the traceback of what will be told in one line."""
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
-    logging.getLogger("PrismRunner").setLevel(logging.WARNING)
-    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
-        logging.getLogger(name).addFilter(_quiet_user_errors)
+def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_tensorflow: bool = False) -> Engine:
+    """The engine that `--runner` names.
 
-
-class _QuietUserErrors(logging.Filter):
-    """Keeps what the user will be told in one line from being logged with a traceback first, Python's or Java's."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
-        return not (is_interrupt(error) or find_user_facing(error))
-
-
-_quiet_user_errors = _QuietUserErrors()
-
-
-def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner | None:
-    """The runner that the options name; None lets Beam construct it.
-
-    `DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
-    worker processes get the pipeline options only through the provision info.
+    Raises:
+        UserError: It is not known; or the command needs TensorFlow on its workers, and has not been seen to run there.
     """
-    name = engines.runner_name(options)
-    if name in job_servers.RUNNERS:
-        return job_servers.RUNNERS[name]()
-    if name not in engines.LOCAL:
-        return None
-    options.view_as(StandardOptions).runner = "FnApiRunner"
-    encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
-    provision_info = fn_runner.ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
-    return fn_runner.FnApiRunner(provision_info=provision_info)
+    name = options.view_as(StandardOptions).runner or "DirectRunner"
+    if name not in ENGINES:
+        raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}")
+    if has_tensorflow and not ENGINES[name].runs_tensorflow:
+        others = [name for name, engine in ENGINES.items() if engine.runs_tensorflow]
+        raise UserError(f"--runner={name}: `recordmill {command}` runs on {', '.join(others)}")
+    return ENGINES[name](name, options)
 
 
 def parse_pipeline_options(flags: list[str], command: str = "prepare") -> PipelineOptions:

@@ -1,18 +1,11 @@
 """Waits for a job's end, and stops it where nobody waits any more."""
 
-import contextlib
-import threading
-import time
 from typing import Callable
 
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines.errors import RunError, StillRunningError
-from beam_pipelines.runners import engines, flink
-
-_STOP_SECONDS = 300
 
 
 def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> None:
@@ -22,7 +15,6 @@ def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> 
         RunError: It ended as anything but done.
         StillRunningError: It could not be stopped.
     """
-    threading.excepthook = _quiet_broken_streams
     try:
         state = result.wait_until_finish()
     except BaseException as error:
@@ -42,35 +34,3 @@ def _stop(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> Non
         raise StillRunningError(
             f"the job could not be stopped ({' '.join(str(error).split())[:200]}), and what it has written was left there"
         ) from error
-
-
-def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """Threads of Beam's still read from an engine that has been stopped."""
-    if not isinstance(arguments.exc_value, grpc.RpcError):
-        threading.__excepthook__(arguments)
-
-
-def how_to_stop(options: PipelineOptions) -> Callable[[PipelineResult], None]:
-    """To be asked before the job runs: then Beam takes the runner's name out of the options."""
-    if engines.runner_name(options) == "FlinkRunner" and flink.has_master(options):
-        return lambda result: _cancel_on_flink(result, options)
-    if engines.runs_here(options):
-        return lambda result: None  # the engine is this process's child, and has ended with Beam's waiting
-    return cancel
-
-
-def _cancel_on_flink(result: PipelineResult, options: PipelineOptions) -> None:
-    with contextlib.suppress(Exception):  # Ctrl-C has ended the job server; without it, it must not submit from now on
-        result.cancel()
-    flink.cancel_job(options)
-
-
-def cancel(result: PipelineResult) -> None:
-    if PipelineState.is_terminal(result.state):
-        return
-    result.cancel()
-    deadline = time.monotonic() + _STOP_SECONDS
-    while not PipelineState.is_terminal(result.state):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"it is still {result.state}")
-        time.sleep(1)

@@ -5,8 +5,9 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.references import WHOLE_FILE, ArrayPart, FilePart
-from beam_pipelines.images.annotations import BadAnnotationError, Objects, Regions, place_objects
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.images.resize import Geometry
@@ -54,7 +55,7 @@ class ExtrasEncoder:
             spool: Where those of them lie whose file is compressed.
 
         Raises:
-            BadAnnotationError: One of them does not fit.
+            Refusal: One of them does not fit.
             OSError: A file could not be read.
         """
         encoded: dict[str, Any] = {}
@@ -118,5 +119,5 @@ class ExtrasEncoder:
             return files.read(path)
         data = files.read_range(path, part.offset, part.num_bytes)
         if len(data) != part.num_bytes:
-            raise BadAnnotationError("truncated", f"{part.path}: {len(data)} bytes at {part.offset}; expected {part.num_bytes}")
+            raise Refusal("truncated", f"{part.path}: {len(data)} bytes at {part.offset}; expected {part.num_bytes}")
         return data

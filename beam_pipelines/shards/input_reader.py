@@ -7,11 +7,10 @@ from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.references import WHOLE_FILE, LabeledImage
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, LabeledImage
 from beam_pipelines.elements.statistics import PixelSums
-from beam_pipelines.errors import RunError, printable
-from beam_pipelines.images.annotations import BadAnnotationError
-from beam_pipelines.images.images import BadImageError, CheckedImage, check_image, check_pixels
+from beam_pipelines.errors import Refusal, RunError, printable
+from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import Files, is_remote
@@ -34,7 +33,7 @@ class ReadImage(NamedTuple):
         reencoded: Why they are not the source's own; else empty.
         pixels: Where it is of the sample.
         height: Of the image as stored, in pixels; 0 where nobody looked.
-        width: Likewise.
+        width: Of the image as stored, in pixels; 0 where nobody looked.
     """
 
     data: bytes
@@ -87,9 +86,7 @@ class InputReader:
             return self._refuse(image, error)
         except _CutOffError as error:
             return _dead_letter(image, "read", "unreadable", str(error))
-        except BadImageError as error:
-            return _dead_letter(image, "check", "bad_image", str(error))
-        except BadAnnotationError as error:
+        except Refusal as error:
             return _dead_letter(image, "check", error.reason, str(error))
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
         pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
@@ -132,7 +129,7 @@ class InputReader:
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:
-                raise BadImageError(f"{num_bytes} bytes of pixels; expected {context.pixel_bytes}, as all images have")
+                raise Refusal("bad_image", f"{num_bytes} bytes of pixels; expected {context.pixel_bytes}, as all images have")
         return checked
 
     def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None) -> Extras | None:

@@ -1,17 +1,16 @@
 """WriteShards: a TFRecord file, an index and a catalog for each shard."""
 
+import dataclasses
 from typing import Iterable, Iterator
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress, WrittenShard
 from beam_pipelines.parallel import progress
-from beam_pipelines.parallel.counters import count_in_beam
-from beam_pipelines.parallel.light_processes import TaskWindow, share
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.parallel_map import ParallelMap, count_in_beam
 from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
@@ -20,25 +19,30 @@ from beam_pipelines.shards.write_context import WriteContext
 _PART_INPUTS = 256
 
 
+@dataclasses.dataclass
 class WriteShards(beam.PTransform):
-    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is."""
+    """(name, `PlannedShard`)s -> `ShardAddress`es, each once its files are there. One that is finished already stays as it is.
 
-    def __init__(self, config: PrepareConfig, listing: beam.pvalue.AsSingleton) -> None:
-        super().__init__()
-        self._config = config
-        self._listing = listing
+    Attributes:
+        config: What the run is to do.
+        listing: The `Listing`, as a side input.
+    """
+
+    config: PrepareConfig
+    listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
         # Its own shuffle: else a runner may let whoever has planned some shards write them, one after the other.
-        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self._config), self._listing)
+        return planned | "SpreadShards" >> beam.GroupByKey() | "Write" >> beam.ParDo(_Write(self.config), self.listing)
 
 
-class _Write(beam.DoFn):
+class _Write(ParallelMap):
     def __init__(self, config: PrepareConfig) -> None:
+        super().__init__(config.num_processes)
         self._config = config
 
     def start_bundle(self) -> None:
-        self._tasks = TaskWindow(self._config.num_processes)
+        super().start_bundle()
         self._context: WriteContext | None = None
         self._parts: list[WrittenPart] = []
 
@@ -50,26 +54,21 @@ class _Write(beam.DoFn):
         if (done := finished(self._context, shard)) is not None:
             refused = done.statistics.dead_letters.num
             progress.count(self._config.progress_directory, written=done.info.num_examples + refused, dead_letters=refused)
-            yield self._finish(done)
+            yield self._finished(done)
             return
         num_parts = choose_num_parts(shard, self._config.num_processes)
         for number in range(num_parts):
             part = ShardPart(number, num_parts)
-            yield from self._collect(self._tasks.run(write_part, self._shared, shard, part))
+            yield from self.run(write_part, self._shared, shard, part)
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for address in self._collect(self._tasks.drain()):
-            yield WindowedValue(address, 0, [GlobalWindow()])
-
-    def _collect(self, written: Iterator[WrittenPart]) -> Iterator[ShardAddress]:
+    def take(self, result: WrittenPart) -> Iterator[ShardAddress]:
         """They come in order, so those of a shard follow each other."""
-        for one in written:
-            self._parts.append(one)
-            if len(self._parts) == one.part.num_parts:
-                parts, self._parts = self._parts, []
-                yield self._finish(finish_shard(self._context, one.shard, parts))
+        self._parts.append(result)
+        if len(self._parts) == result.part.num_parts:
+            parts, self._parts = self._parts, []
+            yield self._finished(finish_shard(self._context, result.shard, parts))
 
-    def _finish(self, written: WrittenShard) -> ShardAddress:
+    def _finished(self, written: WrittenShard) -> ShardAddress:
         count_in_beam(written=written.info.num_examples, dead_letters=written.statistics.dead_letters.num)
         return written.address
 

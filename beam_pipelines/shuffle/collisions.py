@@ -7,7 +7,7 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
@@ -17,8 +17,6 @@ from beam_pipelines.errors import UserError, printable
 NUM_SHOWN = 100
 
 _NUM_INPUTS_SHOWN = 2
-# Sources whose keys can be chosen.
-_WITH_KEY_COLUMN = ("table", "arrays", "tfrecord", "webdataset")
 
 
 class NamedInput(NamedTuple):
@@ -110,14 +108,15 @@ def refuse_collisions(collisions: Collisions, config: PrepareConfig, listing: Li
     lines = [f"{start}{_describe(key, collisions, shows_splits)}" for key in collisions.counts]
     more = collisions.num - len(lines)
     raise UserError(
-        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(listing.source, config.source.key_column)}:"
+        f"--input={printable(config.input)}: {are_of} of more than one input; {_advice(config.source)}:"
         + "".join(lines)
         + (f"\n  - and {more:,} more" if more > 0 else "")
     )
 
 
-def _advice(kind: str, key_column: str | None) -> str:
-    if kind not in _WITH_KEY_COLUMN:
+def _advice(source: SourceConfig) -> str:
+    key_column = source.key_column
+    if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
     if key_column:
         return f"expected --key_column to name a column of unique keys, which {printable(key_column)!r} is not, or none (--key_column='')"

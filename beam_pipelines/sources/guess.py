@@ -6,6 +6,7 @@ import os
 import re
 from typing import Callable
 
+from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
 
@@ -38,7 +39,7 @@ _ANNOTATIONS = {"annotations"}
 
 
 def guess_source(path: str) -> str:
-    """The kind of source that an input is: one of `config.SOURCES`.
+    """The kind of source that an input is: one of `source_kinds.SOURCES`.
 
     Raises:
         UserError: It is a file, and none whose kind its name tells.
@@ -60,7 +61,7 @@ def guess_source(path: str) -> str:
         return "voc"
     if not folders and _are_tables(files):
         return "table"
-    return _guess_split_folders(path, folders) or "image_folder"
+    return _guess_split_folders(path, folders) or DEFAULT_SOURCE
 
 
 def _guess_file(path: str) -> str:

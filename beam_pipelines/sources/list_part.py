@@ -1,14 +1,16 @@
 """Lists one part of a source: its inputs become references, a few thousand at a time."""
 
+import dataclasses
 import functools
-from typing import Iterator, NamedTuple, Sequence
+from typing import Iterator, Sequence
 
 import numpy as np
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
-from beam_pipelines.elements.references import ROW, LabeledImage, References, Texts
+from beam_pipelines.elements.references import ROW, References, Texts
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel.light_processes import shared
@@ -20,11 +22,9 @@ from beam_pipelines.storage.input_errors import listing_error
 
 _Listed = list[LabeledImage] | DeadLetter
 
-# Kinds of sources with many parts, each of some thousands of images: so what is listed of one fits into memory.
-SMALL_PARTS = ("tfrecord", "voc", "webdataset")
-
 
 def open_to_list(config: PrepareConfig) -> Source:
+    """The source of a run, that spools what can't be read again by range."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
@@ -32,10 +32,8 @@ class ReferenceMaker:
     """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
 
     def __init__(self, config: PrepareConfig) -> None:
-        fractions = config.splits or DEFAULT_SPLITS
         self._seed = config.seed
-        self._by_group = SplitByGroup(fractions)
-        self._names = tuple(fractions)
+        self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
         listed = list(zip(*images))
@@ -69,13 +67,14 @@ class ReferenceMaker:
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
         """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
         if given[0] is None:
-            return self._by_group(groups), self._names
+            return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
         places = {name: place for place, name in enumerate(names)}
         return np.array([places[name or ""] for name in given]), names
 
 
 def no_texts(num: int) -> Texts:
+    """As many empty texts."""
     return Texts(np.zeros(num, np.uint32), b"")
 
 
@@ -97,26 +96,25 @@ def _with_trouble_told(listed: Iterator[_Listed], path: str) -> Iterator[_Listed
         raise listing_error(error, path, f"{printable(path)} could not be listed: {error.strerror or error}") from error
 
 
-class PartContext(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class PartContext:
     """What the parts of one bundle share.
 
     Attributes:
         config: Which source they belong to.
-        bundle: Another one for each bundle: what was looked at for one need not hold for the next.
     """
 
     config: PrepareConfig
-    bundle: str
 
-
-@functools.lru_cache(maxsize=1)
-def _open_once(context: bytes) -> Source:
-    """Looking at the same files again for each part would take the square of their number."""
-    return open_to_list(shared(context).config)
+    @functools.cached_property
+    def source(self) -> Source:
+        """Looking at the same files again for each part would take the square of their number."""
+        return open_to_list(self.config)
 
 
 def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
     """The same at once, of a shared `PartContext`, with the references packed."""
-    *listed, found = list_in_batches(_open_once(context), part, shared(context).config)
+    of_bundle: PartContext = shared(context)
+    *listed, found = list_in_batches(of_bundle.source, part, of_bundle.config)
     batches = [one.pack() for one in listed if isinstance(one, References)]
     return batches, [one for one in listed if isinstance(one, DeadLetter)], found

@@ -7,8 +7,8 @@ from typing import Callable, Collection, Iterator
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.source import Source
@@ -159,7 +159,7 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
         schema=_make_schema(config, source, found),
         targets=source.targets,
         listed_labels={
-            feature: frozenset(names).union(found.known_labels.get(feature, ()) if _is_folder(config) else ())
+            feature: frozenset(names).union(found.known_labels.get(feature, ()) if config.source.can.has_class_folders else ())
             for feature, names in found.labels.items()
         },
         splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
@@ -186,8 +186,7 @@ def _check_split_column(config: PrepareConfig, found: ListedPart) -> None:
 def _how_to_leave_splits(config: PrepareConfig) -> str:
     if config.source.split_column:
         return "drop --split_column, or --split_column=''"
-    has_columns = config.source.kind in ("arrays", "fixed_length", "table", "tfrecord", "webdataset")
-    return "--split_folders=no, or --split_column='' where a column says it" if has_columns else "--split_folders=no"
+    return "--split_folders=no, or --split_column='' where a column says it" if config.source.can.has_columns else "--split_folders=no"
 
 
 def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tuple[Feature, ...]:
@@ -230,10 +229,6 @@ def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
     if len(channels) > 1:
         raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
-
-
-def _is_folder(config: PrepareConfig) -> bool:
-    return config.source.kind == "image_folder"
 
 
 def _split_order(split: str) -> tuple[int, str]:

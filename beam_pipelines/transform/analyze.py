@@ -17,17 +17,17 @@ from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
-from beam_pipelines.runners import engines, flink
-from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
-from beam_pipelines.runners.waiting import how_to_stop, wait_for
+from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.transform.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
-from beam_pipelines.transform.analysis_trial import try_graph
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
 from beam_pipelines.transform.preprocessing import DefaultPreprocessing
 from beam_pipelines.transform.record_batches import ReadRecordBatches, tensor_adapter_config
 from beam_pipelines.transform.tft_modules import tft_beam
-from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace
+from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace, try_graph
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input import opening
 from tf_input.dataset_format import Manifest, read_manifest
@@ -55,18 +55,16 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     """
     quiet_engines()
     config, manifest = check_analysis(config)
-    engines.check_runs_tensorflow("analyze", options)
-    engines.check_engine([("OUT", config.directory)], options, shared_filesystem=config.shared_filesystem, wait=True)
-    if engines.runner_name(options) == "FlinkRunner":
-        flink.name_job(manifest.name, options)
-        flink.keep_workers(options)
+    engine = choose_engine(options, "analyze", has_tensorflow=True)
+    engine.check([("OUT", config.directory)], shared_filesystem=config.shared_filesystem, wait=True)
+    engine.set_defaults(manifest.name, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
     with analysis_directory(config.directory, config.overwrite) as working:
         # Shared by all workers, as the data set is.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
-            with analysis.explained(traced), explained_errors(options), quiet_graph_failures():
-                analysis.run(working, options)
+            with analysis.explained(traced), explained_errors(engine), quiet_graph_failures():
+                analysis.run(working, engine)
         graph = TransformGraph(f"{working}/whole/{TRANSFORM_FN}")
         analysis.check(graph, traced)
         analysis.publish(analysis.describe(graph, traced), working)
@@ -129,19 +127,18 @@ class Analysis:
         except BadOutputsError as error:
             raise self._error(str(error), error.line) from None
 
-    def run(self, working: str, options: PipelineOptions) -> None:
+    def run(self, working: str, engine: Engine) -> None:
         """The job: writes `working/whole`."""
         progress_directory = f"{working}/progress"
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
         batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
         with self._explained_tracing():
             transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(
                 self.preprocessing
             )
         transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/whole")
-        stop = how_to_stop(options)
         with ProgressDisplay(progress_directory, self._stages):
-            wait_for(pipeline.run(), stop)
+            wait_for(pipeline.run(), engine.stop)
 
     def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
         shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]

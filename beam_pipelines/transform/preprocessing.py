@@ -14,7 +14,7 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.feature_kinds import SIDES, is_seen
+from tf_input.decoding.schema import SIDES, is_seen
 from tf_input.decoding.targets import VALID, object_features
 from tf_input.read_config import ReadConfig
 

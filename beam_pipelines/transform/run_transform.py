@@ -13,10 +13,9 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish import summary
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.quiet import import_quietly
-from beam_pipelines.runners import engines, flink
-from beam_pipelines.runners.jobs import explained_errors, make_runner, quiet_engines
-from beam_pipelines.runners.waiting import how_to_stop, wait_for
+from beam_pipelines.quiet import import_quietly, quiet_engines
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.transform.transform_job import TransformedShard, TransformJob, make_job
 from beam_pipelines.transform.transform_metadata import publish_transformed
 
@@ -37,19 +36,16 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
     """
     quiet_engines()
     job = make_job(config)
-    engines.check_runs_tensorflow("transform", options)
+    engine = choose_engine(options, "transform", has_tensorflow=True)
     paths = [("OUT", job.directory), ("OUT2", job.output)]
-    engines.check_engine(paths, options, shared_filesystem=config.shared_filesystem, wait=True)
-    if engines.runner_name(options) == "FlinkRunner":
-        flink.name_job(job.name, options)
-        flink.keep_workers(options)
+    engine.check(paths, shared_filesystem=config.shared_filesystem, wait=True)
+    engine.set_defaults(job.name, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
-    with working_directory(job), explained_errors(options):
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+    with working_directory(job), explained_errors(engine):
+        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
         transform(pipeline, job, make_run_info(config, options))
-        stop = how_to_stop(options)
         with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
-            wait_for(pipeline.run(), stop)
+            wait_for(pipeline.run(), engine.stop)
     return summary.describe(config.output)
 
 

@@ -39,7 +39,7 @@ class SyntheticSource:
         return [""]
 
     def list(self, part: str) -> Iterator[Any]:
-        from beam_pipelines.elements.references import LabeledImage
+        from beam_pipelines.elements.labeled_image import LabeledImage
 
         for index in range(self._num):
             label = f"class{index * NUM_CLASSES // self._num:04d}"
@@ -60,7 +60,7 @@ def plan(num_references: int) -> None:
     import apache_beam as beam
 
     from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-    from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+    from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
     from beam_pipelines.sources import list_images
 
@@ -73,7 +73,7 @@ def plan(num_references: int) -> None:
         config = PrepareConfig("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
         start, cpu_start = time.perf_counter(), time.process_time()
-        pipeline = beam.Pipeline(runner=make_runner(options), options=options)
+        pipeline = beam.Pipeline(runner=choose_engine(options).make_runner(), options=options)
         listed = pipeline | "ListImages" >> list_images.ListImages(config)
         listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_none)
         pipeline.run().wait_until_finish()

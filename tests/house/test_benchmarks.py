@@ -22,7 +22,7 @@ from tests.benchmarks import gpu_benchmark, python_rivals, read_benchmark  # noq
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 
-# Benchmark -> what makes its command in the README short, and something that it says at its end.
+# Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
 SHORT = {
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +80 photos +\d+ MB"),
@@ -33,16 +33,16 @@ SHORT = {
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
     ),
 }
-# Those that run in no test by the README's command: of two of them a test below runs `main` with other arguments; that of the engines
+# Those that run in no test by the page's command: of two of them a test below runs `main` with other arguments; that of the engines
 # wants a Flink cluster for minutes, and is run by hand.
 OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
 
 AT_ONCE = ["--repeats=1", "--seconds=0", "--batches=1", "--copies=1"]
 
 
-def readme_commands() -> dict[str, str]:
+def shown_commands() -> dict[str, str]:
     """Benchmark -> its arguments."""
-    found = dict(re.findall(COMMAND, (ROOT / "README.md").read_text(), re.MULTILINE))
+    found = dict(re.findall(COMMAND, (ROOT / "docs/benchmarks.md").read_text(), re.MULTILINE))
     assert set(found) == set(SHORT) | OTHERS == {path.stem for path in (ROOT / "tests/benchmarks").glob("*_benchmark.py")}
     return found
 
@@ -58,9 +58,9 @@ def images(tmp_path_factory) -> pathlib.Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SHORT))
-def test_a_command_of_the_readme_runs_to_its_end(images, name):
+def test_a_command_that_is_shown_runs_to_its_end(images, name):
     shorter, end = SHORT[name]
-    arguments = shlex.split(f"{readme_commands()[name]} {shorter}")
+    arguments = shlex.split(f"{shown_commands()[name]} {shorter}")
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}  # nor asks Google whose machine this is
     run = subprocess.run(command, cwd=images, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -81,6 +81,7 @@ def test_todays_reader_opens_it():
     assert sum(map(len, labels.values())) == 13 and sorted(sum(labels.values(), [])) == [0] * 7 + [1] * 6
 
 
+@pytest.mark.slow
 def test_todays_reader_opens_labels_of_every_kind():
     import tf_input
 

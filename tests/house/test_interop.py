@@ -206,6 +206,7 @@ def test_tensorflow_datasets_opens_every_layout(layouts):
     assert found["tfx"] == found["flat"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("described_by", ["manifest.json", "dataset_info.json"])
 def test_every_layout_can_be_prepared_again(layouts, tmp_path, described_by):
     found = {}
@@ -228,6 +229,7 @@ def test_a_shard_of_the_tfx_layout_that_is_gone_is_named(layouts, tmp_path):
         tf_input.open(copy).batches("train", batch_size=8, image_size=16)
 
 
+@pytest.mark.slow
 def test_a_data_set_can_be_replaced_by_one_of_another_layout(layouts, tmp_path):
     source = str(layouts["flat"].parent / "source")
     options = ("--overwrite", "--name=ants", "--num_shards", "train=3,validation=2")

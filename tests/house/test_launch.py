@@ -12,8 +12,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.errors import UserError
 from beam_pipelines.publish.written_data_set import read_run
-from beam_pipelines.runners.engines import uses_light_processes
-from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
 
@@ -21,7 +20,7 @@ from made_images import write_class_folders
 def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags):
     """`DirectRunner` would first try to download another engine; by name alone, workers would get no options."""
     options = parse_pipeline_options([*flags, "--direct_num_workers=3", "--temp_location=scratch"])
-    runner = make_runner(options)
+    runner = choose_engine(options).make_runner()
     assert type(runner) is FnApiRunner
     sent = json_format.MessageToDict(runner._provision_info.provision_info.pipeline_options)
     assert sent["beam:option:direct_num_workers:v1"] == "3", sent
@@ -30,7 +29,7 @@ def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags)
 
 def test_another_runner_is_left_to_beam():
     for name in ("PortableRunner", "DataflowRunner"):
-        assert make_runner(parse_pipeline_options([f"--runner={name}"])) is None, name
+        assert choose_engine(parse_pipeline_options([f"--runner={name}"])).make_runner() is None, name
 
 
 def test_light_processes_serve_the_one_worker_in_memory_alone():
@@ -42,7 +41,7 @@ def test_light_processes_serve_the_one_worker_in_memory_alone():
         "a cluster": (["--runner=FlinkRunner"], False),
     }
     for case, (flags, expected) in cases.items():
-        assert uses_light_processes(parse_pipeline_options(flags)) is expected, case
+        assert bool(choose_engine(parse_pipeline_options(flags)).num_processes) is expected, case
 
 
 def test_an_option_that_beam_would_pass_over_is_refused():

@@ -179,12 +179,12 @@ def run(*command: str | os.PathLike, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-def test_every_requirement_of_a_worker_and_a_trainer_is_pinned_within_its_bounds():
+def test_every_requirement_of_a_worker_a_trainer_and_the_site_is_pinned_within_its_bounds():
     lines = (CHECKOUT / "deploy" / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["beam"], *extras["remote"], *extras["transform"]):
+    for text in (*project["dependencies"], *extras["beam"], *extras["remote"], *extras["transform"], *extras["docs"]):
         requirement = Requirement(text)
         if requirement.name in ("setuptools", "recordmill"):  # the first is of whoever builds, not of what runs
             continue

@@ -21,7 +21,7 @@ from PIL import Image
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import CHECKS
 from beam_pipelines.elements.shuffle_keys import shuffle_key
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from engines import TEST_PATH
 from held_stages import GATES, Gate
@@ -121,7 +121,7 @@ def test_promise_2_the_same_bytes_whatever_the_listing_order(source, prepared, t
 
 
 def test_promise_2_the_same_bytes_from_the_worker_alone(source, prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
@@ -151,10 +151,9 @@ def test_promise_2_the_same_bytes_where_light_processes_write_parts_of_a_shard(s
     for path in ("ant/empty.jpg", "cow/empty.jpg"):
         (tmp_path / "in" / path).touch()
     options = ("--num_shards", "2", "--check", check, "--max_bad_fraction", "0.1")
-    monkeypatch.setattr(engines, "num_cores", lambda: 3)
     monkeypatch.setattr("beam_pipelines.shards.write_shards._PART_INPUTS", 10)
-    for name, is_light in (("parts", True), ("whole", False)):
-        monkeypatch.setattr(engines, "uses_light_processes", lambda options, is_light=is_light: is_light)
+    for name, num_processes in (("parts", 3), ("whole", 0)):
+        monkeypatch.setattr(local, "num_cores", lambda num=num_processes: num)
         assert prepare(tmp_path / "in", tmp_path / name, *options) == 0
     assert digest(tmp_path / "parts") == digest(tmp_path / "whole")
 
@@ -200,7 +199,7 @@ LOSSES = {
     "references of a block": ("shuffle.global_shuffle.route_to_blocks", without_the_first, r"references have ranks \d+ to \d+, and \d+ arrived"),
     "a block's part of a shard": ("shuffle.global_shuffle.cut_shards", without_the_first, r"references arrived; expected |\d shards were planned; expected 8"),
     "a shard": (
-        "write_metadata.write_metadata",
+        "publish.write_metadata.write_metadata",
         lambda write: lambda unused, written, *others: write(unused, itertools.islice(written, 1, None), *others),
         "7 shards were written; expected 8",
     ),

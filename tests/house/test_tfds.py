@@ -79,10 +79,11 @@ def test_tensorflow_datasets_reads_it_supervised_and_in_part(prepared):
     assert all(image.dtype == tf.uint8 and label.dtype == tf.int64 for image, label in pairs)
 
 
-def test_patterns_of_the_readme_name_the_shards_of_one_split(tmp_path):
+def test_patterns_of_the_documentation_name_the_shards_of_one_split(tmp_path):
     """What is read without our code mixes no test examples into the training."""
-    readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
-    patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", readme) if "*" in one and not one.startswith("catalog/")}
+    root = pathlib.Path(__file__).resolve().parents[2]
+    pages = "".join(path.read_text() for path in [root / "README.md", *root.glob("docs/*.md")])
+    patterns = {one for one in re.findall(r"""["']out/flowers/([^"']*)["']""", pages) if "*" in one and not one.startswith("catalog/")}
     assert len(patterns) >= 1
     made = prepare_images(tmp_path, "--name=flowers", "--splits=train=0.7,validation=0.3", "--num_shards=train=3,validation=2")
     train = {shard.name for shard in dataset_format.read_manifest(made).splits["train"]}
@@ -90,6 +91,7 @@ def test_patterns_of_the_readme_name_the_shards_of_one_split(tmp_path):
         assert {path.relative_to(made).as_posix() for path in made.glob(pattern)} == train, pattern
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["flat", "tfx"])
 def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
     """As `batches` has them: a dictionary by name, of classes, any number of them, numbers and objects."""
@@ -117,6 +119,7 @@ def test_tensorflow_datasets_reads_several_targets_supervised(layout, tmp_path):
             np.testing.assert_array_equal(targets["objects"]["bbox"], y["objects"]["bbox"][0])
 
 
+@pytest.mark.slow
 def test_tensorflow_datasets_opens_a_set_of_unchecked_images(tmp_path):
     """Without heights and widths."""
     output = prepare_images(tmp_path, "--check", "none", num_images={"ant": 20, "bee": 20})

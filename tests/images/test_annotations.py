@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.images.annotations import BadAnnotationError, Objects, place_objects
-from beam_pipelines.images.array_values import _NPY_FIELDS, array_shape, read_array
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.annotations import Objects, place_objects
+from beam_pipelines.images.array_values import array_shape, read_array
 from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from made_images import encode
@@ -104,7 +104,7 @@ def test_the_stated_size_tells_whether_boxes_are_turned():
     for case, (box, image_size) in cases.items():
         placed = place_objects(one_box(*box, image_size=image_size), turned, "refuse")
         np.testing.assert_allclose(placed.boxes, [(0.1, 0.6, 0.6, 0.9)], atol=1e-7, err_msg=case)
-    with pytest.raises(BadAnnotationError, match="drawn on 300 x 50 pixels; the image has 200 x 100") as error:
+    with pytest.raises(Refusal, match="drawn on 300 x 50 pixels; the image has 200 x 100") as error:
         place_objects(one_box(*on_found, image_size=(50, 300)), turned, "clip")
     assert error.value.reason == "size_mismatch"
 
@@ -137,7 +137,7 @@ def test_bad_boxes_are_refused_or_clipped(case):
     box, clipped = BAD_BOXES[case]
     boxes = (0.0, 0.0, 10.0, 10.0), tuple(map(float, box)), (50.0, 0.0, 100.0, 10.0)
     objects = Objects(boxes, ("cat", "d\ng", "cow"))
-    with pytest.raises(BadAnnotationError) as error:
+    with pytest.raises(Refusal) as error:
         place_objects(objects, UPRIGHT, "refuse")
     assert error.value.reason == "bad_box", case
     assert str(error.value).startswith("box 2 of 3 (d\\ng): x "), case
@@ -156,7 +156,7 @@ def test_relative_boxes_have_the_same_bounds():
     for case, box in {"a pixel outside": (0.0, 0.0, 1.01, 1.005), "inside": (0.0, 0.0, 1.0, 1.0)}.items():
         placed = place_objects(one_box(*box, is_relative=True), UPRIGHT, "refuse")
         assert placed.boxes.tolist() == [[0, 0, 1, 1]], case
-    with pytest.raises(BadAnnotationError, match="expected min < max, inside 1 x 1"):
+    with pytest.raises(Refusal, match="expected min < max, inside 1 x 1"):
         place_objects(one_box(0, 0, 1.02, 1, is_relative=True), UPRIGHT, "refuse")
 
 
@@ -168,7 +168,7 @@ def test_an_image_without_objects_has_no_boxes():
 def test_an_unknown_choice_is_no_bad_annotation():
     with pytest.raises(ValueError, match="bad_boxes='ignore'") as error:
         place_objects(Objects((), ()), UPRIGHT, "ignore")
-    assert not isinstance(error.value, BadAnnotationError)
+    assert not isinstance(error.value, Refusal)
 
 
 @settings(max_examples=200, deadline=None)
@@ -215,24 +215,24 @@ def test_reads_arrays_of_numbers_as_float32():
 
 GOOD_HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"
 BAD_ARRAYS = {
-    "nothing": (b"", "starts with b''"),
+    "nothing": (b"", "expected a .npy file"),
     "no array": (b"PK\3\4" + bytes(100), "expected a .npy file"),
     "another version": (npy(MAPS).replace(b"NUMPY\1", b"NUMPY\4"), "expected a .npy file"),
-    "cut in the header": (npy(MAPS)[:50], "header that ends at byte 128; expected at most 50"),
+    "cut in the header": (npy(MAPS)[:50], "expected a .npy file"),
     "cut": (npy(np.ones(2))[:-1], "15 bytes of float64 (2,); expected 16"),
     "too long": (npy(np.ones(2)) + b"\0", "17 bytes of float64 (2,); expected 16"),
-    "pickled": (npy(np.array([{}, print], object)), "expected one of an array of numbers"),
-    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected one of an array of numbers"),
-    "text": (npy(np.array(["a", "b"])), "expected one of an array of numbers"),
-    "complex": (npy(np.ones(2, complex)), "expected one of an array of numbers"),
+    "pickled": (npy(np.array([{}, print], object)), "expected numbers of at most 64 bits"),
+    "structured": (npy(np.zeros(2, [("a", "f4")])), "expected numbers of at most 64 bits"),
+    "text": (npy(np.array(["a", "b"])), "expected numbers of at most 64 bits"),
+    "complex": (npy(np.ones(2, complex)), "expected numbers of at most 64 bits"),
     "another shape": (npy(np.ones((3, 2))), "an array of shape (3, 2); expected (2,)"),
     "no numbers": (npy(np.ones((0, 2))), "shape (0, 2); expected 1 to"),
     "absurd": (claim(GOOD_HEADER.replace("2,", "999999999999, 999999999999")), "shape (999999999999, 999999999999)"),
     "more than the file has": (claim(GOOD_HEADER, bytes(4)), "4 bytes of float32 (2,); expected 8"),
-    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "expected one of an array of numbers"),
-    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected one of an array of numbers"),
-    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "expected one of an array of numbers"),
-    "deep": (claim("(" * 60_000), "expected one of an array of numbers"),
+    "negative": (claim(GOOD_HEADER.replace("(2,)", "(-2,)")), "shape (-2,); expected one value or more"),
+    "code": (claim(GOOD_HEADER.replace("(2,)", "(exit(),)")), "expected a .npy file"),
+    "many sides": (claim(GOOD_HEADER.replace("(2,)", f"({'1,' * 40})")), "; expected (2,)"),
+    "deep": (claim("(" * 60_000), "expected a .npy file"),
     "NaN": (npy(np.array([1, np.nan])), "NaN, infinite or too large"),
     "infinite": (npy(np.array([1, -np.inf], np.float32)), "NaN, infinite or too large"),
     "too large for float32": (npy(np.array([1, 1e300])), "NaN, infinite or too large"),
@@ -242,7 +242,7 @@ BAD_ARRAYS = {
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_refuses_bad_arrays(case):
     data, message = BAD_ARRAYS[case]
-    with pytest.raises(BadAnnotationError) as error:
+    with pytest.raises(Refusal) as error:
         read_array(data, (2,), PLAIN)
     assert error.value.reason == "bad_array", case
     assert message in str(error.value) and "\n" not in str(error.value), case
@@ -255,7 +255,7 @@ def test_unpickles_nothing(tmp_path):
 
     data = npy(np.array([Bomb(), Bomb()], object))
     for read in (array_shape, lambda data: read_array(data, (2,), PLAIN)):
-        with pytest.raises(BadAnnotationError):
+        with pytest.raises(Refusal):
             read(data)
     assert not (tmp_path / "touched").exists()
     pickle.loads(data[128:])  # the bomb is a real one
@@ -265,7 +265,7 @@ def test_unpickles_nothing(tmp_path):
 def test_refuses_maps_beside_an_image_that_is_turned():
     turned = Geometry((8, 12), 6, (12, 8))
     assert read_array(npy(np.ones(5)), (5,), turned).shape == (5,)  # no map
-    with pytest.raises(BadAnnotationError, match="its EXIF orientation, 6, turns") as error:
+    with pytest.raises(Refusal, match="its EXIF orientation, 6, turns") as error:
         read_array(npy(MAPS), (4, 6, 5), turned)
     assert error.value.reason == "size_mismatch"
 
@@ -285,7 +285,7 @@ def test_any_header_is_taken_or_refused(header, data, kept):
     file = file[: int(len(file) * kept)] if kept < 0.9 else file
     try:
         values = read_array(file, array_shape(file), PLAIN)
-    except BadAnnotationError as error:
+    except Refusal as error:
         assert error.reason == "bad_array" and "\n" not in str(error)
     else:
         assert values.dtype == np.float32 and values.nbytes <= 4 * len(data)
@@ -293,14 +293,5 @@ def test_any_header_is_taken_or_refused(header, data, kept):
 
 @pytest.mark.parametrize("digits", ["1", "1,", "1L, "])
 def test_a_header_of_digits_alone_is_refused(digits):
-    with pytest.raises(BadAnnotationError, match="expected one of an array of numbers"):
+    with pytest.raises(Refusal, match="expected a .npy file"):
         array_shape(claim(GOOD_HEADER.replace("(2,)", "(" + digits * (60_000 // len(digits)))))
-
-
-@pytest.mark.parametrize("field", _NPY_FIELDS)
-def test_the_steps_that_a_header_takes_grow_with_its_length_alone(field):
-    """Each attempt to match ends after some hundreds of characters, whatever they are; only blanks are taken without a bound, and once."""
-    pattern = _NPY_FIELDS[field].pattern
-    assert pattern.count(r"\s*:\s*") == 1
-    _, longest = re._parser.parse(pattern.replace(r"\s*", "")).getwidth()
-    assert longest < 1000

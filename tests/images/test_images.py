@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS, ImageConfig
+from beam_pipelines.errors import Refusal
 from beam_pipelines.images import image_codecs, images
-from beam_pipelines.images.images import BadImageError, Geometry, check_image, check_pixels, identify
+from beam_pipelines.images.images import Geometry, check_image, check_pixels, identify
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import stored_size
 
@@ -207,7 +208,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refuses_what_no_record_can_hold(case, check):
     data, message = REFUSED[case]
-    with pytest.raises(BadImageError) as error:
+    with pytest.raises(Refusal) as error:
         check_image(data, check)
     assert message in str(error.value), case
     assert "\n" not in str(error.value), case
@@ -215,7 +216,7 @@ def test_refuses_what_no_record_can_hold(case, check):
 
 def test_refuses_a_palette_image_without_its_palette():
     data = make_png(struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0), (b"IDAT", zlib.compress(bytes(3))), (b"IEND", b""))
-    with pytest.raises(BadImageError, match="palette"):
+    with pytest.raises(Refusal, match="palette"):
         check_image(data, "strict", full_scale=True)
 
 
@@ -242,7 +243,7 @@ BOMBS = {
 def test_refuses_bombs_before_it_decodes_them(case, check):
     data, message = BOMBS[case]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(BadImageError) as error:
+    with pytest.raises(Refusal) as error:
         check_image(data, check, full_scale=True)
     assert message in str(error.value), case
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 100 << 10, case  # KiB; decoded it has gigabytes
@@ -278,7 +279,7 @@ TURNED_PHOTOGRAPH = encode(noisy(), "JPEG", quality=92, exif=exif(6))
 def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, encode(noisy(), "JPEG", progressive=True)):
         check_image(data, "strict", full_scale=full_scale)
-        with pytest.raises(BadImageError, match="^JPEG: "):
+        with pytest.raises(Refusal, match="^JPEG: "):
             check_image(damaged(data)[case], "strict", full_scale=full_scale)
     assert capfd.readouterr().err == "", case
 
@@ -286,7 +287,7 @@ def test_strict_refuses_every_damage_of_a_jpeg(case, full_scale, capfd):
 @pytest.mark.parametrize("case", [case for case in damaged(b"") if "inside" not in case])
 def test_decode_refuses_truncated_jpegs(case, capfd):
     for data in (PHOTOGRAPH, GREY_PHOTOGRAPH, TURNED_PHOTOGRAPH, FIT["JPEG, 4:1:0"]):
-        with pytest.raises(BadImageError, match="^JPEG: "):
+        with pytest.raises(Refusal, match="^JPEG: "):
             check_image(damaged(data)[case] if len(data) > 1000 else data[:-2], "decode")
     assert capfd.readouterr().err == "", case
 
@@ -296,7 +297,7 @@ def test_decode_refuses_truncated_jpegs(case, capfd):
 def test_refuses_other_formats_truncated(image_format, check):
     data = encode(noisy(60, 80), image_format)
     for length in (20, len(data) // 3, len(data) // 2, len(data) - 100):
-        with pytest.raises(BadImageError, match=f"^{image_format}: "):
+        with pytest.raises(Refusal, match=f"^{image_format}: "):
             check_image(data[:length], check)
 
 
@@ -305,7 +306,7 @@ def test_refuses_a_png_with_a_wrong_checksum_or_no_end(check):
     data = encode(noisy(60, 80), "PNG")
     for case, bad in {"a changed byte": data[:500] + b"\0" + data[501:], "no IEND": data[:-12]}.items():
         assert bad != data, case
-        with pytest.raises(BadImageError, match="damaged|truncated"):
+        with pytest.raises(Refusal, match="damaged|truncated"):
             check_image(bad, check)
 
 
@@ -484,7 +485,7 @@ def test_decodes_a_jpeg_only_once(monkeypatch):
 def test_an_unknown_check_is_no_bad_image():
     with pytest.raises(ValueError, match="check='full'; expected strict, decode or header") as error:
         check_image(FIT["JPEG"], "full")
-    assert not isinstance(error.value, BadImageError)
+    assert not isinstance(error.value, Refusal)
 
 
 def test_clean_jpegs_need_no_pillow():
@@ -523,7 +524,7 @@ def test_what_passes_through_is_checked_all_the_same():
         if case != "WebP":  # libwebp looks at the end first
             assert check_image(data[:-200], "header", images=images).encoded is None, case
         for check in ("strict", "decode"):
-            with pytest.raises(BadImageError):
+            with pytest.raises(Refusal):
                 check_image(data[:-200], check, images=images)
 
 
@@ -672,7 +673,7 @@ def test_strict_refuses_every_damage_of_a_jpeg_that_is_resized(case):
         for side in (200, 100, 30, 9):  # at each of the scales
             images = ImageConfig(("short", side))
             assert check_image(data, "strict", images=images).reencoded == "resized"
-            with pytest.raises(BadImageError, match="^JPEG: "):
+            with pytest.raises(Refusal, match="^JPEG: "):
                 check_image(damaged(data)[case], "strict", images=images)
 
 
@@ -703,7 +704,7 @@ def test_refuses_what_would_become_too_large():
     }
     for case, (data, wanted, message) in cases.items():
         for check in CHECKS:
-            with pytest.raises(BadImageError) as error:
+            with pytest.raises(Refusal) as error:
                 check_image(data, check, images=wanted)
             assert message in str(error.value), case
     assert check_image(wide, "strict", images=ImageConfig(("long", 60_000), "jpeg")).width == 60_000
@@ -767,7 +768,7 @@ def test_refuses_raw_pixels_of_another_length():
         "absurd": (bytes(9), RawImage(10**9, 10**9, 1), "RAW: 1000000000 x 1000000000 pixels"),
     }
     for case, (data, raw, message) in cases.items():
-        with pytest.raises(BadImageError) as error:
+        with pytest.raises(Refusal) as error:
             check_pixels(data, raw)
         assert message in str(error.value), case
 
@@ -799,7 +800,7 @@ def test_any_bytes_are_taken_or_refused(case, check, full_scale, changes, near_s
     data = bytes(data[: int(len(data) * kept)])
     try:
         checked = check_image(data, check, full_scale=full_scale, images=wanted)
-    except BadImageError as error:
+    except Refusal as error:
         assert str(error) and "\n" not in str(error)
         return
     assert checked.height * checked.width > 0

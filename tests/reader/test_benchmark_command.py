@@ -85,6 +85,7 @@ def test_it_reads_as_the_options_say(mixed, capsys, case):
     assert code == 0 and printed.startswith(split) and order in printed and stages_of(printed) == stages
 
 
+@pytest.mark.slow
 def test_a_split_in_memory(equal, capsys):
     code, printed, _ = benchmark(capsys, equal, "--batch_size", "16")
     assert code == 0 and printed.startswith("train was read into memory in ")
@@ -151,6 +152,7 @@ run()
 """
 
 
+@pytest.mark.slow
 def test_on_a_machine_that_has_no_beam_and_interrupted(mixed):
     """Quiet but for the figures, as TensorFlow is not; Ctrl-C ends it."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

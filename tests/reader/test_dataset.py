@@ -2,22 +2,19 @@
 
 import hashlib
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import forked_python
 import tf_input
-from prepared import CLASSES, prepare_images
+from prepared import CLASSES, mixed_images, prepare_images, uniform_images
 from tf_input.read_config import Augmentation
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZE = (12, 16)
 NUM_TRAIN = 93  # of the 110 images; a key's hash decides
 
@@ -25,14 +22,13 @@ NUM_TRAIN = 93  # of the 110 images; a key's hash decides
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
     """Images of many sizes, in four shards and one."""
-    options = ("--num_shards", "train=4,validation=1")
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), *options))
+    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
     """Images of 24 x 32 pixels."""
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 @pytest.fixture
@@ -86,6 +82,7 @@ def test_what_is_no_data_set_is_refused(copy):
         tf_input.open(copy)
 
 
+@pytest.mark.slow
 def test_shapes_dtypes_and_cardinality(mixed):
     cases = [
         # batch_size, drop_remainder, batches, images in the last of them
@@ -156,6 +153,7 @@ def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
     return [hashlib.md5(b"".join(a.tobytes() for a in images_and_labels(data))).hexdigest() for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", [False, True])
 def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
     digests = [epochs_digest(mixed, augment=augment, seed=seed) for seed in (1, 1, 2, None, None)]
@@ -166,13 +164,11 @@ def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
 @pytest.mark.slow
 def test_one_seed_gives_the_same_epochs_in_another_process(mixed):
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(pathlib.Path(__file__).parent)!r}]\n"
         "import test_dataset, tf_input\n"
         f"print(*test_dataset.epochs_digest(tf_input.open({str(mixed.directory)!r}), augment=True, seed=3))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert run.stdout.split() == epochs_digest(mixed, augment=True, seed=3)
+    assert forked_python.run("-c", code).stdout.split() == epochs_digest(mixed, augment=True, seed=3)
 
 
 def test_augmentation_varies_pixels_and_keeps_labels(mixed):
@@ -193,6 +189,7 @@ def test_augmentation_may_only_flip(uniform):
         assert min(np.abs(side - flipped.astype(int)).mean() for side in (image, image[:, ::-1])) < 8
 
 
+@pytest.mark.slow
 def test_images_without_stated_sizes_are_read_alike(mixed, tmp_path):
     unchecked = tf_input.open(prepare_images(tmp_path, "--check", "none", "--num_shards", "train=4,validation=1"))
     for options in ({"shuffle": False}, {"augment": True, "seed": 1}):

@@ -110,6 +110,7 @@ def test_options_that_need_an_index_are_still_refused_by_their_names(others):
         others.batches(batch_size=8, image_size=SIZE, start_epoch=2)
 
 
+@pytest.mark.slow
 def test_a_config_is_given_whole_or_with_changes(flowers, others):
     config = ReadConfig(8, image_size=SIZE, seed=3, shuffle=False)
     cases = {
@@ -159,6 +160,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 def test_a_type_checker_sees_options_and_names(tmp_path):
     pytest.importorskip("mypy", reason="needs mypy: pip install 'recordmill[test]'")
     (tmp_path / "user.py").write_text(RIGHT + "\n".join(WRONG))

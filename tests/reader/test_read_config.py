@@ -160,6 +160,7 @@ def test_names_of_splits_say_which_are_shuffled():
             training_split(names)
 
 
+@pytest.mark.slow
 def test_a_split_called_training_is_one_and_an_unknown_name_is_warned_of_once(tmp_path, caplog):
     data = tf_input.open(prepare_images(tmp_path, "--splits", "training=0.7,val=0.2,fold_1=0.1"))
     batches = {name: data.batches(name, batch_size=8, image_size=8, seed=0) for name in data.splits for _ in range(2)}

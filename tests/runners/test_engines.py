@@ -10,9 +10,8 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.launch import make_run_info
-from beam_pipelines.runners import engines
-from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.launch import make_run_info, settle_processes
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
 PROCESS = ["--environment_type=PROCESS", '--environment_config={"command": "/boot"}']
@@ -132,9 +131,9 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
 
 
 def test_light_processes_work_on_local_files_alone():
-    options = parse_pipeline_options([])
+    engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
-        config = engines.settle(PrepareConfig(source, output, "made"), options)
+        config = settle_processes(PrepareConfig(source, output, "made"), engine)
         assert bool(config.num_processes) == expected, (source, output)
 
 

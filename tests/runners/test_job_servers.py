@@ -10,7 +10,7 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
 from beam_pipelines.runners.job_servers import reserve_port
-from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
 
@@ -51,7 +51,7 @@ def test_a_reserved_port_is_given_to_nobody_who_asks_for_any():
 def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(name, runner_class):
     for flags, expected in (([], None), (["--job_port=7077"], 7077)):
         options = parse_pipeline_options([f"--runner={name}", "--experiments=disable_prism_server_singleton", *flags])
-        runner = make_runner(options)
+        runner = choose_engine(options).make_runner()
         assert isinstance(runner, runner_class)
         runner.default_job_server(options)
         port = options.view_as(JobServerOptions).job_port

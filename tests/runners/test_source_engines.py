@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest
 from made_sources import CASES
@@ -55,7 +55,7 @@ def prepare(folder: str, path: str, output: str, *options: str) -> int:
 def test_another_engine_gives_the_same_bytes(name, prepared, tmp_path, monkeypatch):
     flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
     if ENGINES[name][0] == "the worker alone":
-        monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+        monkeypatch.setattr(local, "num_cores", lambda: 0)
         flags = ()
     assert prepare(str(prepared.folder), prepared.path, str(tmp_path / "out"), *prepared.options, *flags) == 0
     assert digest(tmp_path / "out") == prepared.digest

@@ -10,8 +10,9 @@ from apache_beam.runners.runner import PipelineState
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError
 from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.runners import waiting
-from beam_pipelines.runners.waiting import cancel, wait_for
+from beam_pipelines.runners import engine
+from beam_pipelines.runners.engine import cancel
+from beam_pipelines.runners.waiting import wait_for
 
 
 class Job:
@@ -47,7 +48,7 @@ def test_any_other_end_is_an_error(state):
 
 
 def test_an_interrupted_job_is_cancelled_and_its_end_is_awaited(monkeypatch):
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(engine.time, "sleep", lambda seconds: None)
     job = Job(KeyboardInterrupt(), PipelineState.RUNNING, PipelineState.CANCELLING, PipelineState.CANCELLED)
     with pytest.raises(KeyboardInterrupt):
         wait_for(job, cancel)
@@ -60,7 +61,7 @@ class BrokenStream(grpc.RpcError):
 
 
 def test_a_stream_that_broke_on_this_side_was_interrupted(monkeypatch):
-    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(engine.time, "sleep", lambda seconds: None)
     cases = {grpc.StatusCode.CANCELLED: KeyboardInterrupt, grpc.StatusCode.UNAVAILABLE: BrokenStream}
     for code, expected in cases.items():
         job = Job(BrokenStream(code), PipelineState.RUNNING, PipelineState.CANCELLED)
@@ -78,7 +79,7 @@ def test_a_job_that_failed_by_itself_is_not_cancelled():
 
 @pytest.mark.parametrize("cancel_fails", [True, False])
 def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails):
-    monkeypatch.setattr(waiting, "_STOP_SECONDS", -1)
+    monkeypatch.setattr(engine, "_STOP_SECONDS", -1)
     with pytest.raises(StillRunningError, match="the job could not be stopped"):
         wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails), cancel)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, find_user_facing
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from beam_pipelines.shuffle import collisions as keys
 from listings import make_listing
 from made_images import jpeg, write_class_folders, write_files
@@ -156,7 +156,7 @@ def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tm
     def write(*unused):
         raise AssertionError("a shard was begun")
 
-    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr("beam_pipelines.shards.write_shards.finished", write)
     write_class_folders(tmp_path / "in", {"ant": 300, "bee": 300})
     twice = ("caf\u00e9.jpg", "cafe\u0301.jpg", "n\u00e9e.jpg", "ne\u0301e.jpg")  # two names, each in two Unicode forms

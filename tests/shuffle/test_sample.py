@@ -12,12 +12,13 @@ from scipy import stats
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import write_run
-from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shuffle import sample
 from beam_pipelines.shuffle.sample import MAX_SAMPLE, MIN_SAMPLE, check_sample, sample_size, smallest_of_run, take_sample
@@ -170,7 +171,7 @@ def test_a_wrong_folder_ends_the_command_before_anything_is_written(tmp_path, mo
         raise AssertionError("a shard was begun")
 
     monkeypatch.setattr("beam_pipelines.shards.write_shards.finished", begin)
-    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)
     write_files(tmp_path / "in", mixed(num, num))
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err

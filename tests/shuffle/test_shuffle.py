@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
 from beam_pipelines.elements.quality import LabelSequence, expected_run_length
 from beam_pipelines.elements.reference_runs import write_run
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError, find_user_facing
-from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shuffle import global_shuffle as shuffle
 from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
@@ -42,7 +42,7 @@ def images(keys: Iterable[str], split: str | None = None) -> list[LabeledImage]:
 def run(make_output: Callable[[beam.Pipeline], beam.PCollection]) -> list:
     """The elements of a PCollection, in the order in which the local runner hands them on."""
     options = parse_pipeline_options([])
-    with beam.Pipeline(runner=make_runner(options), options=options) as pipeline:
+    with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         make_output(pipeline) | "Collect" >> beam.ParDo(_Collect())
     return _Collect.elements
 

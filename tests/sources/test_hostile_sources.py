@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.runners import engines
+from beam_pipelines.runners import local
 from made_arrays import idx_file
 from made_images import encode, jpeg, png, write_files
 from made_records import example, write_records
@@ -296,7 +296,7 @@ sys.addaudithook(_listen)
 @pytest.fixture
 def listening(monkeypatch):
     """All that this process opens; the work is done in it."""
-    monkeypatch.setattr(engines, "uses_light_processes", lambda options: False)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr(sys.modules[__name__], "_listens", True)
     _opened.clear()
     yield _opened

@@ -13,7 +13,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
-from beam_pipelines.runners.jobs import make_runner, parse_pipeline_options
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from beam_pipelines.sources import list_images
 from beam_pipelines.sources.list_images import ListImages
 from beam_pipelines.storage.spool import SpoolReader
@@ -31,7 +31,7 @@ def keep(element: Any, name: str) -> None:
 def list_on_runner(config: PrepareConfig) -> dict[str, list]:
     FOUND.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
     options = parse_pipeline_options([])
-    with beam.Pipeline(runner=make_runner(options), options=options) as pipeline:
+    with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
         listed = pipeline | ListImages(config)
         for name in FOUND:
             getattr(listed, name) | f"Keep {name}" >> beam.Map(keep, name)

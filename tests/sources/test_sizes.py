@@ -9,7 +9,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source

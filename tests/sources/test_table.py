@@ -17,7 +17,7 @@ import pytest
 from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import WHOLE_FILE, FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits

@@ -10,12 +10,12 @@ import pytest
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotated import voc
 from beam_pipelines.sources.annotated.voc import Voc
-from beam_pipelines.sources.annotated.voc_annotation import BadXmlError, parse_annotation
+from beam_pipelines.sources.annotated.voc_annotation import parse_annotation
 from made_images import write_files
 
 IMAGE = b"not looked at"
@@ -361,7 +361,7 @@ def test_deep_nesting_is_no_harm():
     depth = 100_000
     data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
     assert parse_annotation(data).objects.labels == ()
-    with pytest.raises(BadXmlError, match="no XML"):
+    with pytest.raises(Refusal, match="no XML"):
         parse_annotation(b"<annotation>" + b"<object>" * depth)
 
 

@@ -13,7 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader

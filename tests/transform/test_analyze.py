@@ -94,6 +94,7 @@ def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str
     np.testing.assert_allclose(outputs(directory)["image"], expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
     assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
     out, err = capfd.readouterr()
@@ -110,6 +111,7 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
 
 
+@pytest.mark.slow
 def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
     working = mixed / ".transform_fn.incomplete"
     (working / "whole").mkdir(parents=True)
@@ -139,6 +141,7 @@ def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed
     assert "9 d" in assets(mixed)["label"]
 
 
+@pytest.mark.slow
 def test_raw_pixels(tmp_path):
     size, options = (10, 14), ("--image_encoding=raw", "--image_size=exact=10x14")
     made = prepare_images(tmp_path, "--splits=train=1", *options, num_images={"a": 8, "b": 8}, image_size=size)
@@ -176,6 +179,7 @@ def preprocessing_fn(inputs):
 """
 
 
+@pytest.mark.slow
 def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     rows = [
         {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
@@ -227,6 +231,7 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     assert info.features["quantiles"].shape == (3,)
 
 
+@pytest.mark.slow
 def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
     rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
@@ -336,6 +341,7 @@ BUGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BUGS)
 def test_a_bug_in_a_users_module_is_one_line_that_names_its_line(mixed, tmp_path, capfd, case):
     source, message = BUGS[case]
@@ -389,6 +395,7 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
     assert not (mixed / ".transform_fn.incomplete").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, capfd, monkeypatch):
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -487,6 +494,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free_bytes", [0, 100_000])
 def test_a_full_disk_is_one_line(mixed, small_disk, capfd, free_bytes):
     made = small_disk / "made"

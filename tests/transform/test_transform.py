@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import tf_input
+from analysed import SIZE, analysed_images
 from beam_pipelines.__main__ import main
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
@@ -26,8 +27,9 @@ from made_shards import flip
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature, decode_index, read_manifest
 
+pytestmark = pytest.mark.slow
+
 SPLITS = ("train", "validation", "test")
-SIZE = 24
 NUM_SHARDS = "--num_shards=train=3,validation=1,test=1"
 OPTIONS = ("--splits=train=0.8,validation=0.1,test=0.1", NUM_SHARDS)
 TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
@@ -45,14 +47,13 @@ def transform(directory: pathlib.Path, output: pathlib.Path, *options: str) -> p
 
 @pytest.fixture(scope="session")  # slow tests come last, after other modules
 def analyzed(tmp_path_factory) -> pathlib.Path:
-    """Pictures of many sizes, in colour and in grey."""
-    made = prepare_images(tmp_path_factory.mktemp("made"), *OPTIONS)
-    return analyze(made, f"--image_size={SIZE}")
+    """Pictures of many sizes, in colour and in grey, in three splits."""
+    return analysed_images(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def transformed(analyzed) -> pathlib.Path:
-    return transform(analyzed, analyzed.parent / "transformed")
+def transformed(analyzed, tmp_path_factory) -> pathlib.Path:
+    return transform(analyzed, tmp_path_factory.mktemp("written") / "transformed")
 
 
 @pytest.fixture

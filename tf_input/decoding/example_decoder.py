@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, decode, feature_checks, targets, whole_images
-from tf_input.decoding.feature_kinds import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
+from tf_input.decoding.schema import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
 from tf_input.decoding.views import Views, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
 

@@ -4,7 +4,7 @@ from typing import Collection, Mapping
 
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import targets
-from tf_input.decoding.feature_kinds import STORED_KINDS, is_map
+from tf_input.decoding.schema import STORED_KINDS, is_map
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 

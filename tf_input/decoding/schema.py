@@ -1,4 +1,7 @@
-"""Serialized examples -> tensors. The writer's `beam_pipelines.tfrecord.example_encoder` derives from the same schema."""
+"""The schema as the reader needs it: serialized examples -> tensors, and which features are decoded further.
+
+The writer's `beam_pipelines.tfrecord.example_encoder` derives from the same schema.
+"""
 
 import math
 from typing import Collection, Iterable
@@ -9,6 +12,11 @@ from tf_input.dataset_format import FEATURE_KINDS, Feature
 
 # How a feature is stored in a tf.train.Example -> its dtype as a tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
+
+SIDES = ("height", "width")
+STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here
+_SEEN_KINDS = (*STORED_KINDS, "bbox")
+NUM_MAP_DIMENSIONS = 3
 
 
 def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature | tf.io.RaggedFeature]:
@@ -70,3 +78,13 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
     with tf.control_dependencies([check]):
         folded = tf.reshape(value.values, (-1, *inner))
     return tf.RaggedTensor.from_row_splits(folded, value.row_splits // size, validate=False)
+
+
+def is_seen(feature: Feature) -> bool:
+    """Whether a feature's values depend on what is seen of the image."""
+    return feature.kind in _SEEN_KINDS or is_map(feature)
+
+
+def is_map(feature: Feature) -> bool:
+    """Whether a feature is numbers that lie over the image; or `image` itself, transformed."""
+    return feature.kind == "float" and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS

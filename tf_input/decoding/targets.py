@@ -69,8 +69,8 @@ def pad_objects(
         max_objects: Room for as many; the first ones are kept where there are more. None: for those of the image that has most.
 
     Returns:
-        Likewise by name, [batch, max_objects, ...], where there are fewer objects filled up with 0, a label with -1; and `valid`,
-        bool [batch, max_objects]: which are objects.
+        By the same names, tensors of [batch, max_objects, ...]; where an image has fewer objects they are filled up with 0, a label
+        with -1. Beside them `valid`, bool [batch, max_objects]: which are objects.
 
     Raises:
         tf.errors.InvalidArgumentError: Columns differ in how many objects an image has. Raised when the tensors are computed.

@@ -70,7 +70,7 @@ def _checked(split: str, counts: Sequence[int], hosts: tuple[int, int] | None, p
 
 
 def service_batches(
-    split: str, config: ReadConfig, counts: Sequence[int], read_shards: Callable[[Part, ReadConfig], tf.data.Dataset]
+    split: str, config: ReadConfig, counts: Sequence[int], read_shards: Callable[[ReadConfig, Sequence[int]], tf.data.Dataset]
 ) -> tf.data.Dataset:
     """`dataset.batches` with a `service`: read, decoded and augmented by the workers of a tf.data service.
 
@@ -101,7 +101,7 @@ def service_batches(
     config = dataclasses.replace(config, batch_size=local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]), hosts=None)
     num_batches = config.num_batches(split, part.count)
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
-    data = read_shards(part, dataclasses.replace(config, seed=seed, drop_remainder=False))
+    data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
     _check_graph(data, config.service)
     _warn_of_silence(config.service)
     data = data.apply(

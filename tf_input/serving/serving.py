@@ -30,9 +30,12 @@ class ServingConfig:
     """What is served.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`. As the next ones, only where what it was trained on
+        transform: Whether the model was trained with `batches(transform=True)`. As the next four, only where what it was trained on
             does not say it itself.
-        image_size, fit, inputs, targets: As in `batches`, with which it was trained.
+        image_size: As in `batches`, with which it was trained.
+        fit: As in `batches`, with which it was trained.
+        inputs: As in `batches`, with which it was trained.
+        targets: As in `batches`, with which it was trained.
         label_names: Class names of the target, where the data set has none of it: of integers that a vocabulary gave.
         from_logits: Whether predictions of classes are logits; if not, they are probabilities. None: as the loss says with which
             the model was compiled.
@@ -85,12 +88,11 @@ def export_serving(
 
     Its signatures, for any number of examples (of a model on JAX, one at least):
 
-    serving_default   `image`, string [batch]: bytes of JPEG, PNG, GIF, BMP or WebP files of any size (of a data set of raw
-                      pixels, as they are stored) -> `label`, string [batch], and `scores`, float32 [batch, classes], which
-                      sum to 1. A target with any number of labels: `label` string [batch, n], filled up with "", and scores
-                      of each class for itself. A target without class names: `value`, float32 [batch, ...]. Several targets:
-                      `TARGET/label` and so on.
-    preprocess        `image` -> what the model is fed with, by name.
+    - `serving_default` takes `image`, string [batch]: the bytes of JPEG, PNG, GIF, BMP or WebP files of any size (of a data set of
+      raw pixels, as they are stored). It answers `label`, string [batch], and `scores`, float32 [batch, classes], which sum to 1. Of a
+      target with any number of labels, `label` is string [batch, n], filled up with "", and scores are of each class for itself. Of a
+      target without class names it answers `value`, float32 [batch, ...]. Of several targets they are `TARGET/label` and so on.
+    - `preprocess` takes `image`, and answers what the model is fed with, by name.
 
     Where inputs depend on other raw features than the image, the signatures take these too, under their names. Class names are also
     among the SavedModel's assets, one a line.

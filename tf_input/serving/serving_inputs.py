@@ -10,7 +10,7 @@ from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE
 from tf_input.decoding import decode, schema, whole_images
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.feature_kinds import SIDES
+from tf_input.decoding.schema import SIDES
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing
 

@@ -9,7 +9,7 @@ from tf_input import opening
 from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE
-from tf_input.decoding.feature_kinds import is_map
+from tf_input.decoding.schema import is_map
 from tf_input.read_config import ReadConfig
 
 _BOTH_WAYS = (

@@ -81,7 +81,7 @@ class ShardIndex:
         return bounds[:-1], bounds[1:]
 
     def extent(self, record: int) -> tuple[int, int]:
-        """The same of one record."""
+        """Where one record begins in the shard, and ends, in bytes."""
         if self._files is not None:
             begins, ends = self.extents(record, record + 1)
             return int(begins[0]), int(ends[0])

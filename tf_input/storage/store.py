@@ -78,10 +78,10 @@ class Store:
         return [join(self._directory, shard.name) for shard in shards]
 
     def tensorflow_paths(self, shards: Sequence[ShardInfo], on_error: str) -> list[str]:
-        """The same for who reads whole files by TensorFlow itself.
+        """Paths of shards as TensorFlow itself opens them.
 
         Raises:
-            ValueError: It does not.
+            ValueError: TensorFlow does not read where the data set lies.
         """
         import tensorflow as tf  # ranges are read without it
 

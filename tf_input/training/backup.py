@@ -49,7 +49,8 @@ class Backup:
         before_save: Called before the variables are read.
 
     Attributes:
-        epoch, step: Which epoch it is, from 0, and how many of its steps are done.
+        epoch: Which epoch it is, from 0.
+        step: How many of its steps are done.
         state: What the loop wants to remember, as JSON has it: {} at first.
         restored_from: The backup that was found; None: the training begins.
 

@@ -10,8 +10,7 @@ from typing import Any, Collection, Iterable
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, Feature, Manifest
-from tf_input.decoding.feature_kinds import is_map
-from tf_input.decoding.schema import parse_examples
+from tf_input.decoding.schema import is_map, parse_examples
 from tf_input.storage.files import Files
 from tf_input.storage.paths import join, local_path
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform

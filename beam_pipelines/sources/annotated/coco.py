@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | one JSON file | a data set; of `instances_NAME.json` images lie in `NAME/` or `images/NAME/`, else in `images/` or beside |
-| the same in a folder `annotations` | likewise, from the folder around it |
+| the same in a folder `annotations` | the same data set: its images are looked for from the folder around it |
 | `--image_root` | the folder that file names are relative to, of one JSON file |
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
 | `train/_annotations.coco.json` and others | splits; images lie beside |
@@ -31,12 +31,12 @@ from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.images.annotations import Objects, Regions
-from beam_pipelines.sources.annotated.coco_annotations import BadEntryError, ImageObjects
+from beam_pipelines.sources.annotated.coco_annotations import ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
-from beam_pipelines.sources.cells.cells import BadCellError, read_path
+from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.cells.class_cells import known
 from beam_pipelines.sources.folders.file_listing import FileListing, join, matches
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -173,7 +173,7 @@ class Coco:
             for file_name in first:
                 try:
                     path = read_path(join(folder, file_name), self._root)
-                except BadCellError:
+                except Refusal:
                     continue
                 if files_at(self.root).exists(f"{self.root}/{path}"):
                     return folder
@@ -188,10 +188,8 @@ class Coco:
             if matches(path, self._config.ignore):
                 return None
             values = self._values(image, objects) if self.features else None
-        except BadCellError as error:
-            return image.refuse(error.reason, f"entry {image.position} of 'images' {error}")
-        except BadEntryError as error:
-            return image.refuse(error.reason, str(error))
+        except Refusal as error:
+            return image.refuse(Refusal(error.reason, f"entry {image.position} of 'images' {error}"))
         return LabeledImage(nfc(path), path, "", split, values=values)
 
     def _values(self, image: CocoImage, objects: ImageObjects) -> dict[str, Any]:
@@ -199,21 +197,21 @@ class Coco:
         values = {OBJECTS: Objects(objects.boxes, labels, {"is_crowd": objects.is_crowd}, image.size)}
         if self._config.source.has_masks:
             if image.size is None:
-                raise BadEntryError("bad_mask", "its entry has no height and width, which outlines need")
+                raise Refusal("bad_mask", "has no height and width, which outlines need")
             order = sorted(range(len(labels)), key=lambda index: (-objects.areas[index], index))
             regions = tuple(objects.outlines[index] for index in order)
             values[MASK] = Regions(tuple(labels[index] for index in order), regions, image.size)
         return values
 
     def _path(self, image: CocoImage, folder: str) -> str:
-        """Relative to the root; BadCellError if that is none."""
+        """Relative to the root; Refusal if that is none."""
         is_whole = is_remote(image.file_name) or image.file_name.startswith("/")
         return read_path(image.file_name if is_whole else join(folder, image.file_name), self._root)
 
     def _paths(self, file: CocoFile, folder: str) -> Iterator[str]:
         """Of the images that have one."""
         for image in file.images():
-            with contextlib.suppress(BadCellError):
+            with contextlib.suppress(Refusal):
                 yield self._path(image, folder)
 
 

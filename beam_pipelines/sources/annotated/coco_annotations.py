@@ -11,6 +11,8 @@ from typing import Any, Container, Iterator, Mapping, NamedTuple
 
 import numpy as np
 
+from beam_pipelines.errors import Refusal
+
 _NUMBERS = 5  # a box and an area
 
 
@@ -32,18 +34,6 @@ class ImageObjects(NamedTuple):
     outlines: tuple[Any, ...] = ()
 
 
-class BadEntryError(ValueError):
-    """An entry that is not what its section expects: one line, what was found against what was expected.
-
-    Attributes:
-        reason: A short code: `bad_annotation`, `bad_label`, …
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class Annotations:
     """The annotations of one file.
 
@@ -62,8 +52,8 @@ class Annotations:
         self._has_outlines = has_outlines
         self._images: dict[int | str, int] = {}  # id -> index, as they are met
         self._first_positions = array.array("q")  # of an annotation, by image index
-        self._categories: dict[int | str, int] = {}  # likewise
-        self._bad: dict[int, BadEntryError] = {}  # by image index
+        self._categories: dict[int | str, int] = {}  # id -> index, as they are met
+        self._bad: dict[int, Refusal] = {}  # by image index
         # Columns:
         self._image = array.array("q")
         self._category = array.array("q")
@@ -76,18 +66,18 @@ class Annotations:
         """Adds an entry of `annotations`; what is wrong with it is held against its image.
 
         Raises:
-            BadEntryError: It names no image.
+            Refusal: It names no image.
         """
         image_id = entry.get("image_id")
         if not is_id(image_id):
-            raise BadEntryError("bad_annotation", f"'image_id' is {shown(image_id)}; expected an object that has one")
+            raise Refusal("bad_annotation", f"'image_id' is {shown(image_id)}; expected an object that has one")
         index = self._images.setdefault(image_id, len(self._images))
         if index == len(self._first_positions):
             self._first_positions.append(position)
         try:
             category_id, numbers, is_crowd, outline = self._check(entry)
-        except BadEntryError as error:
-            self._bad.setdefault(index, BadEntryError(error.reason, f"annotation {position}: {error}"))
+        except Refusal as error:
+            self._bad.setdefault(index, Refusal(error.reason, f"annotation {position}: {error}"))
             return
         self._image.append(index)
         self._category.append(self._categories.setdefault(category_id, len(self._categories)))
@@ -99,22 +89,22 @@ class Annotations:
     def _check(self, entry: Mapping[str, Any]) -> tuple[int | str, tuple[float, ...], int, bytes]:
         box, is_crowd, category_id = entry.get("bbox"), entry.get("iscrowd", 0), entry.get("category_id")
         if not is_id(category_id):
-            raise BadEntryError("bad_label", f"'category_id' is {shown(category_id)}; expected an id")
+            raise Refusal("bad_label", f"'category_id' is {shown(category_id)}; expected an id")
         if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-            raise BadEntryError("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
+            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected [x, y, width, height]")
         if is_crowd not in (0, 1):
-            raise BadEntryError("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; expected 0 or 1")
+            raise Refusal("bad_annotation", f"'iscrowd' is {shown(is_crowd)}; expected 0 or 1")
         x, y, width, height = map(float, box)
         sides = (y, x, y + height, x + width)
         if not all(map(math.isfinite, sides)):
-            raise BadEntryError("bad_annotation", f"'bbox' is {shown(box)}; expected finite numbers")
+            raise Refusal("bad_annotation", f"'bbox' is {shown(box)}; expected finite numbers")
         if not self._has_outlines:
             return category_id, (*sides, 0.0), int(is_crowd), b""
         outline, area = entry.get("segmentation"), entry.get("area", width * height)
         if not isinstance(outline, (list, dict)) or not outline:
-            raise BadEntryError("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
+            raise Refusal("bad_mask", f"'segmentation' is {shown(outline)}; expected polygons or run lengths")
         if not is_number(area):
-            raise BadEntryError("bad_annotation", f"'area' is {shown(area)}; expected a number")
+            raise Refusal("bad_annotation", f"'area' is {shown(area)}; expected a number")
         return category_id, (*sides, float(area)), int(is_crowd), json.dumps(outline, separators=(",", ":")).encode()
 
     def group(self) -> None:
@@ -128,7 +118,7 @@ class Annotations:
         """Those of one image.
 
         Raises:
-            BadEntryError: One of them is not what is expected.
+            Refusal: One of them is not what is expected.
         """
         index = self._images.get(image_id)
         if index is None:
@@ -148,26 +138,28 @@ class Annotations:
     def _label(self, row: int, category_names: Mapping[int | str, str]) -> str:
         category_id = self._category_ids[self._category[row]]
         if category_id not in category_names:
-            raise BadEntryError("bad_label", f"category {shown(category_id)} is not in 'categories'")
+            raise Refusal("bad_label", f"category {shown(category_id)} is not in 'categories'")
         return category_names[category_id]
 
     def _outline(self, row: int) -> Any:
         start = self._outline_ends[row - 1] if row else 0
         return json.loads(self._outlines[start : self._outline_ends[row]])
 
-    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, BadEntryError]]:
+    def of_unknown_images(self, image_ids: Container[int | str]) -> Iterator[tuple[int, Refusal]]:
         """(position of the first, what is wrong) for each image that annotations name and that there is not."""
         for image_id, index in self._images.items():
             if image_id not in image_ids:
                 message = f"'image_id' is {shown(image_id)}; expected one that is in 'images'"
-                yield self._first_positions[index], BadEntryError("no_image", message)
+                yield self._first_positions[index], Refusal("no_image", message)
 
 
 def is_id(value: Any) -> bool:
+    """Whether a value can be the id of an image or a category."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

@@ -3,10 +3,9 @@
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.annotated.coco_annotations import Annotations, BadEntryError, ImageObjects, is_id, shown
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.annotated.coco_annotations import Annotations, ImageObjects, is_id, shown
 from beam_pipelines.sources.annotated.json_sections import read_sections
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.cells.class_cells import class_name
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -29,8 +28,9 @@ class CocoImage(NamedTuple):
     file_name: str
     size: tuple[int, int] | None
 
-    def refuse(self, reason: str, message: str) -> DeadLetter:
-        return DeadLetter(printable(self.file_name[:_SHOWN_CHARACTERS]), "list", reason, message)
+    def refuse(self, refusal: Refusal) -> DeadLetter:
+        """Its dead letter."""
+        return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), refusal)
 
 
 class CocoFile:
@@ -73,8 +73,8 @@ class CocoFile:
                 continue
             try:
                 yield image, self._annotations.of(image_id, self._categories)
-            except BadEntryError as error:
-                yield image.refuse(error.reason, str(error))
+            except Refusal as error:
+                yield image.refuse(error)
 
     def _read(self, path: str) -> None:
         add = {"images": self._add_image, "categories": self._add_category, "annotations": self._annotations.add}
@@ -87,29 +87,29 @@ class CocoFile:
             for section, position, entry in read_sections(self._name, file, fields):
                 try:
                     add[section](position, entry or {})
-                except BadEntryError as error:
+                except Refusal as error:
                     self._refuse(section, position, error)
         self._annotations.group()
         for position, error in self._annotations.of_unknown_images(self._images):
             self._refuse("annotations", position, error)
 
-    def _refuse(self, section: str, position: int, error: BadEntryError) -> None:
-        self.dead_letters.append(DeadLetter(f"{self._name}#/{section}/{position}", "list", error.reason, str(error)))
+    def _refuse(self, section: str, position: int, error: Refusal) -> None:
+        self.dead_letters.append(DeadLetter.of(f"{self._name}#/{section}/{position}", error))
 
     def _add_image(self, position: int, entry: Mapping[str, Any]) -> None:
         image_id, file_name = entry.get("id"), entry.get("file_name")
         if not is_id(image_id):
-            raise BadEntryError("bad_image_entry", f"'id' is {shown(image_id)}; expected an object that has one")
+            raise Refusal("bad_image_entry", f"'id' is {shown(image_id)}; expected an object that has one")
         first = self._images.get(image_id)
         is_known = image_id in self._images
         self._images[image_id] = None
         if is_known:  # whose annotations are these?
-            error = BadEntryError("duplicate", f"another image has the id {shown(image_id)} too; expected each id once")
+            error = Refusal("duplicate", f"another image has the id {shown(image_id)} too; expected each id once")
             if first:
                 self._refuse("images", first.position, error)
             raise error
         if not isinstance(file_name, str) or not file_name:
-            raise BadEntryError("bad_image_entry", f"'file_name' is {shown(file_name)}; expected the name of an image")
+            raise Refusal("bad_image_entry", f"'file_name' is {shown(file_name)}; expected the name of an image")
         self._images[image_id] = CocoImage(position, file_name, _read_size(entry))
 
     def _add_category(self, position: int, entry: Mapping[str, Any]) -> None:
@@ -119,7 +119,7 @@ class CocoFile:
             raise UserError(f"{self._name}: category {position} has {found}; expected both")
         try:
             name = class_name(name)
-        except BadCellError as error:
+        except Refusal as error:
             raise UserError(f"{self._name}: the name of category {position} {error}") from None
         if category_id in self._categories or name in self._category_names:
             found = f"category {position} ({shown(category_id)}, {name!r})"
@@ -133,5 +133,5 @@ def _read_size(entry: Mapping[str, Any]) -> tuple[int, int] | None:
     for side in (height, width):
         if not isinstance(side, int) or isinstance(side, bool) or side < 0:
             found = f"{shown(entry.get('height'))} x {shown(entry.get('width'))}"
-            raise BadEntryError("bad_image_entry", f"'height' and 'width' are {found}; expected numbers of pixels")
+            raise Refusal("bad_image_entry", f"'height' and 'width' are {found}; expected numbers of pixels")
     return (height, width) if height and width else None

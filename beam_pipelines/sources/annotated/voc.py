@@ -7,7 +7,7 @@
 | the same, with names of splits: `train/`, `valid/`, `test/` | splits |
 | lists in `ImageSets/Main/` | splits; images in none of them are ignored, and counted: see `image_sets` |
 | an XML file and an image with one name | an example; its key is the image's path |
-| an XML file whose `<filename>` is that of an image without an XML file of its own | likewise |
+| an XML file whose `<filename>` is that of an image without an XML file of its own | an example, of these two |
 | `<filename>` is that of another image than the one with the XML's name | dead letter: which one was meant? |
 | an XML file without an image, an image without an XML file | dead letter |
 | `<object>` | its `<name>`, its `<bndbox>` as it is written, `<difficult>` and `<truncated>`; parts of it are not objects |
@@ -25,9 +25,9 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.annotated.voc_annotation import BadXmlError, VocAnnotation, parse_annotation
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -109,8 +109,8 @@ class Voc:
             try:
                 annotation = self._read(pair.annotation)
                 read.append((pair, annotation, self._stated_other(annotation, pair)))
-            except BadXmlError as error:
-                read.append(DeadLetter(pair.annotation, "list", error.reason, str(error)))
+            except Refusal as error:
+                read.append(DeadLetter.of(pair.annotation, error))
         there = find_sizes(self.root, [one[2] for one in read if not isinstance(one, DeadLetter) and one[2]])
         for one in read:
             if isinstance(one, DeadLetter):
@@ -138,8 +138,8 @@ class Voc:
                 num_bytes, own_split = images[image]
                 annotated.add(image)
                 yield self._make_image(annotation, Pair(path, image, num_bytes, split or own_split))
-            except BadXmlError as error:
-                yield DeadLetter(path, "list", error.reason, str(error))
+            except Refusal as error:
+                yield DeadLetter.of(path, error)
         for path in images:
             if path not in annotated:
                 message = "no XML file has its name, or states it as <filename>; expected one"
@@ -160,9 +160,9 @@ class Voc:
             if len(found) == 1:
                 return found[0]
             names = ", ".join(map(printable, found[:3]))
-            raise BadXmlError("ambiguous", f"several images have its name, {names}; expected <filename> to say which")
+            raise Refusal("ambiguous", f"several images have its name, {names}; expected <filename> to say which")
         name = printable(annotation.file_name[:200])
-        raise BadXmlError("missing", f"no image has its name, or the one that <filename> says, {name!r}")
+        raise Refusal("missing", f"no image has its name, or the one that <filename> says, {name!r}")
 
     def _stated_other(self, annotation: VocAnnotation, pair: Pair) -> str | None:
         """The path that an annotation states, if that is not the one of the image with its name."""
@@ -178,7 +178,7 @@ class Voc:
         try:
             return nfc(self._root.relative(posixpath.join(folder, annotation.file_name.replace("\\", "/").lstrip("/"))))
         except OutsideError as error:
-            raise BadXmlError("outside", f"its <filename> cannot be: {error}") from None
+            raise Refusal("outside", f"its <filename> cannot be: {error}") from None
 
     def _make_image(self, annotation: VocAnnotation, pair: Pair) -> LabeledImage:
         num_bytes = pair.num_bytes
@@ -191,9 +191,9 @@ class Voc:
         try:
             data = self._files.read_range(f"{self.root}/{path}", 0, MAX_XML_BYTES + 1)
         except OSError as error:
-            raise BadXmlError("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}") from None
+            raise Refusal("unreadable", f"cannot be read: {describe_fact(error, f'{self.root}/{path}')}") from None
         if len(data) > MAX_XML_BYTES:
-            raise BadXmlError("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
+            raise Refusal("bad_xml", f"more than {MAX_XML_BYTES} bytes; expected the annotation of one image")
         return parse_annotation(data, self._config.source.names_of(OBJECT_LABEL))
 
 

@@ -12,27 +12,14 @@ from xml.etree.ElementTree import ParseError
 from defusedxml import ElementTree
 from defusedxml.common import DefusedXmlException
 
-from beam_pipelines.errors import printable
+from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.cells.class_cells import class_name, known
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _MAX_NUMBER_CHARACTERS = 64
 _FLAGS = {"": 0, "0": 0, "false": 0, "unspecified": 0, "1": 1, "true": 1}
 _SIDES = ("ymin", "xmin", "ymax", "xmax")
-
-
-class BadXmlError(ValueError):
-    """What is no annotation of an image: one line, what was found against what was expected.
-
-    Attributes:
-        reason: A short code: `bad_xml`, `bad_label`, `missing`, …
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class VocAnnotation(NamedTuple):
@@ -55,11 +42,11 @@ def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnot
         label_names: The class names that an object may have; empty: any.
 
     Raises:
-        BadXmlError: It is not one.
+        Refusal: It is not one.
     """
     root = _parse(data)
     if root.tag != "annotation":
-        raise BadXmlError("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; expected <annotation>")
+        raise Refusal("bad_xml", f"its root is <{printable(str(root.tag)[:80])}>; expected <annotation>")
     found = [
         _read_object(element, f"object {number}", label_names)
         for number, element in enumerate(root.findall("object"), 1)
@@ -74,22 +61,22 @@ def _parse(data: bytes) -> Any:
     try:
         return ElementTree.fromstring(data, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     except DefusedXmlException as error:
-        raise BadXmlError(
+        raise Refusal(
             "bad_xml", f"it has a DTD or an entity ({type(error).__name__}), which are not read"
         ) from None
     except (ParseError, ValueError, LookupError) as error:  # the latter two: an encoding that is unknown, or not of XML
-        raise BadXmlError("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
+        raise Refusal("bad_xml", f"no XML: {printable(str(error)[:200])}") from None
 
 
 def _read_object(element: Any, name: str, label_names: Collection[str]) -> tuple[tuple[float, ...], str, int, int]:
     box = element.find("bndbox")
     if box is None:
-        raise BadXmlError("bad_xml", f"{name} has no <bndbox>")
+        raise Refusal("bad_xml", f"{name} has no <bndbox>")
     sides = tuple(_read_number(box, side, f"<{side}> of {name}") for side in _SIDES)
     try:
         label = known(class_name(element.findtext("name") or ""), label_names)
-    except BadCellError as error:
-        raise BadXmlError("bad_label", f"<name> of {name} {error}") from None
+    except Refusal as error:
+        raise Refusal("bad_label", f"<name> of {name} {error}") from None
     return sides, label, _read_flag(element, "difficult", name), _read_flag(element, "truncated", name)
 
 
@@ -97,7 +84,7 @@ def _read_number(parent: Any, tag: str, name: str) -> float:
     text = (parent.findtext(tag) or "").strip()
     value = float(text) if len(text) <= _MAX_NUMBER_CHARACTERS and _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        raise BadXmlError("bad_xml", f"{name} is {printable(text[:80])!r}; expected a finite number")
+        raise Refusal("bad_xml", f"{name} is {printable(text[:80])!r}; expected a finite number")
     return value
 
 
@@ -105,7 +92,7 @@ def _read_flag(element: Any, tag: str, name: str) -> int:
     text = (element.findtext(tag) or "").strip()
     flag = _FLAGS.get(text.lower())
     if flag is None:
-        raise BadXmlError("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected 0 or 1")
+        raise Refusal("bad_xml", f"<{tag}> of {name} is {printable(text[:80])!r}; expected 0 or 1")
     return flag
 
 
@@ -117,5 +104,5 @@ def _read_size(element: Any) -> tuple[int, int] | None:
         _read_number(element, tag, f"<{tag}>") if element.findtext(tag) else 0.0 for tag in ("height", "width")
     )
     if height < 0 or width < 0 or height % 1 or width % 1:
-        raise BadXmlError("bad_xml", f"<size> is {width:g} x {height:g}; expected numbers of pixels")
+        raise Refusal("bad_xml", f"<size> is {width:g} x {height:g}; expected numbers of pixels")
     return (int(height), int(width)) if height and width else None

@@ -7,13 +7,12 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import ArrayPart, LabeledImage
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.elements.labeled_image import ArrayPart, LabeledImage
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -92,8 +91,8 @@ def list_images(
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
             yield columns.read(row, image._replace(key=nfc(name), offset=_offset(images.images, index)))
-        except BadCellError as error:
-            yield DeadLetter(printable(name), "list", error.reason, str(error))
+        except Refusal as error:
+            yield DeadLetter.of(printable(name), error)
 
 
 def _offset(field: Field, index: int) -> int:

@@ -6,17 +6,16 @@ loaded.
 
 import contextlib
 import functools
-import io
 import math
 import os
 import struct
-import tokenize
 import zipfile
 from typing import BinaryIO, Iterator
 
 import numpy as np
 
 from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES, read_npy_header
 from beam_pipelines.sources.arrays.array_images import split_of_file, take_split
 from beam_pipelines.sources.arrays.array_streams import (
     Field,
@@ -32,13 +31,13 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.files import files_at, open_file
 
-_HEADER_BYTES = 1 << 14
 # Of a member: how hard it was compressed, sizes behind the data, a name in UTF-8.
 _HARMLESS_FLAGS = 0x80E
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 def npy_array(root: Root, path: str) -> NamedArray:
+    """The array of a `.npy` file, which is opened when it is needed."""
     split, name = take_split(os.path.basename(path).removesuffix(".npy"))
     folder = os.path.dirname(path)
     return NamedArray(folder, split or split_of_file(path), name, path, functools.partial(_open_npy, root.path, path))
@@ -77,7 +76,7 @@ def _opening(file: BinaryIO, path: str) -> Iterator[zipfile.ZipFile]:
 def _open_npy(root: str, path: str) -> Field:
     stream = Stream(path)
     with open_stream(root, stream) as file:
-        dtype, num, header_bytes = read_header(file.read(_HEADER_BYTES), stream.name)
+        dtype, num, header_bytes = read_header(file.read(MAX_HEADER_BYTES), stream.name)
     num_bytes = header_bytes + num * dtype.itemsize
     check_size(stream, num_bytes, files_at(root).size(f"{root}/{path}"))
     return Field(Records(stream, dtype, num, header_bytes, num_bytes), "value")
@@ -99,11 +98,11 @@ def _open_member(root: str, path: str, member: str) -> Field:
             check_inflation(packed, info.file_size, min(info.compress_size, num_file_bytes))
             stream, start = packed, 0
             with unpacking(packed), archive.open(info) as opened:
-                header = opened.read(_HEADER_BYTES)
+                header = opened.read(MAX_HEADER_BYTES)
         else:
             stream, start = Stream(path), _start_of_data(file, info, name, num_file_bytes)
             file.seek(start)
-            header = file.read(min(_HEADER_BYTES, info.file_size))
+            header = file.read(min(MAX_HEADER_BYTES, info.file_size))
     dtype, num, header_bytes = read_header(header, name)
     check_size(packed, header_bytes + num * dtype.itemsize, info.file_size)
     return Field(Records(stream, dtype, num, start + header_bytes, start + info.file_size), "value")
@@ -134,15 +133,10 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
     Raises:
         UserError: It is no array, or not one of records of one length.
     """
-    file = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(file)
-        if version not in ((1, 0), (2, 0)):
-            raise ValueError(f"format version {version}; expected (1, 0) or (2, 0)")
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, is_fortran, base = read(file, max_header_size=_HEADER_BYTES)
-    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
-        raise UserError(f"{name}: no NumPy array: {printable(str(error)).splitlines()[0][:200]}") from error
+        base, shape, is_fortran, num_bytes = read_npy_header(data)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
     if base.hasobject:
         raise UserError(
             f"{name}: an array of Python objects is a pickle, and is never opened; save numbers, or text: x.astype(str)"
@@ -153,10 +147,10 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
         raise UserError(
             f"{name}: in Fortran's order, one image is all over the file; expected numpy.ascontiguousarray(x)"
         )
-    if not shape or any(type(size) is not int or size < 1 for size in shape) or not base.itemsize:
+    if not shape or 0 in shape or not base.itemsize:
         raise UserError(f"{name}: an array of {base.name}{list(shape)}; expected one value or more for each image")
     if math.prod(shape[1:]) * base.itemsize > MAX_FILE_BYTES:
         raise UserError(
             f"{name}: an array of {base.name}{list(shape)}; expected at most {MAX_FILE_BYTES} bytes for each image"
         )
-    return np.dtype([("value", base, shape[1:])]), shape[0], file.tell()
+    return np.dtype([("value", base, shape[1:])]), shape[0], num_bytes

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
-from beam_pipelines.sources.cells.cells import BadCellError, read_path
+from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
@@ -25,12 +24,12 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
     """float32 of that shape.
 
     Raises:
-        BadCellError: The cell has another array, or none.
+        Refusal: The cell has another array, or none.
     """
     try:
         return read_nested(cell, shape)
-    except BadAnnotationError as error:
-        raise BadCellError(error.reason, f"has {error}") from None
+    except Refusal as error:
+        raise Refusal(error.reason, f"has {error}") from None
 
 
 def probe_shape(name: str, cell: Any, root: Root) -> tuple[int, ...]:
@@ -39,19 +38,17 @@ def probe_shape(name: str, cell: Any, root: Root) -> tuple[int, ...]:
     Raises:
         UserError: There is no such file, or it is no array.
     """
+    found = "has " if holds_array(cell) else ""
     try:
         if holds_array(cell):
             return nested_shape(cell)
         path = f"{root.path}/{read_path(cell, root)}"
+        found = f"names {printable(path)}: "
         return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
-    except BadCellError as error:
+    except OSError as error:
+        describe_fact(error, path)  # RunError where it says nothing about the array
+        problem = error.strerror or str(error)
+    except Refusal as error:
         problem = str(error)
-    except (OSError, BadAnnotationError) as error:
-        if isinstance(error, OSError):
-            describe_fact(error, path)  # RunError where it says nothing about the array
-        found = "has" if holds_array(cell) else f"names {printable(path)}:"
-        problem = f"{found} {getattr(error, 'strerror', None) or error}"
     name = printable(name)
-    raise UserError(
-        f"column {name!r} of the first row {problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]"
-    )
+    raise UserError(f"column {name!r} of the first row {found}{problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]")

@@ -12,29 +12,18 @@ from typing import Any, Callable
 
 import numpy as np
 
-from beam_pipelines.errors import CONTROL, printable
+from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.storage.files import is_remote
 
 
-class BadCellError(ValueError):
-    """A cell that is not what its column's kind expects.
-
-    Attributes:
-        reason: A short code: `bad_label`, `bad_value`, `outside`.
-    """
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 def in_column(name: str, convert: Callable[..., Any], *arguments: Any) -> Any:
-    """What `convert` makes of a cell; the message of its BadCellError says which column that is."""
+    """What `convert` makes of a cell; the message of its Refusal says which column that is."""
     try:
         return convert(*arguments)
-    except BadCellError as error:
-        raise BadCellError(error.reason, f"column {printable(name)!r} {error}") from None
+    except Refusal as error:
+        raise Refusal(error.reason, f"column {printable(name)!r} {error}") from None
 
 
 _MAX_NAME_CHARACTERS = 4096
@@ -46,7 +35,7 @@ def read_float(cell: Any) -> float:
     """A finite number that 32 bits can hold.
 
     Raises:
-        BadCellError: The cell has none.
+        Refusal: The cell has none.
     """
     cell = plain(cell, "bad_value")
     expected = "a finite number of 32 bits"
@@ -62,6 +51,7 @@ def read_float(cell: Any) -> float:
 
 
 def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
+    """As many finite numbers of 32 bits as are expected; Refusal `bad_value` where the cell has not them."""
     cell = plain(cell, "bad_value", keeps_lists=True)
     cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
     if len(cells) != num_values:
@@ -73,7 +63,7 @@ def read_weight(cell: Any) -> float:
     """The weight of an example.
 
     Raises:
-        BadCellError: The cell is no finite number of at least 0.
+        Refusal: The cell is no finite number of at least 0.
     """
     weight = read_float(cell)
     if weight < 0:
@@ -82,6 +72,7 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
+    """An integer of 64 bits; Refusal `bad_value` where the cell has none."""
     cell = plain(cell, "bad_value")
     value = cell
     if isinstance(cell, str) and len(cell) <= 20 and re.fullmatch(r"\s*[+-]?[0-9]+\s*", cell):
@@ -92,6 +83,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
+    """0 or 1, false or true; nothing is false. Refusal `bad_label` where the cell has another value."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -105,7 +97,7 @@ def read_text(cell: Any) -> str:
     """A str as it is, nothing as an empty one, and what else JSON can write as JSON writes it.
 
     Raises:
-        BadCellError: It is not UTF-8.
+        Refusal: It is not UTF-8.
     """
     cell = plain(cell, "bad_value", keeps_lists=True)
     if cell is None:
@@ -120,7 +112,7 @@ def read_name(reason: str, cell: Any) -> str:
     """A key or the name of a group, in NFC; a number is named by its digits.
 
     Raises:
-        BadCellError: With the given reason: it is empty, too long, or not on one line.
+        Refusal: With the given reason: it is empty, too long, or not on one line.
     """
     name = unicodedata.normalize("NFC", read_text(cell if type(cell) is str else plain(cell, reason)))
     if not 0 < len(name) <= _MAX_NAME_CHARACTERS or CONTROL.search(name):
@@ -132,18 +124,18 @@ def read_path(cell: Any, root: Root) -> str:
     """The path of a file below the root, relative to it.
 
     Raises:
-        BadCellError: The cell has none, or the path leads out of the root.
+        Refusal: The cell has none, or the path leads out of the root.
     """
     if type(cell) is not str:
         cell = plain(cell, "bad_value")
     if not isinstance(cell, str) or not 0 < len(cell) <= _MAX_NAME_CHARACTERS or not is_utf8(cell):
         raise bad_cell("bad_value", cell, f"a path in UTF-8, of at most {_MAX_NAME_CHARACTERS} characters")
     if "://" in cell and is_remote(cell) and not cell.startswith(f"{root.path}/"):
-        raise BadCellError("outside", f"has {shown(cell)}; expected a path below {root.path}")
+        raise Refusal("outside", f"has {shown(cell)}; expected a path below {root.path}")
     try:
         return root.relative(cell)
     except OutsideError as error:
-        raise BadCellError("outside", f"has a path that leads nowhere: {error}") from None
+        raise Refusal("outside", f"has a path that leads nowhere: {error}") from None
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
@@ -162,19 +154,10 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
     return cell
 
 
-def is_utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # bytes that were not UTF-8 come as lone surrogates, which JSON can have too
-        return False
-    return True
-
-
-def bad_cell(reason: str, cell: Any, expected: str) -> BadCellError:
+def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
+    """What to raise for a cell: what it has, against what is expected."""
     is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
-    return BadCellError(
+    return Refusal(
         reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"
     )
 

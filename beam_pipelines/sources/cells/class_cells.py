@@ -9,8 +9,9 @@ from typing import Any, Collection, Sequence
 import numpy as np
 
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR, is_bracketed, is_one_flag_each, parse_list, split_names
-from beam_pipelines.errors import CONTROL, printable
-from beam_pipelines.sources.cells.cells import BadCellError, bad_cell, is_utf8, plain, read_flag, shown
+from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.sources.cells.cells import bad_cell, plain, read_flag, shown
+from beam_pipelines.sources.folders.file_listing import is_utf8
 
 _MAX_CLASS_CHARACTERS = 256
 _CLASS = f"a class name, on one line and of at most {_MAX_CLASS_CHARACTERS} characters, or an integer of at least 0"
@@ -22,7 +23,7 @@ def class_name(text: str) -> str:
     """A class name as the data set has it: in NFC, without blanks around it.
 
     Raises:
-        BadCellError: It is empty, too long, not on one line or not UTF-8, or a number that is no label.
+        Refusal: It is empty, too long, not on one line or not UTF-8, or a number that is no label.
     """
     name = unicodedata.normalize("NFC", text.strip())
     if not 0 < len(name) <= _MAX_CLASS_CHARACTERS or CONTROL.search(name) or not is_utf8(name):
@@ -36,7 +37,7 @@ def read_class(cell: Any) -> str:
     """The class name in a cell; an integer is named by its decimal digits.
 
     Raises:
-        BadCellError: It has none.
+        Refusal: It has none.
     """
     if type(cell) is str:  # first, because it is by far the commonest
         return class_name(cell)
@@ -55,20 +56,20 @@ def known(name: str, label_names: Collection[str]) -> str:
     if isinstance(label_names, tuple) and _INTEGER.fullmatch(name) and not any(map(_INTEGER.fullmatch, label_names)):
         if len(name) < 20 and int(name) < len(label_names):
             return label_names[int(name)]
-    raise BadCellError("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
+    raise Refusal("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
 
 
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
     """The class name in a cell of a column, one of those that are given, if any are.
 
     Raises:
-        BadCellError: It has none; the message says which kinds would read it.
+        Refusal: It has none; the message says which kinds would read it.
     """
     try:
         return known(read_class(cell), label_names)
-    except BadCellError as error:
+    except Refusal as error:
         kinds = _fitting_kinds(column, cell)
-        raise BadCellError(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
+        raise Refusal(error.reason, f"{error}; {kinds}" if kinds else str(error)) from None
 
 
 def _fitting_kinds(column: str, cell: Any) -> str:
@@ -91,7 +92,7 @@ def read_classes(cell: Any, label_names: Collection[str], separator: str = DEFAU
     """The class names in a list, or in a text with a separator between them, each once.
 
     Raises:
-        BadCellError: One is none, or the list has a 0 or 1 for each class.
+        Refusal: One is none, or the list has a 0 or 1 for each class.
     """
     cells = _items(cell, separator)
     if is_one_flag_each(cells, len(label_names)):
@@ -103,7 +104,7 @@ def read_multi_hot(cell: Any, label_names: Sequence[str]) -> tuple[str, ...]:
     """The names of those classes for which a list, or a text of numbers, has a 1.
 
     Raises:
-        BadCellError: It has not a 0 or 1 for each class.
+        Refusal: It has not a 0 or 1 for each class.
     """
     value = plain(cell, "bad_label", keeps_lists=True)
     flags = re.findall(r"[^\s,;|]+", value.strip().strip("[]")) if isinstance(value, str) else value

@@ -6,19 +6,10 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
-from beam_pipelines.elements.references import FilePart
-from beam_pipelines.errors import UserError
+from beam_pipelines.elements.labeled_image import FilePart
+from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.array_cells import holds_array, probe_shape, read_array_cell
-from beam_pipelines.sources.cells.cells import (
-    BadCellError,
-    in_column,
-    read_flag,
-    read_float,
-    read_floats,
-    read_integer,
-    read_path,
-    read_text,
-)
+from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
 from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import LABEL
@@ -74,7 +65,7 @@ class ColumnReader:
         """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them.
 
         Raises:
-            BadCellError: A cell is not what its column's kind expects.
+            Refusal: A cell is not what its column's kind expects.
         """
         label = self._read_label(row) if self._read_label else ""
         return label, {name: read(row) for name, read in self._readers} if self._readers else None
@@ -97,7 +88,7 @@ def _make_reader(
 def _check_class_column(name: str, label_names: Collection[str]) -> None:
     try:
         known(class_name(name), label_names)
-    except BadCellError as error:
+    except Refusal as error:
         raise UserError(f"--label={name}:multi_label: as a class name it {error}") from None
 
 

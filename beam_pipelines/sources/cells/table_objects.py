@@ -2,8 +2,9 @@
 
 from typing import Any, Collection, Mapping
 
+from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.cells.cells import BadCellError, shown
+from beam_pipelines.sources.cells.cells import shown
 from beam_pipelines.sources.cells.class_cells import known, read_class
 
 _BOXES = ("bbox", "bboxes", "boxes")
@@ -15,7 +16,7 @@ def read_objects(cell: Any, label_names: Collection[str]) -> Objects:
     """`{"bbox": [[x, y, width, height], …], "category": […]}`, in pixels, or a list of such objects with one of each.
 
     Raises:
-        BadCellError: It is not of that form, or a class name is none that a label may have.
+        Refusal: It is not of that form, or a class name is none that a label may have.
     """
     if cell is None:
         return Objects((), ())
@@ -26,7 +27,7 @@ def read_objects(cell: Any, label_names: Collection[str]) -> Objects:
     else:
         boxes = categories = None
     if not isinstance(boxes, list) or not isinstance(categories, list) or len(boxes) != len(categories):
-        raise BadCellError("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
+        raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
     return Objects(tuple(map(_read_box, boxes)), tuple([known(read_class(one), label_names) for one in categories]))
 
 
@@ -37,6 +38,6 @@ def _field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 def _read_box(box: Any) -> tuple[float, float, float, float]:
     is_box = isinstance(box, list) and len(box) == 4 and all(type(number) in (int, float) for number in box)
     if not is_box or not all(-1e9 < number < 1e9 for number in box):  # NaN is not between
-        raise BadCellError("bad_objects", f"has a box {shown(box)}; expected [x, y, width, height] in pixels")
+        raise Refusal("bad_objects", f"has a box {shown(box)}; expected [x, y, width, height] in pixels")
     x, y, width, height = map(float, box)
     return y, x, y + height, x + width

@@ -6,11 +6,10 @@ import struct
 from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.references import FilePart
-from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.elements.labeled_image import FilePart
+from beam_pipelines.errors import CONTROL, Refusal, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.cells.class_cells import known, read_class
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
@@ -129,7 +128,7 @@ class ObjectsReader:
         """The objects of one record.
 
         Raises:
-            BadCellError: A class or a box is not what is expected.
+            Refusal: A class or a box is not what is expected.
             BadExampleError: Features differ in how many values they have.
         """
         sides = [example.values(name) for name in self._boxes]
@@ -147,7 +146,7 @@ class ObjectsReader:
             if len(values) != num_objects:
                 raise BadExampleError(f"{len(values)} values of {num_objects} objects in feature {name!r}")
         if not all(isinstance(value, float) and math.isfinite(value) for side in sides for value in side):
-            raise BadCellError("bad_box", f"feature {self._boxes[0]!r} has a box that is not of finite numbers")
+            raise Refusal("bad_box", f"feature {self._boxes[0]!r} has a box that is not of finite numbers")
         if not all(type(value) is int for values in flags.values() for value in values):
             raise BadExampleError("flags that are no integers")
         return Objects(tuple(zip(*sides)), tuple(map(self._read_label, labels)), flags, is_relative=True)
@@ -156,7 +155,7 @@ class ObjectsReader:
         names = self.class_names
         if names and type(value) is int:
             if not 0 <= value < len(names):
-                raise BadCellError("bad_label", f"feature {self._label!r} has {value}; expected 0 to {len(names) - 1}")
+                raise Refusal("bad_label", f"feature {self._label!r} has {value}; expected 0 to {len(names) - 1}")
             return names[value]
         return known(read_class(value), self._label_names)
 
@@ -165,21 +164,21 @@ def read_cell(name: str, values: list[bytes] | list[float] | list[int]) -> Any:
     """The values of a feature: the one, or a list; None, if it has none.
 
     Raises:
-        BadCellError: Several are bytes, and one of them is no text.
+        Refusal: Several are bytes, and one of them is no text.
     """
     if len(values) == 1:
         return values[0]
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None
     except UnicodeDecodeError:
-        raise BadCellError("bad_value", f"feature {name!r} is not UTF-8") from None
+        raise Refusal("bad_value", f"feature {name!r} is not UTF-8") from None
 
 
 def read_key(example: ExampleReader, name: str) -> str:
     """The key that a feature has.
 
     Raises:
-        BadCellError: It is not text on one line.
+        Refusal: It is not text on one line.
     """
     values = example.values(name)
     text = values[0] if len(values) == 1 else b""
@@ -188,7 +187,7 @@ def read_key(example: ExampleReader, name: str) -> str:
     except UnicodeDecodeError:
         key = ""
     if not key or CONTROL.search(key):
-        raise BadCellError("bad_key", f"feature {name!r} has {str(text)[:80]!r}; expected text on one line")
+        raise Refusal("bad_key", f"feature {name!r} has {str(text)[:80]!r}; expected text on one line")
     return key
 
 
@@ -196,13 +195,13 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
     """The `.npy` file that a feature of bytes has.
 
     Raises:
-        BadCellError: It has not one, or numbers.
+        Refusal: It has not one, or numbers.
     """
     values = example.values(name)
     if has_numbers(example, name):
-        raise BadCellError("bad_array", f"it has {len(values)} numbers, and nothing says in what shape")
+        raise Refusal("bad_array", f"it has {len(values)} numbers, and nothing says in what shape")
     if len(values) != 1:
-        raise BadCellError("bad_array", f"{len(values)} values; expected one, a .npy file")
+        raise Refusal("bad_array", f"{len(values)} values; expected one, a .npy file")
     return values[0]
 
 

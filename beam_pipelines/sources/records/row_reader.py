@@ -5,19 +5,15 @@ import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import NAME_PATTERN, SourceConfig
-from beam_pipelines.elements.dead_letters import NO_SPLIT
-from beam_pipelines.elements.references import ArrayPart, FilePart, LabeledImage
-from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
-from beam_pipelines.images.annotations import BadAnnotationError
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.labeled_image import ArrayPart, FilePart, LabeledImage
+from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape
 from beam_pipelines.sources.cells.array_cells import holds_array, read_array_cell
-from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_text, read_weight, shown
+from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.column_reader import ColumnReader
-from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
-from tf_input.dataset_format import WEIGHT, Feature
 
 _PARTS = ("mask", "array")
 
@@ -68,15 +64,11 @@ class RowReader:
         self._parts = [column for column in columns if column.kind in _PARTS]
         self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.names_of, config.separator)
         taken = {name for column in columns for name in column.names}
-        self._roles = {
-            role: name
-            for role in ("key", "split", "group", WEIGHT)
-            if (name := self._find(role, getattr(config, f"{role}_column"), taken))
-        }
-        weight = (Feature(WEIGHT, "float"),) if WEIGHT in self._roles else ()
-        self.features = tuple(column.feature() for column in columns) + weight
+        roles = ("key", "split", "group", "weight")
+        self._roles = RowRoles(*(self._find(role, getattr(config, f"{role}_column"), taken) for role in roles))
+        self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
-        self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.values())))
+        self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))
         self.part_names = tuple(dict.fromkeys(column.names[0] for column in self._parts))
         is_given = {name for column in labels for name in column.names if config.names_of(column.name)}
         self._class_names = {
@@ -95,25 +87,14 @@ class RowReader:
         """The image with what the fields say of it.
 
         Raises:
-            BadCellError: A field is not what is expected of it.
+            Refusal: A field is not what is expected of it.
         """
         for name, names in self._class_names.items():
             row = {**row, name: _name_integers(name, row.get(name), names)}
         label, values = self._columns.read(row)
-        if self._parts or WEIGHT in self._roles:
+        if self._parts:
             values = {**(values or {}), **{column.name: _read_part(row, column) for column in self._parts}}
-        if not self._roles:
-            return image._replace(label=label, values=values)
-        roles = self._roles
-        if WEIGHT in roles:
-            values[WEIGHT] = read_weight(row.get(roles[WEIGHT]))
-        return image._replace(
-            label=label,
-            values=values,
-            key=_read_name("bad_key", roles["key"], row) if "key" in roles else image.key,
-            group=_read_name("bad_group", roles["group"], row) if "group" in roles else "",
-            split=_read_split(roles["split"], row) if "split" in roles else image.split,
-        )
+        return self._roles.read(row, image._replace(label=label, values=values))
 
     def _find(self, role: str, given: str | None, taken: set[str]) -> str | None:
         """The field of a key, say: the given one, or the usual one if there is one."""
@@ -168,7 +149,7 @@ def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Co
     try:
         first = open_array(column.names[0])
         return dataclasses.replace(column, shape=nested_shape(first) if holds_array(first) else array_shape(first))
-    except (BadAnnotationError, BadCellError) as error:
+    except Refusal as error:
         name = printable(column.names[0])
         hint = f"say what shape they have: {name}:array[HEIGHT,WIDTH,…]"
         raise UserError(f"the first {name!r} is no array: {error}; {hint}") from None
@@ -182,11 +163,11 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
     name, kind = column.names[0], column.kind
     cell = row.get(name)
     if cell is None:
-        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
     if not isinstance(cell, (FilePart, ArrayPart)):
-        raise BadCellError(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
+        raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
     return cell
 
 
@@ -196,27 +177,6 @@ def _name_integers(field: str, cell: Any, names: tuple[str, ...]) -> Any:
         return [_name_integers(field, one, names) for one in cell]
     if isinstance(cell, int) and not isinstance(cell, bool):
         if not 0 <= cell < len(names):
-            raise BadCellError("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
+            raise Refusal("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
         return names[cell]
     return cell
-
-
-def _read_name(reason: str, column: str, row: Mapping[str, Any]) -> str:
-    cell = row.get(column)
-    text = nfc(read_text(cell[0] if isinstance(cell, list) and len(cell) == 1 else cell))
-    if not 0 < len(text) <= 4096 or CONTROL.search(text):
-        raise BadCellError(
-            reason, f"column {printable(column)!r} has {printable(text[:80])!r}; expected text on one line"
-        )
-    return text
-
-
-def _read_split(column: str, row: Mapping[str, Any]) -> str:
-    if row.get(column) in (None, "", b"", [], [""], [b""]):
-        raise BadCellError(NO_SPLIT, f"column {printable(column)!r} is empty; expected a split's name")
-    name = _read_name("bad_split", column, row)
-    split = SPLIT_FOLDERS.get(name.lower(), name)
-    if not NAME_PATTERN.fullmatch(split):
-        expected = "letters, digits and '_', a letter first"
-        raise BadCellError("bad_split", f"column {printable(column)!r} has {name[:80]!r}; expected {expected}")
-    return split

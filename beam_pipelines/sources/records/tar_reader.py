@@ -1,12 +1,14 @@
 """Reads the members of a tar file, without unpacking anything: their names, and where their bytes lie.
 
-The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tarfile` reserves what a header claims, keeps every
-member that it has seen, and was sent backwards by a negative size; files of strangers ask for less trust.
+The headers are POSIX's (ustar, pax) and GNU's for long names. Python's own `tarfile` parses one; going through a file it
+reserves what a header claims, keeps every member that it has seen, and was sent backwards by a negative size; files of strangers ask for
+less trust.
 
 A sparse file, a link or a device has no bytes of its own here. Behind the first damaged header nothing is known any more.
 """
 
 import os
+import tarfile
 import zlib
 from typing import BinaryIO, Iterator, NamedTuple
 
@@ -147,41 +149,23 @@ class TarReader:
 def _parse_header(header: bytes, offset: int, said: dict[str, str]) -> tuple[Member, bytes]:
     """A member and its type."""
     try:
-        if len(header) < _BLOCK or int(header[148:156].strip(b" \0") or b"0", 8) != sum(header) - sum(
-            header[148:156]
-        ) + 8 * ord(" "):
-            raise ValueError("its checksum is wrong")
-        size = int(said["size"]) if said.get("size", "").isdecimal() else _number(header[124:136])
-        if size > _MAX_SIZE:
+        info = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        size = int(said["size"]) if said.get("size", "").isdecimal() else info.size
+        if not 0 <= size <= _MAX_SIZE:
             raise ValueError(f"{size:.3g} bytes")
-    except ValueError as error:
+    except (tarfile.HeaderError, ValueError) as error:
         if offset:
             raise BadTarError(offset, f"a damaged header: {error}; what lies behind is lost") from None
         raise NoTarError(offset, f"no tar file: it does not begin with a header ({error})") from None
-    kind = header[156:157]
-    name = said.get("path") or _name(header)
+    # GNU has something else where POSIX has the beginning of a long name.
+    name = said.get("path") or (info.name if header[257:263] == b"ustar\0" else _text(header[:100].partition(b"\0")[0]))
+    kind = info.type
     if kind in _HEADERS:
         return Member(name, "a header", offset + _BLOCK, size), kind
-    if kind in _WITHOUT_DATA or (kind == b"\0" and name.endswith("/")):
-        return Member(name, _WITHOUT_DATA.get(kind, FOLDER), offset + _BLOCK, 0), kind
+    if kind in _WITHOUT_DATA:
+        return Member(name, _WITHOUT_DATA[kind], offset + _BLOCK, 0), kind
     is_file = kind in _FILES and not any(field.startswith("GNU.sparse.") for field in said)
     return Member(name, FILE if is_file else "a sparse file, or of an unknown type", offset + _BLOCK, size), kind
-
-
-def _name(header: bytes) -> str:
-    name, prefix = header[:100].partition(b"\0")[0], header[345:500].partition(b"\0")[0]
-    is_posix = header[257:263] == b"ustar\0"  # GNU has something else where the prefix is
-    return _text(prefix + b"/" + name if prefix and is_posix else name)
-
-
-def _number(field: bytes) -> int:
-    """Octal digits, or, of what is too large for them, the number itself behind a byte of 0x80."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    digits = field.partition(b"\0")[0].strip()
-    if digits and not digits.isdigit():  # int() takes more than digits
-        raise ValueError(f"a size of {field!r}")
-    return int(digits or b"0", 8)
 
 
 def _parse_pax(data: bytes, offset: int) -> dict[str, str]:

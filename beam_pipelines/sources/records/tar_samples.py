@@ -5,8 +5,7 @@ import re
 from typing import Any, Collection, Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.errors import CONTROL, printable
-from beam_pipelines.sources.cells.cells import BadCellError
+from beam_pipelines.errors import CONTROL, Refusal, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.records.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
@@ -22,10 +21,10 @@ class Sample:
     """Members that belong together.
 
     Attributes:
-        key: What their names have in common.
-        members: What is behind the first dot -> where it lies.
-        texts: Likewise -> its bytes, of what is read.
-        spooled: Likewise -> where they are in the spool, of images from a compressed file.
+        key: What their names have in common: all before the first dot.
+        members: A name's extension, which is all behind the first dot -> where the member lies.
+        texts: Extension -> the member's bytes, of members that are read at once.
+        spooled: Extension -> the offset of the member's bytes in the spool, of images in a compressed file.
         refusal: Reason and message, if the sample can't be taken.
     """
 
@@ -43,34 +42,34 @@ class Sample:
         """Those of its JSON; none, if it has none that was read.
 
         Raises:
-            BadCellError: It is no JSON object.
+            Refusal: It is no JSON object.
         """
         if "json" not in self.texts:
             return {}
         try:
             fields = json.loads(self.texts["json"])
         except (ValueError, RecursionError) as error:
-            raise BadCellError("bad_json", f"its JSON can't be read: {error!r:.200}") from None
+            raise Refusal("bad_json", f"its JSON can't be read: {error!r:.200}") from None
         if not isinstance(fields, dict):
-            raise BadCellError("bad_json", "its JSON is no object")
+            raise Refusal("bad_json", "its JSON is no object")
         return fields
 
     def text(self, extension: str) -> str:
         """What a member that was read holds, without the end of its last line.
 
         Raises:
-            BadCellError: It is not UTF-8.
+            Refusal: It is not UTF-8.
         """
         try:
             return self.texts[extension].decode().strip("\r\n")
         except UnicodeDecodeError:
-            raise BadCellError("bad_value", f".{extension} is not UTF-8") from None
+            raise Refusal("bad_value", f".{extension} is not UTF-8") from None
 
     def is_readable(self) -> bool:
         """Whether there is nothing wrong with it."""
         try:
             self.fields()
-        except BadCellError:
+        except Refusal:
             return False
         return self.refusal is None
 

@@ -6,7 +6,7 @@
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
-| other members, such as `.npy` or `.seg.png` | likewise, as an array or a mask |
+| other members, such as `.npy` or `.seg.png` | what they may name too, as an array or a mask |
 | no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
@@ -25,10 +25,9 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.array_cells import holds_array
-from beam_pipelines.sources.cells.cells import BadCellError
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
@@ -60,9 +59,9 @@ class WebDataset:
 
     Attributes:
         root: The folder of the files.
-        features: See `Source`, like the others.
-        targets: Likewise.
-        num_ignored: Likewise; and members that are no inputs.
+        features: What an example has beside its image, key, height and width; class names are not known yet.
+        targets: The names of those features that a model is to predict.
+        num_ignored: Files, and members of tar files, that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no sample, or the first has no label.
@@ -114,7 +113,7 @@ class WebDataset:
         if member is None:
             if holds_array(field := sample.fields().get(extension)):
                 return field
-            raise BadCellError("bad_array", "there is none")
+            raise Refusal("bad_array", "there is none")
         path = f"{self.root}/{self._root.relative(name)}"
         return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
 
@@ -170,7 +169,7 @@ class WebDataset:
     ) -> LabeledImage | DeadLetter:
         try:
             if sample.refusal:
-                raise BadCellError(*sample.refusal)
+                raise Refusal(*sample.refusal)
             extension = self._find_image(sample)
             member = sample.members[extension]
             image = LabeledImage(
@@ -183,18 +182,18 @@ class WebDataset:
                 spool=spool.spool if spool else 0,
             )
             return self._rows.read(self._make_row(part, sample), image)
-        except BadCellError as error:
-            return DeadLetter(f"{printable(part)}:{sample.key}", "list", error.reason, printable(str(error)))
+        except Refusal as error:
+            return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
     def _find_image(self, sample: Sample) -> str:
         extension = next((extension for extension in self._images if extension in sample.members), None)
         if extension is None:
-            raise BadCellError(
+            raise Refusal(
                 "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
             )
         num_bytes = sample.members[extension].num_bytes
         if num_bytes > MAX_FILE_BYTES:
-            raise BadCellError("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
+            raise Refusal("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
         return extension
 
     def _make_row(self, part: str, sample: Sample) -> dict[str, Any]:

@@ -16,15 +16,14 @@ Whether an image is there, and is one, is found when it is read. Memory stays fl
 """
 
 import dataclasses
-import functools
 import itertools
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import NAME_PATTERN, OBJECT_LABEL, PrepareConfig, SourceConfig
-from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter
-from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_name, read_path, read_weight, shown
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.cells.cells import in_column, read_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
 from beam_pipelines.sources.folders.file_listing import matches
@@ -32,12 +31,11 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
-from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
-from beam_pipelines.sources.tables.table_rows import FORMATS, BadRow, Head, read_first_row, read_head, read_rows
+from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
-from tf_input.dataset_format import OBJECTS, WEIGHT, Feature
+from tf_input.dataset_format import OBJECTS
 
 # References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
 _SPOOL_IMAGES = 16_384
@@ -84,7 +82,8 @@ class Table:
         if first.format == "parquet" and (source.skip_lines or source.comment):
             raise UserError(f"{printable(first.name)}: Parquet has no lines; drop --skip_lines and --comment")
         columns = choose_columns(head, source, first.name)
-        self._columns = columns = dataclasses.replace(columns, split=self._choose_split(columns.split, files))
+        roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
+        self._columns = columns = dataclasses.replace(columns, roles=roles)
         self._is_embedded = columns.image in head.has_bytes
         self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)
@@ -96,8 +95,7 @@ class Table:
             self._features = find_array_shapes(source.features, row, root)
         reader = self._make_reader(root)
         objects = OBJECT_FEATURES if columns.objects else ()
-        weight = (Feature(WEIGHT, "float"),) if columns.weight else ()
-        self.features = (*reader.features, *objects, *weight)
+        self.features = (*reader.features, *objects, *roles.features)
         self.targets = (*reader.targets, *((OBJECTS,) if objects else ()))
         self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
 
@@ -140,11 +138,11 @@ class Table:
         reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, self._is_embedded)
         for number, row in read_rows(file, config.source, self._needed):
             try:
-                image = reader.read(number, row) if not isinstance(row, BadRow) else row
-            except BadCellError as error:
-                image = BadRow(error.reason, str(error))
-            if isinstance(image, BadRow):
-                yield DeadLetter(f"{printable(file.name)}:{number}", "list", image.reason, image.message)
+                image = reader.read(number, row) if not isinstance(row, Refusal) else row
+            except Refusal as error:
+                image = error
+            if isinstance(image, Refusal):
+                yield DeadLetter.of(f"{printable(file.name)}:{number}", image)
             elif config.ignore and isinstance(image, LabeledImage) and matches(image.path, config.ignore):
                 self.num_ignored += 1
             else:
@@ -178,10 +176,9 @@ class _RowReader:
         self._read_columns = read_columns.read
         self._label_names = label_names
         self._is_embedded = is_embedded
-        self._has_more = any((columns.key, columns.split, columns.group, columns.weight, columns.objects))
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
-        """Raises BadCellError where a cell is not what its column is for."""
+        """Raises Refusal where a cell is not what its column is for."""
         cell = row.get(self._columns.image)
         data = _embedded_bytes(cell) if self._is_embedded else None
         label, values = self._read_columns(row)
@@ -191,24 +188,11 @@ class _RowReader:
         else:
             key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
             image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, values=values)
-        if self._has_more:
-            image = self._add_more(image, row)
+        image = self._columns.roles.read(row, image)
+        if (objects := self._columns.objects) is not None:
+            found = in_column(objects, read_objects, row.get(objects), self._label_names)
+            image = image._replace(values={**(image.values or {}), OBJECTS: found})
         return image if data is None else _Embedded(image, data)
-
-    def _add_more(self, image: LabeledImage, row: Mapping[str, Any]) -> LabeledImage:
-        columns, values = self._columns, dict(image.values or {})
-        if columns.weight:
-            values[WEIGHT] = in_column(columns.weight, read_weight, row.get(columns.weight))
-        if columns.objects:
-            values[OBJECTS] = in_column(columns.objects, read_objects, row.get(columns.objects), self._label_names)
-        key, split, group = image.key, image.split, ""
-        if columns.key:
-            key = in_column(columns.key, read_name, "bad_key", row.get(columns.key))
-        if columns.split:
-            split = in_column(columns.split, _read_split, row.get(columns.split))
-        if columns.group and row.get(columns.group) not in ("", None):
-            group = in_column(columns.group, read_name, "bad_group", row[columns.group])
-        return image._replace(key=key, split=split, group=group, values=values or None)
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, Head]:
@@ -226,21 +210,6 @@ def _embedded_bytes(cell: Any) -> bytes | None:
 def _path_in(cell: Any) -> Any:
     """The path of an image: of what Hugging Face's libraries have in a cell, too."""
     return cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
-
-
-@functools.lru_cache(1 << 10)
-def _split_name(name: str) -> str | None:
-    split = SPLIT_FOLDERS.get(name.lower(), name)
-    return split if NAME_PATTERN.fullmatch(split) else None
-
-
-def _read_split(cell: Any) -> str:
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        raise BadCellError(NO_SPLIT, "is empty; expected a split's name")
-    split = _split_name(read_name("bad_split", cell).strip())
-    if split is None:
-        raise BadCellError("bad_split", f"has {shown(cell)}; expected a split's name: letters, digits and '_', a letter first")
-    return split
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:

@@ -6,6 +6,7 @@ from typing import Mapping, Sequence
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.tables.table_rows import Head, show_columns
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
@@ -22,26 +23,20 @@ class TableColumns:
 
     Attributes:
         image: With the path of the image, or, in Parquet, with its bytes.
-        key: With its key.
-        split: With the split.
-        group: With what stays in one split together.
-        weight: With the weight.
+        roles: With its key, its split, its group, its weight.
         objects: With boxes and their classes, as Hugging Face's libraries have them.
         labels: What a model is to predict, beside objects.
     """
 
     image: str
-    key: str | None
-    split: str | None
-    group: str | None
-    weight: str | None
+    roles: RowRoles
     objects: str | None
     labels: tuple[Column, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
         """All but the labels' columns."""
-        names = (self.image, self.key, self.split, self.group, self.weight, self.objects)
+        names = (self.image, *self.roles.names, self.objects)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
@@ -71,10 +66,13 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
     has_objects = any(_means_objects(column, head) for column in labels)
     return TableColumns(
         image=image,
-        key=chooser.choose("--key_column", config.key_column, ("key",)),
-        split=chooser.choose("--split_column", config.split_column, ("split",)),
-        group=chooser.choose("--group_column", config.group_column, ("group",)),
-        weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
+        roles=RowRoles(
+            key=chooser.choose("--key_column", config.key_column, ("key",)),
+            split=chooser.choose("--split_column", config.split_column, ("split",)),
+            group=chooser.choose("--group_column", config.group_column, ("group",)),
+            weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
+            may_lack_group=True,
+        ),
         objects=OBJECTS if has_objects else None,
         labels=tuple(column for column in labels if not _means_objects(column, head)),
     )

@@ -15,7 +15,7 @@ import json
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.tables.lines import MAX_LINE, Lines, LongLineError, open_lines
 from beam_pipelines.sources.tables.parquet_rows import (
@@ -31,20 +31,8 @@ from beam_pipelines.sources.tables.table_files import TableFile
 FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
 
-class BadRow(NamedTuple):
-    """What stands where a row should.
-
-    Attributes:
-        reason: A short code.
-        message: What was found against what was expected.
-    """
-
-    reason: str
-    message: str
-
-
 # Its number (of the line in which it begins, or in Parquet its own, from 1), and its cells by their columns' names.
-Row = tuple[int, Mapping[str, Any] | BadRow]
+Row = tuple[int, Mapping[str, Any] | Refusal]
 
 
 class Head(NamedTuple):
@@ -76,7 +64,7 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
     with open_lines(file.path, file.name, config) as lines:
         if file.format == "csv":
             return Head(tuple(_read_header(file, lines)[1]))
-        first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, BadRow)]
+        first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, Refusal)]
     cells = [(name, cell) for row in first for name, cell in row.items()]
     return Head(
         columns=tuple(dict.fromkeys(name for name, _ in cells)),
@@ -106,7 +94,7 @@ _NUM_HEAD_ROWS = 100
 def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ...]) -> Mapping[str, Any]:
     """The first row that is well-formed; without cells, where there is none."""
     with contextlib.closing(read_rows(file, config, columns)) as rows:
-        return next((row for _, row in rows if not isinstance(row, BadRow)), {})
+        return next((row for _, row in rows if not isinstance(row, Refusal)), {})
 
 
 def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
@@ -131,7 +119,7 @@ def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[
     with open_parquet(file.path, file.name) as parquet:
         needed = _check_columns(file, parquet.schema_arrow.names, columns)
         for index, row in enumerate(parquet_rows(parquet, list(needed))):
-            yield index + 1, BadRow("not_utf8", "text that is not UTF-8") if row is None else row
+            yield index + 1, Refusal("not_utf8", "text that is not UTF-8") if row is None else row
 
 
 def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
@@ -150,18 +138,18 @@ def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) ->
                     f"{printable(file.name)}:{lines.row_start}: no row as CSV has it, to line {lines.number}: {error}; "
                     "is a quote not closed?"
                 ) from None
-            yield lines.row_start, BadRow("bad_row", f"no row as CSV has it: {error}")
+            yield lines.row_start, Refusal("bad_row", f"no row as CSV has it: {error}")
             continue
         if len(row) == num_cells:
             text = "".join(row)
             if "\0" in text or not is_utf8(text):
-                yield lines.row_start, BadRow("not_utf8", "a NUL byte or bytes that are not UTF-8; expected text")
+                yield lines.row_start, Refusal("not_utf8", "a NUL byte or bytes that are not UTF-8; expected text")
             else:
                 yield lines.row_start, {name: row[position] for name, position in positions}
         elif row:
             yield (
                 lines.row_start,
-                BadRow("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as the header has"),
+                Refusal("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as the header has"),
             )
 
 
@@ -199,11 +187,11 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 
 
 def _checked_json_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
-    """An object need not have every column; a file of which none has one is not like the others."""
+    """An object need not have every column; a file in which none of them has it has other columns than the first."""
     missing = set(columns or ())
     found: dict[str, None] = {}  # in their order
     for number, row in _json_rows(lines):
-        if missing and not isinstance(row, BadRow):
+        if missing and not isinstance(row, Refusal):
             missing.difference_update(row)
             found.update(dict.fromkeys(row) if missing else ())
         yield number, row
@@ -219,22 +207,22 @@ def _json_rows(lines: Lines) -> Iterator[Row]:
         except StopIteration:
             return
         except LongLineError as error:
-            yield lines.row_start, BadRow("bad_row", str(error))
+            yield lines.row_start, Refusal("bad_row", str(error))
             continue
         if line.strip():
             yield lines.row_start, _parse_object(line)
 
 
-def _parse_object(line: str) -> Mapping[str, Any] | BadRow:
+def _parse_object(line: str) -> Mapping[str, Any] | Refusal:
     if not is_utf8(line):
-        return BadRow("not_utf8", "bytes that are not UTF-8; expected text")
+        return Refusal("not_utf8", "bytes that are not UTF-8; expected text")
     try:
         row = json.loads(line)
     except RecursionError:
-        return BadRow("bad_row", "JSON that is nested too deep; expected an object")
+        return Refusal("bad_row", "JSON that is nested too deep; expected an object")
     except ValueError as error:  # a number of too many digits is one, beside what json has for it
-        return BadRow("bad_row", f"no JSON: {error}")
-    return row if isinstance(row, dict) else BadRow("bad_row", f"JSON of type {type(row).__name__}; expected an object")
+        return Refusal("bad_row", f"no JSON: {error}")
+    return row if isinstance(row, dict) else Refusal("bad_row", f"JSON of type {type(row).__name__}; expected an object")
 
 
 def _check_columns(file: TableFile, found: Sequence[str], columns: tuple[str, ...] | None) -> tuple[str, ...]:

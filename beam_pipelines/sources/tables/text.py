@@ -23,9 +23,9 @@ from typing import Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.cells.cells import BadCellError, in_column, read_path
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.cells.cells import in_column, read_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -97,7 +97,7 @@ class TextList:
             for line in _lines_of_rows(lines):
                 try:
                     return self._fields.split(line)
-                except BadCellError:  # listing it makes the dead letter
+                except Refusal:  # listing it makes the dead letter
                     continue
         return {}
 
@@ -110,8 +110,8 @@ class TextList:
                     row = self._fields.split(line)
                     path = in_column(_PATH, read_path, row[_PATH], root)
                     label, values = read(row)
-                except BadCellError as error:
-                    yield DeadLetter(f"{printable(file.name)}:{lines.row_start}", "list", error.reason, str(error))
+                except Refusal as error:
+                    yield DeadLetter.of(f"{printable(file.name)}:{lines.row_start}", error)
                     continue
                 if ignore and matches(path, ignore):
                     self.num_ignored += 1
@@ -158,10 +158,10 @@ class _Fields:
         """The cells of a line.
 
         Raises:
-            BadCellError: It has more fields, or fewer, or is no text.
+            Refusal: It has more fields, or fewer, or is no text.
         """
         if line is None or not is_utf8(line) or "\0" in line:
-            raise BadCellError(
+            raise Refusal(
                 "bad_row", "a NUL byte, bytes that are not UTF-8 or a line without an end; expected text"
             )
         if "\t" in line:
@@ -170,7 +170,7 @@ class _Fields:
             fields = line.split() if self._takes_rest else line.strip().rsplit(None, self._num_fields - 1)
         if len(fields) != self._num_fields and not (self._takes_rest and len(fields) >= self._num_fields - 1):
             names = " ".join([_PATH, *(name for name, width in self._widths for _ in range(width))])
-            raise BadCellError(
+            raise Refusal(
                 "bad_row",
                 f"a line of {len(fields)} fields; expected {self._num_fields}: {names} "
                 "(tabs separate fields with blanks in them)",

@@ -38,6 +38,7 @@ def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
     return batch
 
 
+@pytest.mark.slow
 def test_one_target_has_a_weight_for_each_example(single):
     cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {1: 3}}, [1, 3, 1]), ("balanced", list(single.class_weight().values()))]
     for option, table in cases:

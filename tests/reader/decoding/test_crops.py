@@ -42,6 +42,7 @@ def shown(data, **options) -> tf.Tensor:
     return next(iter(data.batches("test", batch_size=100, image_size=20, **options)))
 
 
+@pytest.mark.slow
 def test_an_evaluation_sees_every_object(street, caplog):
     count = street.num_examples("test")
     x, y = shown(street, targets="objects")
@@ -54,6 +55,7 @@ def test_an_evaluation_sees_every_object(street, caplog):
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_what_is_read_without_them_is_cropped_as_ever(street, caplog):
     for options in ({"targets": "place"}, {"targets": ()}):
         plain, cropped = (tf.nest.flatten(shown(street, **options, **more)) for more in ({}, {"fit": "crop"}))
@@ -67,6 +69,7 @@ def test_what_is_read_without_them_is_cropped_as_ever(street, caplog):
     assert np.asarray(flipped[1]["valid"]).all()
 
 
+@pytest.mark.slow
 def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
     data, count = tf_input.open(street.directory), street.num_examples("test")
     for _ in range(2):
@@ -91,6 +94,7 @@ def test_who_asks_for_a_crop_is_told_once_what_it_loses(street, caplog):
     assert not caplog.records, "of an image's own proportions nothing is lost"
 
 
+@pytest.mark.slow
 def test_others_records_are_treated_alike(street, caplog):
     files = str(pathlib.Path(street.directory) / street.manifest.splits["test"][0].name)
     copy = pathlib.Path(street.directory).parent / "others.tfrecord"

@@ -86,6 +86,7 @@ def test_what_it_says_of_itself(rich):
     assert (rich.targets, rich.class_names, rich.image_size) == (("label",), ("no", "yes"), SIZE)
 
 
+@pytest.mark.slow
 def test_each_kind_has_its_shape_and_dtype(rich):
     cases = [
         # target, dtype, shape of one, values
@@ -213,6 +214,7 @@ def test_columns_of_objects_must_agree(tmp_path):
             whole_split(dataset, **options)
 
 
+@pytest.mark.slow
 def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
     """Of an image that is red on the left and blue on the right, its mask and its box change where it does."""
     size = (40, 80)
@@ -292,6 +294,7 @@ def test_class_weights_are_for_one_class_label(rich, tmp_path):
             dataset.class_weight()
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_views_of_all_that_is_seen(rich):
     options = {"targets": ("mask", "objects"), "augment": True, "image_size": 8}
     first, same, other = (whole_split(rich, **options, seed=seed) for seed in (1, 1, 2))

@@ -2,9 +2,6 @@
 
 import json
 import os
-import pathlib
-import subprocess
-import sys
 from collections import Counter
 from typing import Iterable
 
@@ -14,10 +11,10 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
+from forked_python import ForkedPython
 from prepared import prepare_images
 from tf_input.pipeline.distribute import divide_shards
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 NUM_SHARDS = 6
 BUDGET = 1 << 30  # all is held in memory
 
@@ -41,6 +38,7 @@ def test_whole_shards_are_dealt_out_where_nothing_less_can_be():
         divide_shards("train", counts, (6, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shuffle, memory_budget, numbers", [(False, 0, [4]), ("window", 0, [2, 6]), ("exact", 0, [3]), (True, BUDGET, [4]), (False, BUDGET, [3])]
 )
@@ -77,6 +75,7 @@ def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
         assert sorted(read) == sorted(names_of(dataset.batches("validation", batch_size=7)))
 
 
+@pytest.mark.slow
 def test_weights_and_masks_are_those_of_what_is_no_padding(tmp_path):
     """Keras' own result on all hosts together is that of one."""
     dataset = tf_input.open(prepare_images(tmp_path, "--splits=validation=1", num_images={"ant": 8, "bee": 9}))
@@ -97,6 +96,7 @@ def test_without_targets_it_is_said_that_nothing_tells_padding(dataset, caplog):
         assert len(told) == (num_hosts > 1)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     options = {"batch_size": 12, "seed": 1, "image_size": 16, "augment": True, "drop_remainder": True}
     whole = [Counter(names_of([batch])) for batch in dataset.batches("train", start_epoch=2, **options)]
@@ -149,13 +149,12 @@ def test_hosts_that_cannot_be_found_are_errors(monkeypatch):
         tf_input.find_hosts(tf.distribute.experimental.CentralStorageStrategy())
 
 
-def start(code: str, *arguments: object, **variables: str) -> subprocess.Popen:
+def start(code: str, *arguments: object, **variables: str) -> ForkedPython:
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"} | variables
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}", *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return ForkedPython("-c", f"import sys\n{code}", *arguments, env=environment)
 
 
-def finish(*processes: subprocess.Popen) -> list[dict]:
+def finish(*processes: ForkedPython) -> list[dict]:
     """What each said in its last line."""
     try:
         said = [process.communicate(timeout=240) for process in processes]
@@ -259,14 +258,14 @@ def test_jax_processes_are_found_and_read_disjoint_parts(dataset):
 
 
 FOUND = """
-import json, logging
+import hashlib, json, logging
 import tf_input
 
 logging.basicConfig(level=logging.INFO, format="%(message)s")  # what a script shows
 dataset = tf_input.open(sys.argv[1])
 options = {"batch_size": 8, "seed": 0}
 kept = lambda images, labels, weights=None: images if weights is None else images[weights > 0]
-names = lambda data: [hash(image.tobytes()) for batch in data for image in kept(*batch)]
+names = lambda data: [hashlib.md5(image.tobytes()).hexdigest() for batch in data for image in kept(*batch)]
 print(json.dumps({
     "train": names(dataset.as_numpy("train", **options)),
     "validation": names(dataset.as_numpy("validation", **options)),
@@ -276,10 +275,11 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_hosts_are_found_where_nobody_says_which_there_are(dataset):
     """Two processes of a TF_CONFIG: together they read everything, each once, and each says so."""
     cluster = {"worker": ["localhost:1", "localhost:2"]}
-    processes = [start(FOUND, dataset.directory, PYTHONHASHSEED="0", TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)]
+    processes = [start(FOUND, dataset.directory, TF_CONFIG=tf_config("worker", index, cluster)) for index in range(2)]
     said = [process.communicate(timeout=240) for process in processes]
     assert all(process.returncode == 0 for process in processes), said
     hosts = [json.loads(stdout.splitlines()[-1]) for stdout, _ in said]

@@ -5,11 +5,10 @@ The threads of pytest's process are not to be among those that are forked: each 
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
+import forked_python
 from prepared import prepare_images
 
 PROGRAM = """
@@ -71,10 +70,12 @@ def run(folder: pathlib.Path, before: str, method: str) -> dict[str, str]:
     program = folder / "program.py"
     program.write_text(PROGRAM)
     directory = prepare_images(folder / "made", num_images={"ant": 12, "bee": 12})
-    command = [sys.executable, str(program), str(directory), before, method]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = forked_python.run(program, directory, before, method)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["read", "tensorflow"])
 def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, tmp_path: pathlib.Path) -> None:
     found = run(tmp_path, before, "fork")
@@ -85,6 +86,7 @@ def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, 
         assert result.startswith("RuntimeError: this process was forked") and "'spawn'" in result, (access, result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before, method", [("nothing", "fork"), ("read", "spawn")])
 def test_processes_that_can_read_do(before: str, method: str, tmp_path: pathlib.Path) -> None:
     found = run(tmp_path, before, method)

@@ -116,6 +116,7 @@ def test_each_example_passes_the_function(images, case):
             assert leaf.shape.as_list() == [length, *value.shape[1:]] and leaf.dtype == value.dtype
 
 
+@pytest.mark.slow
 def test_a_batch_passes_the_function_after_its_examples_did(flowers):
     def swap(x, y):
         return {"first": x[::-1], "mean": tf.reduce_mean(x)}, tf.reverse(y, [0])
@@ -134,12 +135,14 @@ def test_a_batch_passes_the_function_after_its_examples_did(flowers):
     assert flowers.example_spec(map_example=scaled, map_batch=swap, **options) == batches.element_spec
 
 
+@pytest.mark.slow
 def test_weights_objects_and_text_pass(rows):
     options = {"inputs": ("image", "words"), "targets": "objects"}
     functions = {"map_example": lambda x, y, weight: (x, y, weight), "map_batch": lambda *outputs: outputs}
     assert_same(arrays(read(rows, **options, **functions)), arrays(read(rows, **options)))
 
 
+@pytest.mark.slow
 def test_padded_objects_are_those_of_the_batch(rows):
     def cover(x, y, weight):
         assert y["bbox"].shape.as_list() == [None, 4] and weight.shape == ()
@@ -157,6 +160,7 @@ def draw(x, y, seed):
     return tf.random.stateless_uniform([2], seed), y
 
 
+@pytest.mark.slow
 def test_seeds_depend_on_seed_epoch_step_and_place_alone(flowers):
     options = {"map_example": draw, "map_batch": lambda x, y, seed: (x, tf.random.stateless_uniform([2], seed))}
     data = read(flowers, **options)
@@ -237,6 +241,7 @@ def test_examples_of_one_batch_that_differ_in_shape_are_refused(flowers):
         arrays(data)
 
 
+@pytest.mark.slow
 def test_keras_fits_on_what_the_functions_make(flowers):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, activation="softmax")])
     model.compile(loss="categorical_crossentropy")

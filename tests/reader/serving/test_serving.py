@@ -137,6 +137,7 @@ def test_bytes_of_any_image_file(served):
             asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), damaged]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop"), ((40, 32), "pad")], ids=str)
 def test_without_a_transform(sizes, fit, tmp_path):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
@@ -174,6 +175,7 @@ def test_what_a_client_is_told(case):
     assert head.outputs(tf.constant(predictions)[:0])["label"].shape[0] == 0
 
 
+@pytest.mark.slow
 def test_several_targets(flowers, tmp_path):
     """Outputs have their targets' names; a target without class names is a value."""
     keras.utils.set_random_seed(0)
@@ -190,6 +192,7 @@ def test_several_targets(flowers, tmp_path):
     assert shapes == {"label/label": [], "label/scores": [3], "height/value": [1]}
 
 
+@pytest.mark.slow
 def test_what_can_not_be_served_is_said(flowers, tmp_path):
     uncompiled = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     (tmp_path / "there").mkdir()
@@ -244,6 +247,7 @@ def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_layers_that_vary_images_do_so_in_training_alone(flowers, tmp_path):
     """Those of Keras take themselves to be in training where nobody says anything; and parts may compute in half precision."""
     varying = [keras.layers.RandomFlip(), keras.layers.RandomRotation(0.5), keras.layers.GaussianNoise(1.0)]
@@ -276,6 +280,7 @@ def test_what_a_model_is_fed_with_is_compared_to_the_bit():
             pytest.fail(case)
 
 
+@pytest.mark.slow
 def test_several_inputs_in_a_dictionary(flowers, tmp_path):
     """Texts among them, which the model looks up; the served one takes each under its name."""
     inputs = {"image": keras.Input((SIZE, SIZE, 3), name="image"), "key": keras.Input((), name="key", dtype="string")}

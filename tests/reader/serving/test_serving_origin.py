@@ -27,7 +27,7 @@ def flowers(tmp_path_factory) -> tf_input.PreparedDataset:
 
 
 def train_model(train, *first: keras.layers.Layer, epochs: int = 6) -> keras.Model:
-    """A small network, by the loop that the README shows."""
+    """A small network, by the loop that the documentation shows."""
     keras.utils.set_random_seed(1)
     convolution = keras.layers.Conv2D(16, 3, 2, activation="relu")
     rest = [convolution, keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")]
@@ -56,36 +56,41 @@ WAYS = {
 }
 
 
-GIVEN = [*((how, given) for how in WAYS for given in ("batches", "options") if how != "streamed" or given == "batches")]
+# What `export_serving` is told the training read.
+GIVEN = {how: ("batches", "options") for how in WAYS} | {"streamed": ("batches",), "as the section Train shows": ("batches", "options", "Sequence")}
 
 
-@pytest.mark.parametrize("how, given", [*GIVEN, ("as the section Train shows", "Sequence")])
-def test_the_served_model_is_as_good_as_the_evaluated_one(how, given, flowers, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("how", WAYS)
+def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, tmp_path):
     """On the bytes of the images as they are stored, example by example."""
     options = WAYS[how]
     first = [] if options.get("transform") else [flowers.normalization_layer()]
     train = flowers.batches("train", batch_size=16, seed=0, **options)
     model = train_model(train, *first)
-    if given == "options":
-        said = {"transform": False, "fit": "crop", **options} if first else dict(options)
-        for name in ("augment", "memory_budget"):
-            said.pop(name, None)
-        tf_input.export_serving(model, flowers.directory, tmp_path / "1", **said)
-    else:
-        made = tf_input.Sequence(flowers, "train", batch_size=16, seed=0, **options) if given == "Sequence" else train
-        tf_input.export_serving(model, made, tmp_path / "1")
     shown = {name: value for name, value in options.items() if name != "augment"}
     valid = flowers.batches("validation", batch_size=16, **shown)
+    predicted = [flowers.class_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
     accuracy = model.evaluate(valid, verbose=0, return_dict=True)["accuracy"]
     raw = raw_examples(flowers, "validation")
-    found = served_labels(tmp_path / "1", raw["image"])
-    assert found == [flowers.class_names[label] for label in model.predict(valid, verbose=0).argmax(axis=1)]
     expected = [flowers.class_names[label] for label in raw["label"]]
-    assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
+    for given in GIVEN[how]:
+        if given == "options":
+            said = {"transform": False, "fit": "crop", **options} if first else dict(options)
+            for name in ("augment", "memory_budget"):
+                said.pop(name, None)
+            tf_input.export_serving(model, flowers.directory, tmp_path / given, **said)
+        else:
+            made = tf_input.Sequence(flowers, "train", batch_size=16, seed=0, **options) if given == "Sequence" else train
+            tf_input.export_serving(model, made, tmp_path / given)
+        found = served_labels(tmp_path / given, raw["image"])
+        assert found == predicted, given
+        assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy), given
 
 
+@pytest.mark.slow
 def test_without_a_transform_none_is_asked_for(tmp_path):
-    """What the README's section Train makes, without `recordmill analyze`."""
+    """What the documentation's page Training makes, without `recordmill analyze`."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}))
     train = made.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
     model = train_model(train, made.normalization_layer(), epochs=1)
@@ -93,6 +98,7 @@ def test_without_a_transform_none_is_asked_for(tmp_path):
     assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
 
 
+@pytest.mark.slow
 def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
     """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))
@@ -136,6 +142,7 @@ def test_nothing_is_guessed(flowers, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_a_model_is_plainly_not_made_for_is_refused(flowers, tmp_path):
     """Each of these answers something for what it was never trained on."""
     plain = {"transform": False, "image_size": SIZE, "fit": "crop"}

@@ -110,7 +110,7 @@ def test_of_many_threads_one_fetches_each_block(server, tmp_path):
 READ = (
     "import sys, hashlib, pathlib\n"
     "from tf_input.storage.cache import CachedFiles\n"
-    "from tf_input.storage.files import open_files\n"
+    "from tf_input.storage.open_files import open_files\n"
     "url, folder = sys.argv[1:3]\n"
     "files = CachedFiles(open_files(url), f'{url}/bucket/data', pathlib.Path(folder), None)\n"
 )
@@ -121,6 +121,7 @@ def start(server: RangeServer, cache: pathlib.Path, code: str) -> subprocess.Pop
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.slow
 def test_processes_share_what_they_fetch(server, tmp_path):
     server.delay_s = 0.3  # so that they meet
     code = "print(hashlib.md5(files.read(f'{url}/bucket/data/large')).hexdigest())\n"

@@ -116,6 +116,7 @@ def test_a_flipped_bit_is_found_in_every_part_of_a_record(own, kind, region):
     assert [one[:3] for one in damaged] == [(str(folder / "shard-2"), 2, offset)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skips", [False, True], ids=["raise", "skip"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):

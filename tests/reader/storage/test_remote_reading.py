@@ -1,12 +1,9 @@
 """Data sets behind URLs, read where they lie and through a cache, from real servers on loopback."""
 
 import hashlib
-import os
 import pathlib
 import pickle
 import shutil
-import subprocess
-import sys
 from typing import Iterator
 
 import numpy as np
@@ -14,6 +11,7 @@ import pytest
 
 import tf_input
 from beam_pipelines.runners.job_servers import reserve_port
+from forked_python import ForkedPython
 from made_shards import flip
 from object_stores import request, store_server
 from prepared import prepare_images
@@ -21,7 +19,6 @@ from range_server import RangeServer
 
 pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 SHARDS = {"train": 4, "validation": 1}
 OPTIONS = {"batch_size": 8, "image_size": 16, "shuffle": False}
 
@@ -76,6 +73,7 @@ def shard_names(directory: pathlib.Path, *splits: str) -> list[str]:
     return sorted(shard.name for split in splits for shard in manifest.splits[split])
 
 
+@pytest.mark.slow
 def test_every_scheme_is_read_without_a_cache(directory, url):
     local, remote = tf_input.open(directory), tf_input.open(url)
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
@@ -87,6 +85,7 @@ def test_every_scheme_is_read_without_a_cache(directory, url):
         tf_input.open(f"{url}/nothing")
 
 
+@pytest.mark.slow
 def test_a_cache_is_filled_while_an_epoch_is_read_and_not_before(directory, served, web, tmp_path):
     local, remote = tf_input.open(directory), tf_input.open(web, cache_directory=tmp_path / "cache")
     train = remote.batches("train", **OPTIONS)
@@ -181,15 +180,11 @@ def test_a_local_directory_may_be_cached_and_named_by_a_url(directory, tmp_path)
 
 def read_by_processes(url: str, cache: pathlib.Path, num_processes: int) -> list[str]:
     code = (
-        f"import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]\n"
+        f"import sys; sys.path[:0] = [{str(pathlib.Path(__file__).parent)!r}]\n"
         "import test_remote_reading, tf_input\n"
         f"print(test_remote_reading.digest(tf_input.open({url!r}, cache_directory={str(cache)!r})))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code]
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(num_processes)
-    ]
+    processes = [ForkedPython("-c", code) for _ in range(num_processes)]
     try:
         return [process.communicate(timeout=240)[0].strip() for process in processes]
     finally:
@@ -205,12 +200,14 @@ def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, we
     assert len(shards) == len(set(shards)) == SHARDS["train"]
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_an_oserror():
     port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_real_s3(directory, tmp_path, monkeypatch):
     """By the server that others test against."""
     pytest.importorskip("moto.server", reason="needs a local S3 server: moto[server]")

@@ -167,6 +167,7 @@ def test_a_web_server_that_gives_no_ranges_is_an_oserror(server):
         whole.server_close()
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_an_oserror(server):
     pytest.importorskip("obstore")
     gone = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
@@ -226,7 +227,7 @@ def test_without_keys_public_data_are_read_and_others_say_what_is_missing(scheme
     environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT), "AZURE_STORAGE_ACCOUNT_NAME": "made", "AWS_EC2_METADATA_DISABLED": "true"}
     environment |= {"GCE_METADATA_HOST": url[7:], **dict.fromkeys(names, url)}
     code = (
-        "from tf_input.storage.files import open_files\n"
+        "from tf_input.storage.open_files import open_files\n"
         f"files = open_files('{scheme}://bucket')\n"
         f"print(files.read('{scheme}://bucket/public'))\n"
         f"try: files.read('{scheme}://bucket/private')\n"
@@ -271,7 +272,7 @@ def test_a_forked_process_says_so(server, monkeypatch):
     pytest.importorskip("obstore")
     code = (
         "import os\n"
-        "from tf_input.storage.files import open_files\n"
+        "from tf_input.storage.open_files import open_files\n"
         f"path = '{server.url}/bucket/data/empty'\n"
         "first = open_files(path)\n"
         "if os.fork() == 0:\n"  # before anything was read
@@ -305,7 +306,7 @@ def test_an_unknown_scheme_is_named():
 def test_local_files_need_no_package():
     code = (
         "import sys\n"
-        "from tf_input.storage.files import open_files\n"
+        "from tf_input.storage.open_files import open_files\n"
         "open_files('.').read('README.md')\n"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )

@@ -81,6 +81,7 @@ def logged(folder: pathlib.Path, tag: str) -> dict[int, float]:
     return found
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_each_epoch(flowers, tmp_path):
     pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
@@ -90,6 +91,7 @@ def test_tensorboard_shows_each_epoch(flowers, tmp_path):
         assert logged(tmp_path / split, "epoch_loss") == pytest.approx(dict(enumerate(history[name])), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_callbacks_share_one_fit(flowers, tmp_path):
     patience, best = 2, tmp_path / "best.keras"
     train, valid = (flowers.batches(split, **ONE_HEAD) for split in ("train", "validation"))
@@ -231,6 +233,7 @@ def test_numpy_batches_have_an_epoch_for_each_loop(flowers):
     assert next(unused)[0].shape == x.shape
 
 
+@pytest.mark.slow
 def test_threads_share_an_epoch_of_numpy_batches(flowers):
     train = flowers.as_numpy("train", **COUNTED)
     epochs = [sorted(counts_of(flowers.batches("train", **COUNTED, start_epoch=number))) for number in range(3)]
@@ -245,6 +248,7 @@ def test_threads_share_an_epoch_of_numpy_batches(flowers):
             next(begun)
 
 
+@pytest.mark.slow
 def test_keras_fits_a_generator_over_numpy_batches(flowers):
     """Of Python's iterables Keras takes generators alone, and those have to go on for ever."""
     train = flowers.as_numpy("train", **ONE_HEAD)
@@ -259,6 +263,7 @@ def test_keras_fits_a_generator_over_numpy_batches(flowers):
     assert history["loss"] == pytest.approx(expected["loss"], rel=1e-4) and len(set(history["loss"])) == 3
 
 
+@pytest.mark.slow
 def test_numpy_batches_train_batch_by_batch(flowers):
     model = linear_model()
     train = flowers.as_numpy("train", **ONE_HEAD)
@@ -286,6 +291,7 @@ def test_loops_over_batches(flowers):
     assert len(list(unbatched)) == 3
 
 
+@pytest.mark.slow
 def test_a_model_with_both_layers_is_saved_and_trained_on(flowers, tmp_path):
     augmentation = Augmentation(brightness=0.2, saturation=0.2)
     model = linear_model(augmentation_layer(augmentation, seed=2), flowers.normalization_layer())

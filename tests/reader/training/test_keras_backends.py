@@ -8,17 +8,17 @@ import sys
 
 import pytest
 
-from prepared import prepare_images
+from prepared import mixed_images
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_keras_trains_on_it(backend, tmp_path):
+def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    dataset = prepare_images(tmp_path, "--num_shards", "train=4,validation=1")
+    dataset = mixed_images(tmp_path_factory)
     command = [sys.executable, str(ROOT / "tests/keras_backend_training.py"), str(dataset), str(tmp_path)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": paths})

@@ -1,12 +1,9 @@
 """A training that was interrupted goes on as if it had not been."""
 
 import hashlib
-import os
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import warnings
 
 import keras
@@ -16,11 +13,12 @@ import tensorflow as tf
 
 import resumable_training
 import tf_input
-from prepared import prepare_images
+from forked_python import ForkedPython
+from prepared import mixed_images, prepare_images
 from resumable_training import BATCH_SIZE, EPOCHS, SAVE_FREQ, SIZE, make_model, train
 from tf_input.epochs.position import Position
+from tf_input.pipeline import ladder
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 NUM_BATCHES = 12
 ORDER = "window"
 OPTIONS = {"batch_size": BATCH_SIZE, "image_size": SIZE, "seed": 0}
@@ -34,7 +32,7 @@ def no_seed_stays():
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("resumed"), "--num_shards", "train=4,validation=1"))
+    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +78,7 @@ def lines(path: pathlib.Path) -> list[str]:
 def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) -> None:
     """Trains in a process, and kills it."""
     held_at = NUM_BATCHES + SAVE_FREQ + 2
-    command = [sys.executable, resumable_training.__file__, str(dataset.directory), str(folder), ORDER, str(held_at)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, **pipes) as running:
+    with ForkedPython(resumable_training.__file__, dataset.directory, folder, ORDER, held_at) as running:
         try:
             assert running.stdout.readline() == "held\n"
             assert len(lines(folder / "log")) == held_at
@@ -131,6 +127,7 @@ def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
 
 
+@pytest.mark.slow
 def test_which_backups_there_are(dataset, tmp_path):
     cases = [
         # options, where it is interrupted, the backups that there are then
@@ -144,6 +141,7 @@ def test_which_backups_there_are(dataset, tmp_path):
         assert (backups(folder) if (folder / "backups").exists() else None) == expected, options
 
 
+@pytest.mark.slow
 def test_steps_per_execution_are_respected(dataset, tmp_path):
     """And an exact order goes on as the other one does."""
 
@@ -159,6 +157,7 @@ def test_steps_per_execution_are_respected(dataset, tmp_path):
     assert lines(tmp_path / "parts" / "log")[before:] == lines(tmp_path / "whole" / "log")[NUM_BATCHES + 6 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 4])
 def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_on(dataset, tmp_path, steps_per_execution, recwarn, capsys):
     """Validation, and a callback that wants to stop, are what they are without it."""
@@ -181,6 +180,7 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
 
+@pytest.mark.slow
 def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_path):
     """And one that Keras cuts short, as it does with steps_per_epoch, is refused."""
 
@@ -196,6 +196,7 @@ def test_an_epoch_that_is_stopped_in_its_middle_is_gone_on_with(dataset, tmp_pat
         model.fit(train, epochs=3, steps_per_epoch=NUM_BATCHES, callbacks=[backup], verbose=0)
 
 
+@pytest.mark.slow
 def test_a_sequence_goes_on_with_whole_epochs(dataset, tmp_path):
     for folder, at in (("whole", (9, 9)), ("parts", (1, 1))):
         fit(dataset, tmp_path / folder, tf_input.Sequence(dataset, "train", **OPTIONS), 2, callbacks=[Interrupt(*at)])
@@ -228,6 +229,7 @@ def test_what_can_not_be_read_again_is_refused(dataset, tmp_path):
         model.fit(data, steps_per_epoch=5, callbacks=[tf_input.BackupAndRestore(tmp_path, data)], verbose=0)
 
 
+@pytest.mark.slow
 def test_the_backup_of_another_training_is_refused(dataset, begun):
     cases = [
         ({"seed": 1}, r"seed=1 \(there 0\)"),
@@ -256,6 +258,7 @@ def make_pairs(images, labels):
     return images, labels
 
 
+@pytest.mark.slow
 def test_executions_that_would_go_on_into_the_next_epoch_are_refused(dataset, tmp_path):
     with pytest.raises(ValueError, match="steps_per_execution=5: expected a divisor of 12, the batches from batch 1 on"):
         fit(dataset, tmp_path, None, 2, 5, save_freq=5)
@@ -291,11 +294,16 @@ class Loop:
 
     def step(self, images, labels) -> None:
         self.read.append(hashlib.md5(np.asarray(images).tobytes()).hexdigest())
+        self._update(images, labels)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, *SIZE, 3), tf.uint8), tf.TensorSpec((None,), tf.int64)], autograph=False)
+    def _update(self, images, labels) -> None:
         with tf.GradientTape() as tape:
             loss = keras.losses.sparse_categorical_crossentropy(labels, self.model(images, training=True), from_logits=True)
         self.optimizer.apply(tape.gradient(loss, self.model.trainable_variables), self.model.trainable_variables)
 
 
+@pytest.mark.slow
 def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path, capsys):
     options = {**OPTIONS, "augment": True}
     cases = {
@@ -330,6 +338,7 @@ def test_a_loop_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_p
         assert not done.read and done.backup.state == resumed.backup.state
 
 
+@pytest.mark.slow
 def test_another_number_of_hosts_goes_on(dataset, tmp_path):
     """With the batches of all: of those that two hosts backed up, one reads the rest."""
     options = {**OPTIONS, "drop_remainder": True}
@@ -342,6 +351,7 @@ def test_another_number_of_hosts_goes_on(dataset, tmp_path):
     assert not {*stopped.read} & {*whole.read}  # half of their rows
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_writes(dataset, tmp_path):
     train = dataset.batches("train", **OPTIONS)
     saved = []
@@ -404,5 +414,5 @@ def test_a_resumed_epoch_reads_no_record_of_the_batches_before(dataset):
     asked = []
     read = plan.reader.read
     plan.reader.read = lambda numbers, **options: asked.extend(numbers.tolist()) or read(numbers, **options)
-    (batch,) = plan.read(Position(0, config.start_step))
+    (batch,) = ladder.read_batches(plan, plan.decode, Position(0, config.start_step))
     assert len(set(asked)) == len(batch[1]) == 93 - (NUM_BATCHES - 1) * BATCH_SIZE

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tf_input
-from prepared import prepare_images
+from prepared import mixed_images, uniform_images
 
 SIZE, NUM, NUM_BATCHES = (12, 16), 93, 12
 OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
@@ -21,13 +21,13 @@ OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 3}
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("mixed"), "--num_shards", "train=4,validation=1"))
+    return tf_input.open(mixed_images(tmp_path_factory))
 
 
 @pytest.fixture(scope="module")
 def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
     """Held in memory."""
-    return tf_input.open(prepare_images(tmp_path_factory.mktemp("uniform"), image_size=(24, 32)))
+    return tf_input.open(uniform_images(tmp_path_factory))
 
 
 def darken(image, label, seed):
@@ -47,6 +47,7 @@ def assert_same(found, expected, case=None) -> None:
         np.testing.assert_array_equal(one, other, err_msg=str(case))
 
 
+@pytest.mark.slow
 def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
     cases = [
         (mixed, "train", {"augment": True, "start_epoch": 5}),
@@ -70,6 +71,7 @@ def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
             sequence.position.go_to(sequence.epoch + 1)
 
 
+@pytest.mark.slow
 def test_who_makes_batches_ahead_makes_the_same(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = list(tf_input.Sequence(mixed, "train", **options))
@@ -120,6 +122,7 @@ def test_functions_that_no_process_can_be_sent_are_refused(mixed):
         tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
 
 
+@pytest.mark.slow
 def test_it_can_be_pickled(mixed):
     sequence = tf_input.Sequence(mixed, "train", augment=True, workers=2, **OPTIONS)
     sequence.position.go_to(1)
@@ -196,6 +199,7 @@ def small_model() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
 def test_epoch_k_of_keras_is_epoch_k(mixed, workers):
     train = Recorded(mixed, "train", workers=workers, **OPTIONS)

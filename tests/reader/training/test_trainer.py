@@ -20,9 +20,11 @@ import pytest
 import tensorflow as tf
 import yaml
 
+import forked_python
 import tf_input
 from beam_pipelines.__main__ import main as recordmill
 from beam_pipelines.runners.job_servers import reserve_port
+from forked_python import ForkedPython
 from made_images import encode, write_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -71,15 +73,14 @@ def results_of(folder: pathlib.Path) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen:
+def start(code: str, *arguments: object) -> ForkedPython:
     """The trainer in a process of its own, after some code."""
     program = f"import sys; sys.path[:0] = [{str(FOLDER)!r}, {str(ROOT)!r}]\n{code}\nimport train; sys.exit(train.main())"
-    command = [sys.executable, "-c", program, *map(str, arguments)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return ForkedPython("-c", program, *arguments, env=environment, merged=True)
 
 
-def finish(*processes: subprocess.Popen) -> list[str]:
+def finish(*processes: ForkedPython) -> list[str]:
     """What processes said; each has to end well."""
     try:
         said = [process.communicate(timeout=240)[0] for process in processes]
@@ -166,7 +167,7 @@ def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tm
 
 @pytest.mark.slow
 def test_a_network_of_keras_in_mixed_precision(data, tmp_path):
-    flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16")
+    flags = ("--data", str(data), "--output", str(tmp_path), *FLAGS, "--epochs", "1", "--mixed_precision", "float16", "--eval_split", "none")
     # In some orders this network overflows in float16, whose loss is then not a number.
     assert train.main([*flags, "--seed", "1"]) == 0
     (epoch,) = results_of(tmp_path)["history"]
@@ -274,6 +275,7 @@ def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray],
     return [weight.numpy() for weight in model.trainable_weights], made.results()
 
 
+@pytest.mark.slow
 def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
     expected, results = train_small_model(data)
     for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
@@ -283,6 +285,7 @@ def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
         assert others == pytest.approx(results, rel=1e-3), settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_with_xla(data, precision):
     _, expected = train_small_model(data)
@@ -291,6 +294,7 @@ def test_mixed_precision_with_xla(data, precision):
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = tf_input.Backup.save
@@ -319,6 +323,7 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
     """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
     monkeypatch.setattr(models, "make_model", make_small_model)
@@ -351,6 +356,7 @@ def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
+@pytest.mark.slow
 def test_an_epoch_depends_on_seed_and_number_alone(data):
     def make(seed: int) -> inputs.Batches:
         strategy = tf.distribute.get_strategy()
@@ -367,6 +373,7 @@ def test_an_epoch_depends_on_seed_and_number_alone(data):
     assert len(digests) == 6 and {count for _, count in digests} == {STEPS}
 
 
+@pytest.mark.slow
 def test_class_weights_and_padding(data):
     dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
     weights = {0: 1.0, 1: 2.0, 2: 4.0}
@@ -424,6 +431,7 @@ def test_options_need_no_tensorflow():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_logits_are_float32_and_images_are_normalised_within():
     for name in ("mobilenetv3small", "resnet50"):
         model = models.make_model(name, 32, 3, None, 0.0)
@@ -466,6 +474,5 @@ def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
 def test_the_gpu_check_says_that_there_is_no_gpu(data):
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU here; run deploy/trainer/gpu_check.py itself")
-    command = [sys.executable, str(FOLDER / "gpu_check.py"), "--data", str(data)]
-    run = subprocess.run(command, capture_output=True, text=True)
+    run = forked_python.run(FOLDER / "gpu_check.py", "--data", data)
     assert run.returncode == 2 and "gpu_check: TensorFlow sees no GPU" in run.stderr

@@ -78,6 +78,7 @@ def joined(batches) -> list[np.ndarray]:
     return [np.concatenate(part) for part in zip(*batches)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory_budget", [0, 1 << 30], ids=["from shards", "in memory"])
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_batches_are_what_the_whole_graph_gives(flowers, split, memory_budget):
@@ -99,6 +100,7 @@ def test_images_show_what_they_do_without_a_transform(flowers):
     assert np.abs(images.mean(axis=(0, 1, 2))).max() < 1e-4 and np.abs(images.std(axis=(0, 1, 2)) - 1).max() < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory_budget", [0, 1 << 30])
 def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     options = {"batch_size": 16, "transform": True, "seed": 3, "memory_budget": memory_budget}
@@ -142,6 +144,7 @@ def test_functions_weights_and_damage(flowers, tmp_path):
     assert len(labels) == flowers.num_examples("train") - 1 == flowers.num_examples("train") - len(opened.skipped)
 
 
+@pytest.mark.slow
 def test_a_users_features(users):
     data = tf_input.open(users)
     expected = whole(data, "train")
@@ -186,6 +189,7 @@ def test_assertions_hold_for_what_is_computed(users):
     assert alone()["label"].numpy().tolist() == [1], "nothing of what is checked is needed for it"
 
 
+@pytest.mark.slow
 def test_batches_own_the_tables(users):
     """Nobody has to keep the data set for them."""
     options = {"batch_size": 16, "transform": True, "inputs": ("class", "legs", "words"), "shuffle": False}
@@ -206,7 +210,7 @@ def test_batches_own_the_tables(users):
         ({"fit": "pad"}, "fit='pad': expected None with transform=True"),
         ({"augment": True}, "augment=True: expected False with transform=True"),
         ({"inputs": "age"}, "inputs='age': the data set has image, key, label"),
-        ({"split": "test"}, "split='test': expected one of train, validation"),
+        ({"split": "tests"}, "split='tests': expected one of train, validation, test"),
         ({"transform": "yes"}, "transform='yes': expected True or False"),
         ({"max_objects": 3}, "max_objects=3: no objects"),
     ],
@@ -237,6 +241,7 @@ def test_without_a_fitting_transform(flowers, tmp_path):
     assert len(tf_input.open(made).batches("train", batch_size=8, image_size=SIZE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cached):
     pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
@@ -254,6 +259,7 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
 
 
 
+@pytest.mark.slow
 def test_a_service_reads_with_tables(users):
     """The graph's vocabulary travels to the workers."""
     from tensorflow.data.experimental import service

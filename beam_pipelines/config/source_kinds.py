@@ -1,0 +1,37 @@
+"""The kinds of sources, and what each can do: what other rooms need to know of one."""
+
+import dataclasses
+from typing import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceKind:
+    """What the sources of a kind can do.
+
+    Attributes:
+        has_columns: Their inputs are rows with columns or fields, of which one may say the split.
+        has_key_column: One of these may be the key.
+        has_small_parts: They have many parts, each of some thousands of images: what is listed of one fits into memory.
+        has_class_folders: Classes are folders, known without an image in them.
+    """
+
+    has_columns: bool = False
+    has_key_column: bool = False
+    has_small_parts: bool = False
+    has_class_folders: bool = False
+
+
+DEFAULT_SOURCE = "image_folder"
+
+SOURCES: Mapping[str, SourceKind] = {
+    DEFAULT_SOURCE: SourceKind(has_class_folders=True),
+    "table": SourceKind(has_columns=True, has_key_column=True),
+    "voc": SourceKind(has_small_parts=True),
+    "coco": SourceKind(),
+    "masks": SourceKind(),
+    "arrays": SourceKind(has_columns=True, has_key_column=True),
+    "fixed_length": SourceKind(has_columns=True),
+    "text": SourceKind(),
+    "tfrecord": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True),
+    "webdataset": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True),
+}

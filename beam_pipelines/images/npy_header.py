@@ -1,0 +1,53 @@
+"""The header of a `.npy` file (numpy.org/doc/stable/reference/generated/numpy.lib.format.html), of which nothing is unpickled."""
+
+import io
+import tokenize
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from beam_pipelines.errors import printable
+
+MAX_HEADER_BYTES = 1 << 14
+
+
+class NpyHeader(NamedTuple):
+    """What a header says of the array behind it.
+
+    Attributes:
+        dtype: Of its values.
+        shape: Its sides.
+        is_fortran: Its values lie in Fortran's order.
+        num_bytes: The header's own length: where the values begin.
+    """
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    is_fortran: bool
+    num_bytes: int
+
+
+def read_npy_header(data: bytes) -> NpyHeader:
+    """The header of an array.
+
+    Args:
+        data: How the file begins: `MAX_HEADER_BYTES` are enough.
+
+    Raises:
+        ValueError: It is none, in one line that says why.
+    """
+    file = io.BytesIO(data[:MAX_HEADER_BYTES])
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"format version {version}; expected (1, 0), (2, 0) or (3, 0)")
+        # Version 3 differs from 2 in the names of fields alone, which an array of numbers or text has not.
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote it
+            shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
+        raise ValueError(f"no NumPy array: {printable(str(error)).splitlines()[0][:200]}") from error
+    if any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError(f"an array of shape {shape}; expected one value or more")
+    return NpyHeader(dtype, shape, is_fortran, file.tell())

@@ -1,0 +1,61 @@
+"""ParallelMap: plain functions over the elements of a bundle, on every core."""
+
+from typing import Any, Callable, Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.pvalue import TaggedOutput
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
+
+from beam_pipelines.parallel.light_processes import TaskWindow
+
+
+class ParallelMap(beam.DoFn):
+    """Runs plain functions in light processes, or where there are none on the spot. What they return comes in the tasks' order.
+
+    A `process` yields from `run`; an instance says by `take` what becomes of a task's result, and by `finish` what a bundle ends with.
+    A bundle ends when all its tasks have.
+
+    Args:
+        num_processes: Light processes; 0: none.
+    """
+
+    def __init__(self, num_processes: int) -> None:
+        self._num_processes = num_processes
+
+    def start_bundle(self) -> None:
+        self._tasks = TaskWindow(self._num_processes)
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Starts a task, and gives the outputs of those that have ended."""
+        return self._take_all(self._tasks.run(function, *args))
+
+    def take(self, result: Any) -> Iterable[Any]:
+        """The outputs that a task's result makes whole."""
+        raise NotImplementedError
+
+    def finish(self) -> Iterable[Any]:
+        """The last outputs of a bundle."""
+        return ()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for outputs in (self._take_all(self._tasks.drain()), self.finish()):
+            yield from map(_in_global_window, outputs)
+
+    def _take_all(self, results: Iterable[Any]) -> Iterator[Any]:
+        for result in results:
+            yield from self.take(result)
+
+
+def _in_global_window(output: Any) -> Any:
+    """As Beam wants it of what belongs to no element."""
+    if isinstance(output, TaggedOutput):
+        return TaggedOutput(output.tag, _in_global_window(output.value))
+    return WindowedValue(output, 0, [GlobalWindow()])
+
+
+def count_in_beam(**counts: int) -> None:
+    """Adds to Beam's metrics, which every engine shows; our own progress bars have `progress.count`."""
+    for name, number in counts.items():
+        Metrics.counter("recordmill", name).inc(number)

@@ -1,0 +1,71 @@
+"""What a row says of its image beside labels and features: its key, its split, its group and its weight."""
+
+import functools
+from typing import Any, Mapping, NamedTuple
+
+from beam_pipelines.config.prepare_config import NAME_PATTERN
+from beam_pipelines.elements.dead_letters import NO_SPLIT
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.sources.cells.cells import bad_cell, in_column, plain, read_name, read_weight
+from beam_pipelines.sources.splits import SPLIT_FOLDERS
+from tf_input.dataset_format import WEIGHT, Feature
+
+
+class RowRoles(NamedTuple):
+    """The columns, or fields, that have a role. None: there is no such column.
+
+    Attributes:
+        key: With the key of the example.
+        split: With its split.
+        group: With what stays in one split together.
+        weight: With its weight.
+        may_lack_group: A row without a group is its own; else it is refused.
+    """
+
+    key: str | None = None
+    split: str | None = None
+    group: str | None = None
+    weight: str | None = None
+    may_lack_group: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns that there are."""
+        return tuple(name for name in self[:4] if name)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What they become."""
+        return (Feature(WEIGHT, "float"),) if self.weight else ()
+
+    def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
+        """The image with what a row says of it.
+
+        Raises:
+            Refusal: A cell is not what its column is for.
+        """
+        if self.weight:
+            image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})
+        if self.split:
+            image = image._replace(split=in_column(self.split, _read_split, row.get(self.split)))
+        if self.key:
+            image = image._replace(key=in_column(self.key, read_name, "bad_key", row.get(self.key)))
+        if self.group and not (self.may_lack_group and row.get(self.group) in ("", None)):
+            image = image._replace(group=in_column(self.group, read_name, "bad_group", row.get(self.group)))
+        return image
+
+
+def _read_split(cell: Any) -> str:
+    cell = plain(cell, "bad_split")
+    if cell is None or cell == [] or (isinstance(cell, str) and not cell.strip()):
+        raise bad_cell(NO_SPLIT, cell, "a split's name")
+    split = _split_name(read_name("bad_split", cell).strip())
+    if split is None:
+        raise bad_cell("bad_split", cell, "a split's name: letters, digits and '_', a letter first")
+    return split
+
+
+@functools.lru_cache(1 << 10)
+def _split_name(name: str) -> str | None:
+    split = SPLIT_FOLDERS.get(name.lower(), name)
+    return split if NAME_PATTERN.fullmatch(split) else None

@@ -1,0 +1,173 @@
+"""A detector: boxes and their classes, found as peaks of a heat map (CenterNet, https://arxiv.org/abs/1904.07850).
+
+    recordmill prepare --input scenes/annotations/instances.json --image_root scenes/images --output out/boxes \\
+        --splits train=0.9,validation=0.1
+    python docs/examples/detector.py out/boxes
+
+The network answers one cell for each 4 x 4 pixels: a logit for each class, that an object of it has its centre there, and where there
+is one, its centre within the cell and its size.
+"""
+
+import argparse
+import collections
+from typing import Any, Iterable
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tf_input
+
+STRIDE = 4  # pixels of the image to a cell
+MAX_OBJECTS = 20  # of an image
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trains a detector on a data set with boxes.")
+    parser.add_argument("data", metavar="OUT", help="what `recordmill prepare` wrote")
+    parser.add_argument("--image_size", type=int, default=64, metavar="N", help="a multiple of 8 (default: 64)")
+    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="(default: 32)")
+    parser.add_argument("--epochs", type=int, default=6, metavar="N", help="(default: 6)")
+    parser.add_argument("--output", default="detector.keras", metavar="FILE", help="the trained model (default: detector.keras)")
+    arguments = parser.parse_args()
+    keras.utils.set_random_seed(0)
+
+    data = tf_input.open(arguments.data)
+    num_classes, num_cells = len(data.class_names), arguments.image_size // STRIDE
+    size = {"batch_size": arguments.batch_size, "image_size": arguments.image_size, "max_objects": MAX_OBJECTS}
+    # Digits are not mirrored; for photographs leave out `flip`. Boxes are cropped as their images are.
+    train = data.batches("train", augment=tf_input.Augmentation(min_area=0.5, flip=False), seed=0, **size)
+    validation = data.batches("validation", **size)
+
+    def to_cells(images: tf.Tensor, objects: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        return images, make_cells(objects, num_cells, num_classes)
+
+    model = make_detector(arguments.image_size, num_classes)
+    model.compile(keras.optimizers.Adam(6e-3), detection_loss, jit_compile=False)
+    model.fit(train.map(to_cells), validation_data=validation.map(to_cells), epochs=arguments.epochs, verbose=2)
+    model.save(arguments.output)
+
+    precisions = average_precisions(model, validation, num_classes)
+    print(f"mean average precision at an overlap of 0.5: {np.mean(list(precisions.values())):.2f}")
+    images, _ = next(validation.as_numpy_iterator())
+    for score, label, box in find_objects(model.predict_on_batch(images[:1])[0])[:1]:
+        print(f"first image: {data.class_names[label]} at {np.round(box * arguments.image_size).astype(int)}, score {score:.2f}")
+    print(f"model: {arguments.output}")
+
+
+def make_detector(image_size: int, num_classes: int) -> keras.Model:
+    """uint8 images [batch, size, size, 3] -> cells, float32 [batch, size / 4, size / 4, num_classes + 4]."""
+    inputs = keras.Input((image_size, image_size, 3), dtype="uint8")
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs)
+    x = convolution(convolution(x, 16, strides=2), 32, strides=2)
+    fine = convolution(x, 48)
+    x = convolution(convolution(fine, 64, strides=2), 64)
+    x = keras.layers.Concatenate()([fine, keras.layers.UpSampling2D()(x)])  # what is coarse sees more of the image
+    x = convolution(x, 48)
+    classes = keras.layers.Conv2D(num_classes, 1, bias_initializer=keras.initializers.Constant(-4))(x)  # centres are rare
+    places = keras.layers.Conv2D(4, 1)(x)
+    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")([classes, places]))
+
+
+def convolution(x: keras.KerasTensor, width: int, strides: int = 1) -> keras.KerasTensor:
+    x = keras.layers.Conv2D(width, 3, strides, padding="same", use_bias=False)(x)
+    return keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(x))
+
+
+def make_cells(objects: dict[str, tf.Tensor], num_cells: int, num_classes: int) -> tf.Tensor:
+    """What the network is to answer.
+
+    Args:
+        objects: As batches have them: `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1; `label`, int64 [batch, n];
+            `valid`, bool [batch, n].
+        num_cells: Along each side of an image.
+        num_classes: Of the data set.
+
+    Returns:
+        float32 [batch, num_cells, num_cells, num_classes + 4]: 1 for the class of an object whose centre is in the cell, and less
+        around it; the centre within the cell (y, x) and the logarithm of the size in cells (height, width), where there is one.
+    """
+    boxes, batch = objects["bbox"] * num_cells, tf.shape(objects["bbox"])[0]
+    centers, sizes = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
+    cells = tf.clip_by_value(tf.cast(centers, tf.int32), 0, num_cells - 1)
+    where = tf.where(objects["valid"])  # [objects, (image, number)]
+    at = tf.concat([tf.cast(where[:, :1], tf.int32), tf.gather_nd(cells, where)], axis=1)  # [objects, (image, row, column)]
+    place = tf.concat([centers - tf.cast(cells, tf.float32), tf.math.log(tf.maximum(sizes, 1e-3))], axis=-1)
+    shape = [batch, num_cells, num_cells]
+    places = tf.tensor_scatter_nd_update(tf.zeros([*shape, 4]), at, tf.gather_nd(place, where))
+    labels = tf.cast(tf.gather_nd(objects["label"], where), tf.int32)
+    peaks = tf.zeros([*shape, num_classes])
+    peaks = tf.tensor_scatter_nd_update(peaks, tf.concat([at, labels[:, None]], axis=1), tf.ones_like(labels, tf.float32))
+    around = 0.8 * tf.nn.max_pool2d(peaks, 3, 1, "SAME")  # a neighbour of a centre is nearly right
+    return tf.concat([tf.maximum(peaks, around), places], axis=-1)
+
+
+def detection_loss(expected: Any, predicted: Any) -> Any:
+    """CenterNet's: a focal loss of the classes, and the distance of places where there is a centre; for each image."""
+    classes, logits = expected[..., :-4], predicted[..., :-4]
+    is_center = keras.ops.cast(classes == 1, "float32")
+    probability, other = keras.ops.sigmoid(logits), keras.ops.sigmoid(-logits)
+    right = is_center * other**2 * keras.ops.log_sigmoid(logits)
+    wrong = (1 - is_center) * (1 - classes) ** 4 * probability**2 * keras.ops.log_sigmoid(-logits)
+    has_center = keras.ops.max(is_center, axis=-1)
+    distance = has_center * keras.ops.sum(keras.ops.abs(expected[..., -4:] - predicted[..., -4:]), axis=-1)
+    num_objects = keras.ops.maximum(keras.ops.sum(is_center, axis=(1, 2, 3)), 1)
+    return (keras.ops.sum(distance, axis=(1, 2)) - keras.ops.sum(right + wrong, axis=(1, 2, 3))) / num_objects
+
+
+def find_objects(cells: np.ndarray, min_score: float = 0.1) -> list[tuple[float, int, np.ndarray]]:
+    """The objects of one image, the surest first: (score, label, (ymin, xmin, ymax, xmax) in 0..1).
+
+    Args:
+        cells: float32 [cells, cells, num_classes + 4], as the network answers.
+        min_score: What is less sure is left out.
+    """
+    num_cells = len(cells)
+    heat = 1 / (1 + np.exp(-cells[..., :-4]))
+    best, label = heat.max(-1), heat.argmax(-1)
+    padded = np.pad(best, 1)
+    around = np.max([padded[y : y + num_cells, x : x + num_cells] for y in range(3) for x in range(3)], axis=0)
+    found = []
+    for row, column in np.argwhere((best == around) & (best >= min_score)):
+        place = cells[row, column, -4:]
+        center, half = np.array([row, column]) + place[:2], np.exp(place[2:]) / 2
+        found.append((float(best[row, column]), int(label[row, column]), np.concatenate([center - half, center + half]) / num_cells))
+    return sorted(found, key=lambda one: -one[0])
+
+
+def average_precisions(model: keras.Model, batches: tf.data.Dataset, num_classes: int) -> dict[int, float]:
+    """Of each class that occurs: the area under precision over recall, where an overlap of 0.5 counts as found."""
+    found: dict[int, list[tuple[float, bool]]] = collections.defaultdict(list)
+    num_expected: collections.Counter[int] = collections.Counter()
+    for images, objects in batches.as_numpy_iterator():
+        for index, cells in enumerate(model.predict_on_batch(images)):
+            valid = objects["valid"][index]
+            labels, boxes = objects["label"][index][valid], objects["bbox"][index][valid]
+            num_expected.update(labels.tolist())
+            taken = np.zeros(len(labels), bool)
+            for score, label, box in find_objects(cells):
+                overlaps = np.where((labels == label) & ~taken, [overlap(box, other) for other in boxes], 0)
+                is_right = bool(len(overlaps)) and overlaps.max() >= 0.5
+                if is_right:
+                    taken[overlaps.argmax()] = True
+                found[label].append((score, is_right))
+    return {label: average_precision(found[label], number) for label, number in num_expected.items()}
+
+
+def overlap(one: np.ndarray, other: np.ndarray) -> float:
+    """The intersection of two boxes over their union."""
+    height, width = np.maximum(np.minimum(one[2:], other[2:]) - np.maximum(one[:2], other[:2]), 0)
+    areas = [np.prod(box[2:] - box[:2]) for box in (one, other)]
+    return float(height * width / (sum(areas) - height * width))
+
+
+def average_precision(found: Iterable[tuple[float, bool]], num_expected: int) -> float:
+    """Of one class, from (score, whether it is right) of all that was found."""
+    right = np.array([is_right for _, is_right in sorted(found, key=lambda one: -one[0])], bool)
+    precision = np.cumsum(right) / np.arange(1, len(right) + 1)
+    best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(best_from_here[right].sum() / num_expected)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Pages of the site whose home is elsewhere: files beside the code, and the command line, which its parser describes.
+
+MkDocs calls `on_files` and `on_page_markdown` when it builds the site (`hooks` in mkdocs.yml).
+"""
+
+import argparse
+import os
+import pathlib
+import re
+from typing import Iterator
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from beam_pipelines.__main__ import make_parser
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ELSEWHERE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "deploy/*/README.md", "deploy/demo/shuffle.png")
+
+_LINK = re.compile(r"(?<=\]\()([^()\s:#]+)(?=[#)])")  # a relative one, without its anchor
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages that do not lie in docs/."""
+    for path in (path for pattern in ELSEWHERE for path in sorted(ROOT.glob(pattern))):
+        files.append(File.generated(config, place(path), abs_src_path=os.fspath(path)))
+    files.append(File.generated(config, "command_line.md", content=command_line()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links are written as files lie in the repository, where readers of a checkout follow them; here they lead to the site's pages."""
+    source = page.file.abs_src_path
+    return _LINK.sub(lambda link: move(link[0], pathlib.Path(source)), markdown) if source else markdown
+
+
+def place(path: pathlib.Path) -> str:
+    """Where a file of the repository lies in the site."""
+    name = path.relative_to(ROOT).as_posix()
+    return "index.md" if name == "README.md" else name.removeprefix("docs/")
+
+
+def move(link: str, source: pathlib.Path) -> str:
+    """A relative link in a file of the repository -> the same from its page to that of the file that is linked."""
+    target = pathlib.Path(os.path.normpath(source.parent / link))
+    return os.path.relpath(place(target), os.path.dirname(place(source)) or ".")
+
+
+def command_line() -> str:
+    """The page of all commands and options."""
+    parser = make_parser()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    titles = {action.dest: action.help for action in commands._choices_actions}
+    lines = ["# Command line", "", f"{parser.description} `recordmill COMMAND --help` shows what follows.", ""]
+    for name, command in commands.choices.items():
+        title = titles[name][0].upper() + titles[name][1:]
+        lines += [f"## recordmill {name}", "", f"{escape(title)}.", "", escape(command.description), ""]
+        for group in command._action_groups:
+            lines += describe(group)
+        if command.epilog:
+            lines += ["```text", command.epilog.rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def describe(group: argparse._ArgumentGroup) -> Iterator[str]:
+    """The options of one group, as a table."""
+    actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+    if actions:
+        yield from ("", f"| {escape(group.title or '')} | |", "| --- | --- |")
+        yield from (f"| `{usage(action)}` | {escape(meaning(action))} |" for action in actions)
+        yield ""
+
+
+def usage(action: argparse.Action) -> str:
+    """As it is typed: `--seed SEED`, or `OUT`."""
+    names = ", ".join(action.option_strings)
+    if action.nargs == 0:
+        return names
+    return f"{names} {action.metavar or action.dest.upper()}".strip().replace("|", "\\|")
+
+
+def meaning(action: argparse.Action) -> str:
+    choices = f"; one of {', '.join(map(str, action.choices))}" if action.choices else ""
+    return f"{action.help}{choices}"
+
+
+def escape(text: str) -> str:
+    """Plain text, in Markdown."""
+    return _SPECIAL.sub(r"\\\1", text)

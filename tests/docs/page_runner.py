@@ -1,0 +1,190 @@
+"""Runs what a page shows: its fenced blocks of `sh` and `python`, in order, in one Python process and one folder.
+
+    python tests/docs/page_runner.py README.md docs/guide.md
+
+runs pages anew, and puts what comes out into the `text` blocks that follow their commands.
+
+What a block prints is compared with the `text` block that follows it. A block that can't run everywhere has a title that begins with
+"Not run", and says why.
+"""
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from typing import Any, Iterator
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+INCLUDE = "--8<--"
+
+_FENCE = re.compile(r"^```(?P<language>\w+)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+_OUTPUT = re.compile(r"\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r'title="Not run[^":]*: ([^"]+)"')
+# What depends on the machine: numbers with a point are compared roughly, and others to the digit.
+_NUMBER = re.compile(r"\d+\.\d+")
+_ROUGHLY = 0.15
+# Targets of make that stand in pages, and what runs them.
+MADE = {
+    "make demo": "its own test runs it",
+    "make test": "it is what runs this test",
+    "make test-fast": "it is a part of make test",
+    "make docs": "another test here builds the site",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        line: Of the page, from 1.
+        language: `sh`, `python` or another.
+        code: What it holds.
+        end: Where it ends in the page's text.
+        output: What the page says that it prints; None: nothing is said.
+        reason: Why it is not run; empty: it is.
+    """
+
+    line: int
+    language: str
+    code: str
+    end: int
+    output: str | None
+    reason: str
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is something to run; a file that is included is run by its own command."""
+        return self.language in ("sh", "bash", "python") and not self.code.startswith(INCLUDE)
+
+
+def read_blocks(text: str) -> list[Block]:
+    """The blocks of a page, in order."""
+    blocks = []
+    for fence in _FENCE.finditer(text):
+        shown = _OUTPUT.match(text, fence.end())
+        blocks.append(
+            Block(
+                text.count("\n", 0, fence.start()) + 1,
+                fence["language"],
+                fence["code"],
+                fence.end(),
+                shown["text"] if shown else None,
+                _reason(fence["info"], fence["code"]),
+            )
+        )
+    return blocks
+
+
+def _reason(info: str, code: str) -> str:
+    if found := _NOT_RUN.search(info):
+        return found[1]
+    commands = {line.partition("#")[0].strip() for line in code.splitlines()} - {""}
+    return "; ".join(MADE[one] for one in sorted(commands)) if commands and commands <= MADE.keys() else ""
+
+
+def run_page(page: pathlib.Path, folder: pathlib.Path) -> list[str | None]:
+    """Runs a page's blocks in a new process, with `folder` as its working directory: of each what it printed, None if it was not run.
+
+    Raises:
+        AssertionError: A block failed; the message has its line and what it wrote.
+    """
+    for name in ("docs", "deploy"):
+        (folder / name).symlink_to(ROOT / name)
+    paths = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+    run = subprocess.run([sys.executable, __file__, "--run", str(page)], cwd=folder, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, f"{page.name}: {run.stdout[-2000:]}\n{run.stderr[-4000:]}"
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def run_here(page: pathlib.Path) -> list[str | None]:
+    """Runs a page's blocks in this process and its working directory, where things lie as `make demo` has left them."""
+    sys.path.insert(0, str(ROOT / "deploy/demo"))
+    import digits
+
+    digits.write_folder(pathlib.Path("demo-out/digits"))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    outputs = []
+    for block in read_blocks(page.read_text()):
+        if not block.is_code or block.reason:
+            outputs.append(None)
+            continue
+        try:
+            outputs.append(_run_python(block, names, page) if block.language == "python" else _run_shell(block))
+        except Exception as error:
+            raise RuntimeError(f"{page.name}:{block.line} failed") from error
+    return outputs
+
+
+def _run_python(block: Block, names: dict[str, Any], page: pathlib.Path) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * block.line + block.code, page.name, "exec"), names)
+    return printed.getvalue()
+
+
+def _run_shell(block: Block) -> str:
+    command = ["bash", "-euo", "pipefail", "-c", block.code]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def differences(expected: str, found: str) -> Iterator[str]:
+    """What a page shows against what came out, line by line. A line "..." is any number of lines, and "..." within one any text."""
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{_pattern(line)}\n" for line in expected.rstrip().splitlines())
+    match = re.fullmatch(pattern, "".join(f"{line.rstrip()}\n" for line in found.rstrip().splitlines()))
+    if not match:
+        yield f"expected:\n{expected}\nfound:\n{found}"
+        return
+    numbers = [float(number) for number in _NUMBER.findall(expected)]
+    for number, other in zip(numbers, map(float, match.groups())):
+        if abs(number - other) > _ROUGHLY * max(abs(number), abs(other)) + 0.05:
+            yield f"expected about {number}, found {other}, in:\n{found}"
+
+
+def _pattern(line: str) -> str:
+    """Numbers with a point are groups, and columns may be wider."""
+    patterns = []
+    for part in re.split(r"(\.\.\.|\d+\.\d+)", line.rstrip()):
+        is_number = _NUMBER.fullmatch(part)
+        patterns.append(".*" if part == "..." else r"(\d+\.\d+)" if is_number else re.sub(r"(\\ )+", " +", re.escape(part)))
+    return "".join(patterns)
+
+
+def update(page: pathlib.Path) -> None:
+    """Puts what a page's blocks print today into it."""
+    text, done, written = page.read_text(), 0, []
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = run_page(page, pathlib.Path(folder))
+    for block, output in zip(read_blocks(text), outputs):
+        if output is None:
+            continue
+        written.append(text[done : block.end])
+        shown = _OUTPUT.match(text, block.end)
+        done = shown.end() if shown else block.end
+        if block.output is not None and not [*differences(block.output, output)]:
+            written.append(text[block.end : done])  # as it is: it may be shortened
+        elif output.strip():
+            written.append(f"\n```text\n{output.rstrip()}\n```")
+    page.write_text("".join([*written, text[done:]]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--run":
+        try:
+            found = run_here(pathlib.Path(sys.argv[2]))
+        except RuntimeError:
+            traceback.print_exc()
+            sys.exit(1)
+        print(json.dumps(found))
+    else:
+        for name in sys.argv[1:]:
+            update(pathlib.Path(name).resolve())

@@ -1,0 +1,178 @@
+"""The documentation: its site is built, its links lead somewhere, and what its pages show is run, or at least exists."""
+
+import argparse
+import ast
+import html.parser
+import inspect
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import urllib.parse
+from typing import Iterator
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from page_runner import INCLUDE, ROOT, Block, differences, read_blocks, run_page
+
+import tf_input
+from beam_pipelines.__main__ import make_parser
+
+RUN = ("README.md", "docs/guide.md")
+PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
+MAX_README_LINES = 150
+
+
+def blocks_of(page: str) -> list[Block]:
+    return read_blocks((ROOT / page).read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN)
+def test_a_page_prints_what_it_shows(page, tmp_path):
+    outputs = run_page(ROOT / page, tmp_path)
+    blocks = blocks_of(page)
+    assert len(outputs) == len(blocks)
+    for block, output in zip(blocks, outputs):
+        if output is not None:
+            assert not [*differences(block.output or "", output)], f"{page}:{block.line}"
+
+
+@pytest.mark.parametrize("place", [f"{page}:{block.line}" for page in RUN for block in blocks_of(page) if block.reason])
+def test_a_block_is_not_run(place):
+    """One test for each, so that a run of the tests counts and names them."""
+    page, line = place.split(":")
+    pytest.skip(f"{place}: {next(block.reason for block in blocks_of(page) if block.line == int(line))}")
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_a_file_that_a_page_includes_is_run_there(page):
+    blocks = blocks_of(page)
+    commands = "".join(block.code for block in blocks if block.language == "sh" and not block.reason)
+    included = [re.fullmatch(rf'{INCLUDE} "(.*)"\n', block.code)[1] for block in blocks if block.code.startswith(INCLUDE)]
+    assert all(f"python docs/{name} " in commands for name in included)
+    if page == "docs/guide.md":
+        assert set(included) <= {f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.py")} and len(included) == 2
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
+
+
+def test_what_is_shown_is_held_against_what_came_out():
+    cases = {
+        "equal": ("a 1\nb\n", "a 1\nb\n", True),
+        "a whole number": ("158 images", "159 images", False),
+        "nearly": ("accuracy 0.95", "accuracy 0.97", True),
+        "not nearly": ("accuracy 0.95", "accuracy 0.45", False),
+        "left out": ("a\n...\nd", "a\nb\nc\nd", True),
+        "left out, nothing": ("a\n...\nd", "a\nd", True),
+        "left out within a line": ("from ...: 3", "from /x/y: 3", True),
+        "more": ("a", "a\nb", False),
+        "less": ("a\nb", "a", False),
+        "columns": ("a   1.5  b", "a  1.52 b", True),
+    }
+    for case, (expected, found, is_same) in cases.items():
+        assert (not [*differences(expected, found)]) == is_same, case
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in RUN])
+def test_what_a_page_shows_exists(page):
+    """Commands and options of ours, and Beam's, by their parsers; Python by its own, and options of `tf_input` by signatures."""
+    parser, beam_parser = make_parser(), argparse.ArgumentParser()
+    for options in PipelineOptions.__subclasses__():
+        if options.__module__.startswith("apache_beam."):
+            options._add_argparse_args(beam_parser)
+    for block in blocks_of(page):
+        place = f"{page}:{block.line}"
+        if block.language in ("sh", "bash"):
+            for command in recordmill_commands(block.code):
+                _, others = parser.parse_known_args(command)
+                assert not beam_parser.parse_known_args(others)[1], place
+        elif block.is_code:
+            for call in (node for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Call)):
+                assert not unknown_options(call), place
+
+
+def recordmill_commands(code: str) -> Iterator[list[str]]:
+    """The arguments of each `recordmill` in a script."""
+    for line in code.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words = [*lexer]
+        while "recordmill" in words:
+            words = words[words.index("recordmill") + 1 :]
+            end = next((index for index, word in enumerate(words) if set(word) <= set("|&;<>")), len(words))
+            yield words[:end]
+
+
+def unknown_options(call: ast.Call) -> set[str]:
+    """Keywords that a function of `tf_input`, or a method of its data sets, does not have."""
+    if not isinstance(call.func, ast.Attribute):
+        return set()
+    home = tf_input if isinstance(call.func.value, ast.Name) and call.func.value.id == "tf_input" else tf_input.PreparedDataset
+    if (function := getattr(home, call.func.attr, None)) is None:
+        assert home is not tf_input, call.func.attr
+        return set()
+    known = {*inspect.signature(function).parameters}
+    if function is tf_input.export_serving:
+        known |= {*inspect.signature(tf_input.ServingConfig).parameters}
+    return {keyword.arg for keyword in call.keywords} - known
+
+
+class Links(html.parser.HTMLParser):
+    """What a page of the site refers to, and the places in it that can be referred to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors = {""}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name in ("href", "src"):
+                (self.targets if tag == "a" else self.loaded).append(value or "")
+            elif name == "id":
+                self.anchors.add(value or "")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-4000:]
+    return folder
+
+
+@pytest.mark.slow
+def test_the_links_of_the_site_lead_somewhere(site):
+    pages = {path.resolve(): Links(path.read_text()) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert len(pages) >= len(PAGES)
+    for path, page in pages.items():
+        for link in page.targets:
+            where = urllib.parse.urlsplit(link)
+            if where.scheme:
+                continue
+            target = (path.parent / urllib.parse.unquote(where.path)).resolve() if where.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.relative_to(site)}: {link}"
+            assert target not in pages or where.fragment in pages[target].anchors, f"{path.relative_to(site)}: {link}"
+        assert not [one for one in page.loaded if one.startswith(("http", "//"))], path  # a page fetches nothing from others
+
+
+@pytest.mark.slow
+def test_the_site_has_every_option_and_every_name(site):
+    commands = (site / "command_line/index.html").read_text()
+    (subparsers,) = (action for action in make_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for name, parser in subparsers.choices.items():
+        assert f'id="recordmill-{name}"' in commands
+        for action in parser._actions:
+            assert all(option in commands for option in action.option_strings), (name, action.option_strings)
+    names = Links((site / "api/index.html").read_text()).anchors
+    assert {f"tf_input.{name}" for name in tf_input.__all__} <= names

@@ -1,0 +1,181 @@
+"""Programs of Python that are forked off one that has imported TensorFlow, which takes seconds, and done nothing with it.
+
+Each is a process of its own, as the command `python` with the same arguments makes it, and may import what tests import. Not for what
+TensorFlow or Keras read from the environment as they are imported.
+"""
+
+import array
+import contextlib
+import functools
+import gc
+import json
+import os
+import pathlib
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from typing import Mapping
+
+_MOST_BYTES = 1 << 20
+
+
+class ForkedPython:
+    """A running program, with what tests ask of `subprocess.Popen` in text mode.
+
+    Args:
+        *arguments: As `python` takes them: a script, or -c and code, or -m and a module; and the program's own.
+        env: Its environment; by default this one.
+        cwd: Its working directory; by default this one.
+        merged: Whether its stderr goes where its stdout goes.
+
+    Attributes:
+        pid: Its process id.
+        returncode: How it has ended, once that was waited for: an exit code, or minus the signal's number; before, None.
+        stdin, stdout: Pipes.
+    """
+
+    def __init__(
+        self, *arguments: object, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = ".", merged: bool = False
+    ) -> None:
+        asked = {"arguments": [str(one) for one in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd)}
+        read_in, write_in = os.pipe()
+        read_out, write_out = os.pipe()
+        self._stderr = tempfile.TemporaryFile("w+")
+        self._state, other = socket.socketpair()
+        given = [read_in, write_out, write_out if merged else self._stderr.fileno(), other.fileno()]
+        socket.send_fds(_forker(), [json.dumps(asked).encode()], given)
+        other.close()
+        for descriptor in (read_in, write_out):
+            os.close(descriptor)
+        self.stdin, self.stdout = os.fdopen(write_in, "w"), os.fdopen(read_out)
+        self.returncode: int | None = None
+        self.pid = self._receive()
+
+    def _receive(self) -> int:
+        (number,) = array.array("q", self._state.recv(8))
+        return number
+
+    def poll(self) -> int | None:
+        """`returncode`, if it has ended."""
+        with contextlib.suppress(TimeoutError, BlockingIOError):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end, for so many seconds, and returns `returncode`."""
+        if self.returncode is None:
+            self._state.settimeout(timeout)
+            self.returncode = self._receive()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it says on stdout from now on, until its end, and all that it has said on stderr."""
+        self.stdin.close()
+        late = threading.Timer(timeout or threading.TIMEOUT_MAX, self.kill)
+        late.start()
+        try:
+            with self.stdout:
+                said = self.stdout.read()
+            self.wait()
+        finally:
+            late.cancel()
+        self._stderr.seek(0)
+        return said, self._stderr.read()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> "ForkedPython":
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        """Waits for its end."""
+        self.stdin.close()
+        self.wait()
+        self.stdout.close()
+
+
+def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.CompletedProcess:
+    """Runs a program to its end; takes what `ForkedPython` takes."""
+    with ForkedPython(*arguments, **options) as process:
+        stdout, stderr = process.communicate(timeout)
+    return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
+
+
+@functools.cache
+def _forker() -> socket.socket:
+    """Where this process asks for programs; what answers ends with this process."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
+    command = [sys.executable, __file__, str(its.fileno())]
+    subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths})
+    its.close()
+    return ours
+
+
+def _answer(asked: socket.socket) -> None:
+    """Forks, for each program that is asked for, a process that forks it, and says its id and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those
+    while True:
+        data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, 4)
+        if not data:
+            return
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            asked.close()
+            process_id = os.fork()
+            if process_id == 0:
+                _become(json.loads(data), given)
+                return
+            for descriptor in given[:3]:
+                os.close(descriptor)
+            os.write(given[3], array.array("q", [process_id]))
+            ended = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
+            with contextlib.suppress(BrokenPipeError):
+                os.write(given[3], array.array("q", [ended]))
+            os._exit(0)
+        for descriptor in given:
+            os.close(descriptor)
+
+
+def _become(asked: dict, given: list[int]) -> None:
+    """Runs a program, as the interpreter does."""
+    for target, descriptor in enumerate(given[:3]):
+        os.dup2(descriptor, target)
+    for descriptor in given:
+        os.close(descriptor)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    del sys.modules["__main__"]
+    first, *rest = asked["arguments"]
+    paths = asked["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:1] = ["" if first.startswith("-") else os.path.dirname(os.path.abspath(first)), *filter(None, paths)]
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        module = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), module.__dict__)
+    elif first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    import keras  # noqa: F401
+    import tensorflow  # noqa: F401
+
+    gc.freeze()  # what a program ends with need not look through all this
+    _answer(socket.socket(fileno=int(sys.argv[1])))
