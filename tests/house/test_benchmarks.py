@@ -25,9 +25,9 @@ COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 # Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
 SHORT = {
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
-    "prepare_benchmark": ("--scale=0.001 --rounds=0", r"^ +80 photos +\d+ MB"),
+    "prepare_benchmark": ("--scale=0.001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +80 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
-    "transform_benchmark": ("--copies=5 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
+    "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
         "--runs 1 --turns 1 --seconds 0.2 --copies 1 --case mount --case object-store --case tiny-alone",
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
@@ -62,7 +62,7 @@ def test_a_command_that_is_shown_runs_to_its_end(images, name):
     shorter, end = SHORT[name]
     arguments = shlex.split(f"{shown_commands()[name]} {shorter}")
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_GCE_CHECK": "true"}  # nor asks Google whose machine this is
     run = subprocess.run(command, cwd=images, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.returncode == 0, run.stderr[-3000:]
     assert re.search(end, run.stdout, re.MULTILINE), run.stdout

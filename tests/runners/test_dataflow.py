@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import time
 import tomllib
+import types
 import venv
 from typing import Any, Iterator, NamedTuple
 
@@ -29,6 +30,7 @@ from tf_input.dataset_format import RUN
 pytest.importorskip("apache_beam.runners.dataflow.internal.apiclient", reason="Beam's gcp extra is not installed")
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
 
+from apache_beam.runners.dataflow import dataflow_runner
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
@@ -118,6 +120,8 @@ def in_process(cloud, monkeypatch) -> Cloud:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cloud.dataflow, "work", cloud.dataflow.work)
     monkeypatch.setattr(cloud.dataflow, "refusal", None)
+    # Beam asks every 5 seconds how a job is.
+    monkeypatch.setattr(dataflow_runner, "time", types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 50)))
     return cloud
 
 
