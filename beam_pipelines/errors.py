@@ -1,6 +1,7 @@
 """The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
 
 import difflib
+import itertools
 import os
 import re
 from typing import Iterable, Iterator
@@ -58,19 +59,28 @@ class StillRunningError(RunError):
 
 _CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}
 
-# Beam appends this to a message; a runner with worker processes hands over only the traceback's text.
-_STEP = re.compile(r" \[while running .*", re.DOTALL)
-_IN_TRACEBACK = re.compile(rf"^(?:[\w.]+\.)?({'|'.join(_CLASSES)}): (.*(?:\n  - .*)*)", re.MULTILINE)
+_STEP = " [while running "  # Beam appends this to a message, and the step's name
 
 
 def find_user_facing(error: BaseException) -> UserError | RunError | None:
     """The error of ours behind whatever a runner raised, without the runner's additions; None where there is none."""
     for cause in _chain(error):
-        if isinstance(cause, (UserError, RunError)):
-            return type(cause)(_STEP.sub("", str(cause)))
-        match = _IN_TRACEBACK.search(str(cause))
-        if match:
-            return _CLASSES[match[1]](_STEP.sub("", match[2]))
+        found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
+        if found:
+            return type(found)(str(found).partition(_STEP)[0])
+    return None
+
+
+def _find_in_text(text: str) -> UserError | RunError | None:
+    """The first error of ours in a traceback: a runner with worker processes hands over no more than its text.
+
+    There its line begins with the class's name, behind that of this module; the items of a list follow on lines of their own.
+    """
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        name, _, message = line.partition(": ")
+        if cls := _CLASSES.get(name.removeprefix(f"{__name__}.")):
+            return cls("\n".join([message, *itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])]))
     return None
 
 

@@ -10,8 +10,8 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import empty_split
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
@@ -136,10 +136,9 @@ def make_estimate(config: PrepareConfig) -> Estimate:
 
 def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
     """That of each, as its source or its group says."""
-    fractions = config.splits or DEFAULT_SPLITS
-    names = list(fractions)
-    places = SplitByGroup(fractions)([(image.group or image.key).encode() for image in images]).tolist()
-    return [image.split or names[place] for image, place in zip(images, places)]
+    by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
+    places = by_group([(image.group or image.key).encode() for image in images]).tolist()
+    return [image.split or by_group.names[place] for image, place in zip(images, places)]
 
 
 def describe(estimate: Estimate, start_seconds: float | None) -> str:

@@ -23,8 +23,9 @@ from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left
 from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
+from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import choose_engine, explained_errors, quiet_engines
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
 from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source

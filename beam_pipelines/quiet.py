@@ -1,23 +1,27 @@
-"""Imports modules that need TensorFlow, whose C++ tells of its host before it can be told not to."""
+"""Keeps libraries from telling more than a user is told by us: in logs, on the standard error output, in threads that end."""
 
 import contextlib
 import importlib
 import importlib.util
+import logging
 import os
 import shutil
 import sys
 import tempfile
+import threading
 from types import ModuleType
-from typing import Iterator
+from typing import Callable, Iterator
 
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import UserError, find_user_facing, is_interrupt
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _NONE_BUT_FATAL = "3"  # what an op's failure has to say comes as an exception too
 
 
 def import_quietly(name: str, *needed: str) -> ModuleType:
-    """Imports a module. What the user set `TF_CPP_MIN_LOG_LEVEL` to holds; else TensorFlow is silent from now on.
+    """Imports a module that needs TensorFlow, whose C++ tells of its host before it can be told not to.
+
+    What the user set `TF_CPP_MIN_LOG_LEVEL` to holds; else TensorFlow is silent from now on.
 
     Args:
         name: Of the module.
@@ -54,3 +58,45 @@ def _held_back() -> Iterator[None]:
             sys.stderr.flush()
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def quiet_engines() -> None:
+    """Keeps engines from telling of each of their steps, and from showing the traceback of what will be told in one line."""
+    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
+    logging.getLogger("PrismRunner").setLevel(logging.WARNING)
+    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # that there are no credentials, which we tell
+    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
+        logging.getLogger(name).addFilter(_is_no_user_error)
+    threading.excepthook = _quiet_broken_streams
+
+
+def _is_no_user_error(record: logging.LogRecord) -> bool:
+    """Not what the user will be told in one line, with a traceback, Python's or Java's."""
+    error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
+    return not (is_interrupt(error) or find_user_facing(error))
+
+
+def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
+    """Threads of Beam's still read from an engine that has been stopped."""
+    import grpc  # which has long been loaded
+
+    if not isinstance(arguments.exc_value, grpc.RpcError):
+        threading.__excepthook__(arguments)
+
+
+@contextlib.contextmanager
+def filtered_logs(is_told: Callable[[logging.LogRecord], bool], *names: str | None) -> Iterator[None]:
+    """Keeps some records from being told within a block.
+
+    Args:
+        is_told: Which ones are.
+        *names: Of the loggers; None: the root, with its handlers.
+    """
+    targets = [*map(logging.getLogger, names), *logging.getLogger().handlers]
+    for target in targets:
+        target.addFilter(is_told)
+    try:
+        yield
+    finally:
+        for target in targets:
+            target.removeFilter(is_told)

@@ -24,6 +24,9 @@ from tf_input import dataset_format
 ROOT = pathlib.Path(__file__).parent.parent
 FLINK = ROOT / "deploy" / "flink"
 
+# A program that lives for seconds spends most of them on code that is never fast enough for Java's second compiler.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 # Of every run that is compared, whatever the engine.
 OPTIONS = ("--name=made", "--num_shards=7", "--max_bad_fraction=0.1")
 
@@ -45,14 +48,17 @@ TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 def start_prepare(
     source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None
 ) -> subprocess.Popen:
-    """`recordmill prepare` as a user starts it; with gates it can be held where its workers are in its own processes."""
-    module = "held_stages" if gates else "beam_pipelines"
-    command = [sys.executable, "-m", module, "prepare", "--input", str(source), "--output", str(output)]
+    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given."""
     given = {option.partition("=")[0] for option in options}
-    environment = {**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})}
+    defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
+    return start_recordmill("prepare", "--input", str(source), "--output", str(output), *defaults, *options, gates=gates)
+
+
+def start_recordmill(*arguments: str, gates: pathlib.Path | None = None) -> subprocess.Popen:
+    """`recordmill …` as a user starts it; with gates it can be held where its workers are in its own processes."""
     return subprocess.Popen(
-        [*command, *(one for one in OPTIONS if one.partition("=")[0] not in given), *options],
-        env=environment,
+        [sys.executable, "-m", "held_stages" if gates else "beam_pipelines", *arguments],
+        env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -103,6 +109,7 @@ def running_flink(folder: pathlib.Path) -> Iterator[Any]:
     environment = pytest.MonkeyPatch()
     environment.setenv("PYTHONPATH", TEST_PATH)  # of the workers, those of a TaskManager that a test starts too
     environment.setenv(GATES, str(gates_of(folder)))
+    environment.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
     try:
         up = cluster_command("up", "--folder", str(folder), "--rest_port", "0")
         assert up.returncode == 0, up.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at

@@ -3,9 +3,9 @@
 import pathlib
 from typing import Any, Mapping, Sequence
 
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.plan import PlannedShard, WrittenShard, own_version
 from beam_pipelines.elements.plan_files import read_planned_shard
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part

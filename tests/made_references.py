@@ -10,11 +10,12 @@ import numpy as np
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import value_writer
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.reference_runs import write_run
-from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts, merge_counts
 from beam_pipelines.shuffle.collisions import Collisions
 from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_to_blocks

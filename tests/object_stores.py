@@ -1,6 +1,8 @@
 """Object stores on loopback for tests and benchmarks: real servers in processes of their own, and a proxy that injects faults."""
 
+import atexit
 import contextlib
+import functools
 import http.client
 import http.server
 import json
@@ -11,7 +13,8 @@ import sys
 import threading
 import urllib.parse
 import uuid
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -80,6 +83,42 @@ def store_server(scheme: str, num_objects: int = 0) -> Iterator[StoreServer]:
         process.stdin.close()  # the server ends with its input, so also where this process is killed
         process.wait(timeout=240)
         process.stdout.close()
+
+
+@functools.cache
+def shared_server(scheme: str) -> StoreServer:
+    """One for all tests of this process, with which it ends; they keep apart by buckets of their own."""
+    server = store_server(scheme)
+    atexit.register(server.__exit__, None, None, None)
+    return server.__enter__()
+
+
+@contextlib.contextmanager
+def reached(server: StoreServer) -> Iterator[StoreServer]:
+    """Within it, this process and what it starts reach a server, and Beam's file systems do."""
+    with mock.patch.dict(os.environ, server.environment):
+        _lead_to(server.flags)
+        yield server
+    _lead_to([])
+
+
+def _lead_to(flags: list[str]) -> None:
+    from apache_beam.io.filesystems import FileSystems  # here, not where a server imports this module
+
+    from beam_pipelines.runners.jobs import parse_pipeline_options
+
+    FileSystems.set_options(parse_pipeline_options(flags))
+
+
+def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/folder") -> str:
+    """Writes files into a folder of a new bucket of a server that is reached, and returns where that is."""
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+
+    _lead_to(server.flags)  # again, since a command without them has let go of them
+    root = f"{server.make_bucket()}{folder}"
+    for name, data in files.items():
+        open_object_store(root).write(f"{root}/{name}", data)
+    return root
 
 
 class Faults:

@@ -15,7 +15,7 @@ where the feature is to have another name, `tree_height=height:float`:
     text          anything                                                    text
     mask          the path of a mask                                          mask
     array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
-    array[H,W,C]  likewise                                                    float, of that shape
+    array[H,W,C]  the path of a `.npy` file, or numbers in lists of lists     float, of that shape
 """
 
 import dataclasses

@@ -36,22 +36,22 @@ class SourceConfig:
         kind: One of `SOURCES`; None: guessed from the input.
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
         image_column: Column of a table, or field of a record, with the image; None: by the usual names.
-        key_column: Likewise with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so
-            that the key is the path, or the container's path with the place in it; for the next three too, none.
-        split_column: Likewise with the split; None: `split`, if there is one.
-        group_column: Likewise with the group; None: `group`, if there is one.
-        weight_column: Likewise with the weight; None: `weight`, if there is one.
+        key_column: Column or field with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none,
+            so that the key is the path, or the container's path with the place in it.
+        split_column: Column or field with the split; None: `split`, if there is one; empty: none.
+        group_column: Column or field with the group; None: `group`, if there is one; empty: none.
+        weight_column: Column or field with the weight; None: `weight`, if there is one; empty: none.
         labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
         features: What else is kept of each row.
         label_names: All class names of the only label, or of objects, in order; empty: those that are found.
-        label_names_of: Feature -> all its class names, likewise.
+        label_names_of: Feature -> all its class names, in order.
         first_label_names: Feature -> class names that come first, in this order; others follow.
         label_separator: What stands between the class names in one text; None: "|".
         bad_boxes: What becomes of an image with a box that is not inside it: one of `BAD_BOXES`.
         has_masks: Whether to draw a mask from a source's outlines.
         layout: Of foreign records: the name of a layout or a mapping; of fixed-length records: their fields.
-        header_bytes: Of fixed-length records: what stands before the first.
-        footer_bytes: Likewise behind the last.
+        header_bytes: Of fixed-length records: how many bytes stand before the first.
+        footer_bytes: Of fixed-length records: how many bytes stand behind the last.
         skip_lines: Lines at the top of a text file, or above the header of a CSV file.
         comment: How a line begins that is a comment; empty: none is.
     """
@@ -115,7 +115,7 @@ class PrepareConfig(OutputPaths):
 
     Attributes:
         input: The folder of images, a path or a `gs://` or `s3://` URL.
-        output: The directory that the data set becomes, likewise.
+        output: The directory that the data set becomes, a path or a `gs://` or `s3://` URL.
         name: Name of the data set; its shards begin with it.
         seed: Key of the global shuffle; another seed, another permutation.
         splits: Split name -> its share of the examples; the shares sum to 1. None: by

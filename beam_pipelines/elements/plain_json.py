@@ -41,6 +41,7 @@ Value = TypeVar("Value")
 
 
 def dumps(value: Any) -> bytes:
+    """A value as JSON in UTF-8: a number, a text, None, or a sequence, mapping or dataclass of such."""
     return json.dumps(_encode(value), allow_nan=False).encode()
 
 

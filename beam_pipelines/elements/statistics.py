@@ -185,6 +185,7 @@ class ImageStatistics:
 
 
 def merge_statistics(parts: Iterable[ImageStatistics]) -> ImageStatistics:
+    """The statistics of all the images of several parts."""
     merged = ImageStatistics()
     for part in parts:
         merged.merge(part)

@@ -4,7 +4,7 @@ Boxes were drawn on the image as it is found, or on the upright one; the size th
 
     stated size                     boxes
     that of the image as found      are turned with it, also where the upright image has the same size
-    none, or 0 x 0                  likewise
+    none, or 0 x 0                  are turned with it
     that of the upright image       stay: whoever drew them saw it upright
     another                         are refused, `size_mismatch`
 

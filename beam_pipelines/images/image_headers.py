@@ -25,11 +25,21 @@ _FOREIGN = {b"<": "HTML or XML", b"version https://git-lfs": "a Git LFS pointer"
 
 
 class JpegHeader(NamedTuple):
+    """What the header of a JPEG says.
+
+    Attributes:
+        height: Of the image as found, in pixels.
+        width: Of the image as found, in pixels.
+        num_components: 1: grey, 3: in colour, 4: CMYK or YCCK.
+        exif: The EXIF block; empty: there is none.
+        num_bytes: Bytes up to the first scan.
+    """
+
     height: int
     width: int
     num_components: int
     exif: bytes
-    num_bytes: int  # up to the first scan
+    num_bytes: int
 
 
 def identify(data: bytes) -> str | None:
@@ -152,13 +162,16 @@ def describe(data: bytes) -> str:
 
 
 def check_size(image_format: str, height: int, width: int) -> None:
+    """Raises Refusal `bad_image` for an image that has no pixels, or too many of them."""
     if not 0 < height * width <= MAX_IMAGE_PIXELS or height > MAX_IMAGE_SIDE or width > MAX_IMAGE_SIDE:
-        raise Refusal("bad_image", 
+        raise Refusal(
+            "bad_image",
             f"{image_format.upper()}: {width} x {height} pixels; "
-            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side"
+            f"expected 1 to {MAX_IMAGE_PIXELS} in all, at most {MAX_IMAGE_SIDE} a side",
         )
 
 
 def check_num_frames(image_format: str, num_frames: int) -> None:
+    """Raises Refusal `bad_image` for an image that is animated."""
     if num_frames > 1:
         raise Refusal("bad_image", f"{image_format.upper()}: animated, {num_frames} frames; expected 1")

@@ -11,7 +11,7 @@ decodes every record:
     pixels without a format                            PNG                    "raw"
     of another size than `ImageConfig.size` asks for   resized                "resized", whatever else is changed
     of another format than `.format` asks for          converted              "format", if it need not be resized
-    any, if `.encoding` is `raw`                       its pixels             likewise
+    any, if `.encoding` is `raw`                       its pixels             "format", if it need not be resized
     more than one frame (GIF, WebP, APNG)              refused
     over 89,478,485 pixels, or none                    refused, before anything is decoded; so if it would become so large
     anything else, whatever its name says              refused
@@ -82,7 +82,7 @@ class CheckedImage(NamedTuple):
     Attributes:
         format: What the source's bytes are, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp` or `raw`.
         height: Of the image as stored, in pixels.
-        width: Likewise.
+        width: Of the image as stored, in pixels.
         encoded: The bytes to store; None: the source's own.
         reencoded: Why they are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
             `raw`; else empty.

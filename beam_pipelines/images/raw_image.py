@@ -1,16 +1,16 @@
-"""Images without a format."""
+"""Pixels that come without an image format, as arrays and fixed-length records have them."""
 
 from typing import NamedTuple
 
 
 class RawImage(NamedTuple):
-    """Pixels without a format: uint8, row by row.
+    """How an image's pixels lie that come without a format: as uint8, row by row.
 
     Attributes:
-        height: In pixels.
-        width: Likewise.
-        num_channels: 1 or 3.
-        is_planar: Whether a channel comes after the other; else a pixel's channels lie together.
+        height: The image's height in pixels.
+        width: The image's width in pixels.
+        num_channels: 1 for grey, 3 for red, green and blue.
+        is_planar: Whether one channel comes after the other, [channels, height, width]; else [height, width, channels].
     """
 
     height: int

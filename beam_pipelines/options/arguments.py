@@ -150,7 +150,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="[FEATURE=]COLUMN[:KIND]",
-        help="what else an example holds, likewise, by the column's name or by another (default kind: text)",
+        help="what else an example holds, in the same way: by the column's name or by another (default kind: text)",
     )
     add(
         "--label_names",
@@ -201,6 +201,7 @@ def _version() -> str:
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
+    """What the arguments of `recordmill prepare` say; UserError where they are not fit to run."""
     output = parse_directory("--output", arguments.output)
     return PrepareConfig(
         input=arguments.input,
@@ -221,12 +222,14 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
 
 
 def make_on_left(arguments: argparse.Namespace) -> OnLeft:
+    """What is to become of what an earlier run has left, as `--resume` and `--restart` say."""
     if arguments.resume:
         return OnLeft.RESUME
     return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
+    """What the arguments say of the source; UserError where they exclude each other."""
     if arguments.layout is not None and arguments.record_layout is not None:
         raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length: give one of them")
     label_names, label_names_of = parse_label_names(arguments.label_names)

@@ -111,6 +111,7 @@ def share(value: Any) -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def shared(pickled: bytes) -> Any:
+    """The value that `share` pickled: the same object each time, in each process for the last two."""
     _, value = pickle.loads(pickled)
     return value
 
@@ -155,6 +156,7 @@ def light_processes(num_processes: int) -> LightProcesses:
 
 @atexit.register
 def close_light_processes() -> None:
+    """Ends all pools of this process; what is still running is lost."""
     with _lock:
         while _pools:
             _pools.popitem()[1].close()

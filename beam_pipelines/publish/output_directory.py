@@ -155,7 +155,7 @@ def working_directory(config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE) -> c
     """Makes the working directory, this run's alone. Unless the block ends well, it is removed, or what is there is to be gone on from.
 
     Args:
-        config: Whose it is.
+        config: The run that is to work there.
         on_left: What becomes of what an earlier run has left; `RESUME` where there is something: see `left_run`.
     """
     return _working_objects(config, on_left) if is_remote(config.output) else _working_folder(config, on_left)

@@ -102,6 +102,7 @@ def _table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def format_size(num_bytes: int) -> str:
+    """A number of bytes as a user reads it: `12.3 MiB`."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -21,6 +21,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def python_version() -> str:
+    """The version of this Python, such as `3.11.7`."""
     return sys.version.split()[0]
 
 

@@ -1,6 +1,5 @@
 """Dataflow, `--runner=DataflowRunner`: what it needs, what suits our jobs there, and what it says of one."""
 
-import logging
 import re
 import time
 
@@ -99,7 +98,6 @@ def _check_credentials() -> None:
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
         raise UserError("--runner=DataflowRunner: google.auth is missing: pip install 'recordmill[gcp]'") from None
-    logging.getLogger("google.auth._default").setLevel(logging.ERROR)  # it tells the same first
     try:
         google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:

@@ -25,7 +25,7 @@ from beam_pipelines.runners.engine import Engine, check_program
 from beam_pipelines.runners.job_servers import ReservesJobPort
 
 STOP_SECONDS = 300
-_KEPT_MILLISECONDS = 600_000
+_KEPT_MILLISECONDS = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
 
@@ -93,7 +93,8 @@ class Flink(Engine):
         Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
         lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
 
-        With TensorFlow, a job's workers live on from stage to stage: each would import it anew.
+        With TensorFlow, a job's workers live on from stage to stage, unless the user says for how long: each would import it anew. It
+        needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink takes the same option
         cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"

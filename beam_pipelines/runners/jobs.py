@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import logging
 import os
 from typing import Iterator, Mapping
 
@@ -41,25 +40,6 @@ def explained_errors(engine: Engine) -> Iterator[None]:
         if explained is None:
             raise
         raise explained from None
-
-
-def quiet_engines() -> None:
-    """Keeps engines from telling of each of their steps, and from showing the traceback of what will be told in one line."""
-    logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)  # downloads, and each ordinary end
-    logging.getLogger("PrismRunner").setLevel(logging.WARNING)
-    for name in ("apache_beam.runners.common", None):  # the second, the root, is where an engine's messages come
-        logging.getLogger(name).addFilter(_quiet_user_errors)
-
-
-class _QuietUserErrors(logging.Filter):
-    """Keeps what the user will be told in one line from being logged with a traceback first, Python's or Java's."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
-        return not (is_interrupt(error) or find_user_facing(error))
-
-
-_quiet_user_errors = _QuietUserErrors()
 
 
 def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_tensorflow: bool = False) -> Engine:

@@ -1,6 +1,5 @@
 """Waits for a job's end, and stops it where nobody waits any more."""
 
-import threading
 from typing import Callable
 
 import grpc
@@ -16,7 +15,6 @@ def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> 
         RunError: It ended as anything but done.
         StillRunningError: It could not be stopped.
     """
-    threading.excepthook = _quiet_broken_streams
     try:
         state = result.wait_until_finish()
     except BaseException as error:
@@ -36,9 +34,3 @@ def _stop(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> Non
         raise StillRunningError(
             f"the job could not be stopped ({' '.join(str(error).split())[:200]}), and what it has written was left there"
         ) from error
-
-
-def _quiet_broken_streams(arguments: threading.ExceptHookArgs) -> None:
-    """Threads of Beam's still read from an engine that has been stopped."""
-    if not isinstance(arguments.exc_value, grpc.RpcError):
-        threading.__excepthook__(arguments)

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_pipelines.elements.references import WHOLE_FILE, References, Texts
+from beam_pipelines.elements.labeled_image import WHOLE_FILE
+from beam_pipelines.elements.references import References, Texts
 from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import Feature

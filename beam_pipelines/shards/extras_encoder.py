@@ -5,7 +5,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.references import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32

@@ -7,7 +7,7 @@ from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.references import WHOLE_FILE, LabeledImage
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, LabeledImage
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
@@ -33,7 +33,7 @@ class ReadImage(NamedTuple):
         reencoded: Why they are not the source's own; else empty.
         pixels: Where it is of the sample.
         height: Of the image as stored, in pixels; 0 where nobody looked.
-        width: Likewise.
+        width: Of the image as stored, in pixels; 0 where nobody looked.
     """
 
     data: bytes

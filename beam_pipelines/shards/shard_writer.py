@@ -13,10 +13,11 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import decode_values
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import read_planned_shard
-from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel import progress
@@ -51,8 +52,8 @@ class WrittenPart:
     """A file of records that lies in place, or waits to be joined with others, and what is known of its records, in their order.
 
     Attributes:
-        shard: Whose part it is.
-        part: Which one.
+        shard: The shard that it is a part of.
+        part: Which part of the shard it is.
         path: Of the file.
         num_bytes: Its size.
         crc32c: Of all of it.
@@ -108,6 +109,7 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
 
 
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
+    """Where the records of a part of a shard are written: in place, if it is the only one, else beside."""
     config = context.config
     name = shard_name(config.name, *address, config.output_layout)
     path = make_place(config.working_directory, name)

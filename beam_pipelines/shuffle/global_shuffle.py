@@ -89,6 +89,7 @@ def make_plan(
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
+    """A run -> (block, the stretch of the run that belongs to it) for each block that has one."""
     return run.cut(plan.order_bounds())
 
 

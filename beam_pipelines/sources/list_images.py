@@ -58,12 +58,14 @@ class ListImages(beam.PTransform):
 
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[tuple[str, None]]:
+    """The parts of the source, each as the key of a pair, to be spread over workers."""
     if not is_remote(config.working_directory):
         make_marked(config.working_directory)  # gone where a whole job is tried again after its end was not heard
     return [(part, None) for part in open_source(config).parts()]
 
 
 def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareConfig) -> Listing:
+    """What was found of all parts -> the one listing of the run."""
     found = ListedPart()
     for part in parts:
         found.merge(part)

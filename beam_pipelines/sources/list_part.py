@@ -8,8 +8,9 @@ import numpy as np
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
-from beam_pipelines.elements.references import ROW, LabeledImage, References, Texts
+from beam_pipelines.elements.references import ROW, References, Texts
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel.light_processes import shared
@@ -23,6 +24,7 @@ _Listed = list[LabeledImage] | DeadLetter
 
 
 def open_to_list(config: PrepareConfig) -> Source:
+    """The source of a run, that spools what can't be read again by range."""
     return open_source(config, spool_directory=config.spool_directory)
 
 
@@ -30,10 +32,8 @@ class ReferenceMaker:
     """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
 
     def __init__(self, config: PrepareConfig) -> None:
-        fractions = config.splits or DEFAULT_SPLITS
         self._seed = config.seed
-        self._by_group = SplitByGroup(fractions)
-        self._names = tuple(fractions)
+        self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
         listed = list(zip(*images))
@@ -67,13 +67,14 @@ class ReferenceMaker:
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
         """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
         if given[0] is None:
-            return self._by_group(groups), self._names
+            return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
         places = {name: place for place, name in enumerate(names)}
         return np.array([places[name or ""] for name in given]), names
 
 
 def no_texts(num: int) -> Texts:
+    """As many empty texts."""
     return Texts(np.zeros(num, np.uint32), b"")
 
 

@@ -7,8 +7,8 @@ from typing import Callable, Collection, Iterator
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.source import Source

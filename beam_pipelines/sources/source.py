@@ -15,7 +15,7 @@ What a source gives for each kind of feature, in `LabeledImage.values`, by the f
 from typing import Collection, Iterator, Mapping, Protocol
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from tf_input.dataset_format import Feature
 
 

@@ -24,9 +24,16 @@ class SplitByGroup:
     """Assigns splits by a uniform hash of the group key.
 
     The hash is not the shuffle's, and does not depend on the seed: with the shuffle's own, a split would be a range of ranks.
+
+    Args:
+        fractions: Split name -> its share. Each has the range of hashes that follows the ranges of those before it.
+
+    Attributes:
+        names: Of the splits, in the order of their ranges.
     """
 
     def __init__(self, fractions: Mapping[str, Fraction]) -> None:
+        self.names = tuple(fractions)
         total, bounds = Fraction(0), []
         for fraction in fractions.values():
             total += fraction
@@ -36,7 +43,7 @@ class SplitByGroup:
         self._bounds = np.array(bounds[:-1], np.uint64)  # the last is 2**64, above any hash
 
     def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
-        """Of each group key the position of its split in `fractions`, int64 [num_groups]."""
+        """Of each group key the position of its split in `names`, int64 [num_groups]."""
         if not len(self._bounds):
             return np.zeros(len(groups), np.int64)
         hasher = hashlib.blake2b(digest_size=8, person=b"recordmill split")

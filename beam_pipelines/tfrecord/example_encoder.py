@@ -50,6 +50,7 @@ def is_core(feature: Feature) -> bool:
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
+    """A schema's features beside those that every example has."""
     return tuple(feature for feature in schema if not is_core(feature))
 
 
@@ -105,6 +106,13 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
         pieces += _encode_entry(feature, values[feature.name])
     pieces[0] = _LENGTH_DELIMITED_1 + varint(sum(map(len, pieces)))
     return pieces
+
+
+def value_piece(schema: Sequence[Feature], name: str) -> int:
+    """Which of the pieces of `encode_pieces` has the values of a feature."""
+    position = [feature.name for feature in schema].index(name)
+    num_of_example, num_of_entry = 1, 2  # a header; a header and values
+    return num_of_example + num_of_entry * position + 1  # behind its own header
 
 
 def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> bytes:

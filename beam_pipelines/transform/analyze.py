@@ -17,17 +17,17 @@ from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import choose_engine, explained_errors, quiet_engines
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
 from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.transform.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
-from beam_pipelines.transform.analysis_trial import try_graph
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
 from beam_pipelines.transform.preprocessing import DefaultPreprocessing
 from beam_pipelines.transform.record_batches import ReadRecordBatches, tensor_adapter_config
 from beam_pipelines.transform.tft_modules import tft_beam
-from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace
+from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace, try_graph
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input import opening
 from tf_input.dataset_format import Manifest, read_manifest

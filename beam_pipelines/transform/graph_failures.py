@@ -7,6 +7,8 @@ import os
 import re
 from typing import Iterator, NamedTuple
 
+from beam_pipelines.quiet import filtered_logs
+
 # As TensorFlow Transform wraps it, with the whole batch behind.
 _WRAPPED = re.compile(r'An error occurred while trying to apply the transformation: "(.*?)"\.\n\s*Batch instances', re.DOTALL)
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
@@ -61,16 +63,8 @@ def quiet_graph_failures() -> Iterator[None]:
 
     And what is of no matter to the user.
     """
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    handlers = logging.getLogger().handlers
-    targets = [*loggers, *handlers]
-    for target in targets:
-        target.addFilter(_is_other)
-    try:
+    with filtered_logs(_is_other, *_LOGGERS):
         yield
-    finally:
-        for target in targets:
-            target.removeFilter(_is_other)
 
 
 def _is_other(record: logging.LogRecord) -> bool:

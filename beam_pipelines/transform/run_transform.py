@@ -13,8 +13,8 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish import summary
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.run_info import make_run_info
-from beam_pipelines.quiet import import_quietly
-from beam_pipelines.runners.jobs import choose_engine, explained_errors, quiet_engines
+from beam_pipelines.quiet import import_quietly, quiet_engines
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
 from beam_pipelines.runners.waiting import wait_for
 from beam_pipelines.transform.transform_job import TransformedShard, TransformJob, make_job
 from beam_pipelines.transform.transform_metadata import publish_transformed

@@ -5,14 +5,16 @@ And which line of a user's module an operation came from, for what fails only on
 
 import dataclasses
 import re
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapter, TensorAdapterConfig
 
 from beam_pipelines.config.prepare_config import COLUMN_PATTERN
+from beam_pipelines.transform.record_batches import ReadRecordBatches, read_batch, tensor_adapter_config
 from beam_pipelines.transform.tft_modules import impl_helper
 from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.transform.transform_graph import TransformGraph
 
 # What TensorFlow Transform lets out.
 _KINDS = {tf.int64: "integer", tf.float32: "float", tf.string: "text"}
@@ -172,3 +174,37 @@ def find_line(operation: str, lines: Mapping[str, int]) -> int | None:
     """
     parts = operation.split("/")
     return next((found for start in range(len(parts)) if (found := lines.get("/".join(parts[start:])))), None)
+
+
+_ONE_BY_ONE = 1 << 62  # bytes of an example
+
+
+def try_graph(graph: TransformGraph, reader: ReadRecordBatches, names: Collection[str]) -> None:
+    """Applies a graph to the first batch, and to the first record alone: an output must not be as long by accident.
+
+    Much fails only when it runs, and what comes after the last of the analyzers no engine has run.
+
+    Args:
+        graph: As it was written.
+        reader: Of the records that were analysed.
+        names: Of the outputs, as they were when the preprocessing was traced before any work.
+
+    Raises:
+        tf.errors.OpError: It fails.
+        BadOutputsError: There are other outputs now, or one has not as many rows as there are records.
+    """
+    if set(graph.output_names) != set(names):
+        found = f"{', '.join(sorted(names))} first and {', '.join(graph.output_names)} later"
+        raise BadOutputsError(f"preprocessing_fn returned {found}; expected the same outputs each time")
+    adapter = TensorAdapter(tensor_adapter_config(reader.schema))
+    shard = next(shard for shard in reader.shards if shard.num_examples)
+    for example_bytes in (reader.example_bytes, _ONE_BY_ONE):
+        batch = read_batch(next(dataclasses.replace(reader, example_bytes=example_bytes).pointers(shard)))
+        outputs = graph.model.transform_fn(adapter.ToBatchTensors(batch))
+        for name in names:
+            if (num_rows := _num_rows(outputs[name])) != batch.num_rows:
+                raise BadOutputsError(f"output {name!r} has {num_rows} rows for {batch.num_rows} examples; expected as many")
+
+
+def _num_rows(value: Any) -> int:
+    return int(value.nrows()) if isinstance(value, tf.RaggedTensor) else value.shape[0]

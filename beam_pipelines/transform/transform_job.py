@@ -14,6 +14,7 @@ from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.storage.files import is_remote
+from beam_pipelines.tfrecord.example_encoder import value_piece
 from beam_pipelines.transform.analysis_directory import image_sides, open_data_set
 from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, Feature, Manifest, ShardInfo
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, decode_transform
@@ -58,9 +59,8 @@ class TransformJob(OutputPaths):
     @property
     def image_piece(self) -> int | None:
         """Which piece of a serialized example is the image; None where it is not stored as bytes."""
-        names = [feature.name for feature in self.schema]
         is_stored = any(one.name == IMAGE and one.kind in BYTES_OF_IMAGES for one in self.schema)
-        return 2 + 2 * names.index(IMAGE) if is_stored else None
+        return value_piece(self.schema, IMAGE) if is_stored else None
 
 
 class TransformedShard(NamedTuple):

@@ -50,7 +50,8 @@ class _Transformed(NamedTuple):
     Attributes:
         examples: Serialized, each in the pieces of `encode_pieces`.
         labels: Feature with class names -> its labels, of all examples one after the other.
-        sequences: Likewise what stands for those of each example, see `quality.one_label`, for the shuffle quality.
+        sequences: Feature with class names -> the one label that stands for those of an example, of each example: see
+            `quality.one_label`. The shuffle quality is computed from it.
     """
 
     examples: list[list[bytes]]

@@ -130,8 +130,11 @@ class Cluster:
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": 5,
             "restart-strategy.fixed-delay.delay": "2 s",
+            # From the class path, where Beam's job server lies too, and not from the copy that comes with each job: its classes are loaded
+            # and compiled once, and workers live on from stage to stage, which those of a job's own class loader never do.
+            "classloader.resolve-order": "parent-first",
             "heartbeat.timeout": 10000,
-            "heartbeat.interval": 2000,
+            "heartbeat.interval": 1000,
         }
         conf, boot = self.folder / "conf", self.folder / "boot"
         (conf / "config.yaml").write_text("".join(f"{name}: {json.dumps(str(value))}\n" for name, value in settings.items()))
@@ -153,7 +156,7 @@ class Cluster:
     def _start(self, name: str, java_options: list[str], main_class: str, arguments: list[str]) -> None:
         conf = self.folder / "conf"
         command = [java(), *java_options, *_JAVA_MODULES, f"-Dlog4j.configurationFile={conf / 'log4j.properties'}"]
-        command += ["-cp", f"{LIBRARIES}/lib/*", main_class, "--configDir", str(conf), *arguments]
+        command += ["-cp", f"{LIBRARIES}/lib/*:{JAR}", main_class, "--configDir", str(conf), *arguments]
         environment = {**os.environ, "FLINK_PLUGINS_DIR": str(LIBRARIES / "plugins")}
         with open(self.folder / "logs" / f"{name}.log", "wb") as log:
             # In a session of its own: Ctrl-C at the terminal is not for it.

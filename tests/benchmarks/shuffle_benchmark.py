@@ -39,7 +39,7 @@ class SyntheticSource:
         return [""]
 
     def list(self, part: str) -> Iterator[Any]:
-        from beam_pipelines.elements.references import LabeledImage
+        from beam_pipelines.elements.labeled_image import LabeledImage
 
         for index in range(self._num):
             label = f"class{index * NUM_CLASSES // self._num:04d}"

@@ -6,7 +6,7 @@ import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.estimate import Estimate, describe, make_estimate
 from made_images import write_class_folders
 from made_references import make_config, make_references, plan_without_beam

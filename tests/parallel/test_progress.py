@@ -6,12 +6,9 @@ import shutil
 import subprocess
 import sys
 
-from apache_beam.io.filesystems import FileSystems
-
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import Counts, count, read_counts
-from beam_pipelines.runners.jobs import parse_pipeline_options
-from object_stores import store_server
+from object_stores import reached, shared_server
 
 
 def test_counts_of_every_process_add_up(tmp_path):
@@ -52,8 +49,7 @@ def test_totals_are_shown_only_once_they_are_known():
 
 
 def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):
-    with store_server("s3") as server:
-        FileSystems.set_options(parse_pipeline_options(server.flags))
+    with reached(shared_server("s3")) as server:
         directory = f"{server.make_bucket()}/out.incomplete/progress"
         assert read_counts(directory) == Counts()
         count(directory, written=3)
@@ -65,7 +61,6 @@ def test_workers_that_share_no_disk_count_in_an_object_store(monkeypatch):
         progress._objects.clear()  # as another process has none of them
         count(directory, written=100)
         assert read_counts(directory) == Counts(written=112, dead_letters=1)
-    FileSystems.set_options(parse_pipeline_options([]))
 
 
 def test_where_nobody_looks_nothing_is_counted(tmp_path, monkeypatch):

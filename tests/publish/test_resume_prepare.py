@@ -25,7 +25,7 @@ from beam_pipelines.publish import write_metadata
 from engines import digest
 from forked_runs import ForkedRun, Forker, forked_runs
 from made_images import encode, jpeg, noise, write_class_folders, write_files
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, reached, shared_server
 
 NUM_SHARDS = 12
 OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
@@ -397,9 +397,7 @@ def test_a_full_disk_leaves_what_was_finished(small_disk, tmp_path, capfd):
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def server(request) -> Iterator[StoreServer]:
-    with store_server(request.param) as server, pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
+    with reached(shared_server(request.param)) as server:
         yield server
 
 

@@ -33,7 +33,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from dataflow_standin import PROJECT, REGION, DataflowStandin, dataflow_standin
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, shared_server
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = CHECKOUT / "deploy" / "dataflow"
@@ -98,7 +98,8 @@ def prepared(source, tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def cloud(source) -> Iterator[Cloud]:
-    with store_server("gs") as store, dataflow_standin() as dataflow:
+    store = shared_server("gs")
+    with dataflow_standin() as dataflow:
         bucket = store.make_bucket()
         client = storage.Client(PROJECT, AnonymousCredentials(), client_options={"api_endpoint": store.url})
         objects = client.bucket(bucket.removeprefix("gs://"))

@@ -1,29 +1,25 @@
-"""A real Flink cluster gives the bytes of the local runner, and gives them still when its parts are killed in mid-run.
+"""A real Flink cluster, one for all that is tested on it: `recordmill prepare`, `analyze` and `transform` give what the local runner does.
 
-And the manifests for Kubernetes agree with each other and with the command.
+So they do where parts of the cluster are killed in mid-run.
 """
 
 import contextlib
 import json
 import os
 import pathlib
-import re
+import shutil
 import signal
 import subprocess
-import sys
-import tomllib
 from typing import Any, Callable, Iterator
 
+import numpy as np
 import psutil
 import pytest
-import yaml
+import tensorflow as tf
 
 import engines
-from beam_pipelines.__main__ import make_parser
-from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.__main__ import main
 from engines import (
-    FLINK,
-    ROOT,
     cluster_command,
     digest,
     finish,
@@ -31,10 +27,16 @@ from engines import (
     processes_of,
     running_flink,
     start_prepare,
+    start_recordmill,
     write_source,
 )
 from held_stages import Gate
 from made_sources import CASES
+from prepared import prepare_images
+from tf_input import dataset_format
+from tf_input.decoding.schema import parse_examples
+from tf_input.transform.transform_format import TRANSFORM_FN
+from tf_input.transform.transform_graph import TransformGraph
 
 flink_cluster = engines.flink_cluster()
 Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
@@ -52,7 +54,7 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
-    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=3000)
+    return write_source(tmp_path_factory.mktemp("source") / "in", num_images=300)
 
 
 @pytest.fixture(scope="module")
@@ -95,24 +97,18 @@ def failures(cluster: Cluster) -> list[str]:
     return [entry["exceptionName"] for entry in history["entries"]]
 
 
+@pytest.mark.slow(15)
 @needs_flink
-@pytest.mark.slow
-def test_boxes_and_masks_have_the_same_bytes(cluster, tmp_path):
+def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too(cluster, tmp_path):
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
     options = [*case.options, "--splits=train=0.5,test=0.5"]
-    finish(start_prepare(source, tmp_path / "local", *options))
+    local = ["prepare", "--input", str(source), "--output", str(tmp_path / "local"), *engines.OPTIONS, *options]
+    assert main(local) == 0
     cluster.wait_for_task_managers(2)
     finish(start_prepare(source, tmp_path / "out", *cluster.options, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
-
-
-@pytest.mark.slow
-@needs_flink
-def test_the_bytes_are_those_of_the_local_runner(cluster, start, expected, tmp_path):
-    finish(start())
-    assert digest(tmp_path / "out") == expected
-    assert os.listdir(tmp_path) == ["out"]
+    assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
     assert failures(cluster) == []
 
 
@@ -131,7 +127,7 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @needs_flink
 @pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
 def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(cluster, start, expected, tmp_path, stage):
@@ -150,7 +146,7 @@ def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_sha
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @needs_flink
 def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster, start, expected, tmp_path):
     with held_run(cluster, start, "written") as (run, gate, held):
@@ -163,18 +159,18 @@ def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @needs_flink
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(start, source, expected, tmp_path):
     run = start("--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
-    assert "recordmill: 2 of 3042 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
+    assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert "Traceback" not in printed
     assert_resumes_here(source, expected, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @needs_flink
 @pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
 def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start, source, expected, tmp_path, sent, to_all):
@@ -196,7 +192,41 @@ def assert_resumes_here(source: pathlib.Path, expected: dict[str, str], director
     assert os.listdir(directory) == ["out"]
 
 
-@pytest.mark.slow
+def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
+    """All that the transform gives for the training split."""
+    manifest = dataset_format.read_manifest(directory)
+    paths = [str(directory / shard.name) for shard in manifest.splits["train"]]
+    graph = TransformGraph(directory / TRANSFORM_FN)
+    examples = tf.data.TFRecordDataset(paths).batch(1000).map(lambda batch: parse_examples(batch, manifest.schema))
+    (outputs,) = examples.map(lambda batch: graph.apply(batch, graph.output_names)).as_numpy_iterator()
+    return outputs
+
+
+@pytest.mark.slow(15)
+@needs_flink
+def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, tmp_path):
+    here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
+    there = shutil.copytree(here, tmp_path / "flink")
+    cluster.wait_for_task_managers(2)
+    assert main(["analyze", str(here)]) == 0
+    finish(start_recordmill("analyze", str(there), *cluster.options))
+    outputs, expected = transformed(there), transformed(here)
+    assert outputs.keys() == expected.keys()
+    for name, values in expected.items():
+        if values.dtype == object:  # strings
+            np.testing.assert_array_equal(outputs[name], values, err_msg=name)
+        else:
+            np.testing.assert_allclose(outputs[name], values, rtol=1e-6, atol=1e-6, err_msg=name)
+    for path in (here / TRANSFORM_FN / "assets").iterdir():
+        assert (there / TRANSFORM_FN / "assets" / path.name).read_bytes() == path.read_bytes()
+
+    # And the examples that the same transform makes have the same bytes.
+    assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
+    finish(start_recordmill("transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options))
+    assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
+
+
+@pytest.mark.slow(15)
 @needs_flink
 def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     again = cluster_command("up", "--folder", str(cluster.folder))
@@ -207,7 +237,7 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     assert told["processes"] == cluster.process_ids() and told["taskmanagers"] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @needs_flink
 def test_no_process_is_left_when_the_cluster_is_down(cluster):
     """Runs last."""
@@ -225,79 +255,3 @@ def test_what_a_cluster_lacks_is_said_in_one_line(tmp_path):
     for environment, arguments, message in cases:
         run = cluster_command("up", "--folder", str(tmp_path / "c"), "--rest_port", "0", *arguments, **environment)
         assert run.returncode == 1 and message in run.stderr and run.stderr.count("\n") == 1, run.stderr
-
-
-def manifests() -> dict[str, dict]:
-    """Kind -> manifest."""
-    paths = sorted(FLINK.glob("kubernetes/*.yaml"))
-    return {document["kind"]: document for path in paths for document in yaml.safe_load_all(path.read_text())}
-
-
-def test_the_manifests_submit_to_the_cluster_that_they_bring_up():
-    found = manifests()
-    assert set(found) == {"PersistentVolumeClaim", "FlinkDeployment", "Job"}
-    spec = found["FlinkDeployment"]["spec"]
-    (submit,) = found["Job"]["spec"]["template"]["spec"]["containers"]
-    command, name, *flags = submit["command"]
-    assert command == "recordmill"
-    arguments, beam_flags = make_parser().parse_known_args([name, *flags])
-    options = parse_pipeline_options(beam_flags).get_all_options()
-    assert arguments.shared_filesystem
-
-    (workers,) = spec["taskManager"]["podTemplate"]["spec"]["containers"]
-    port = workers["ports"][0]["containerPort"]
-    assert (options["environment_type"], options["environment_config"]) == ("EXTERNAL", f"localhost:{port}")
-    assert workers["args"] == ["--worker_pool"] and port == 50000
-    assert workers["image"] == submit["image"]
-    assert options["flink_master"] == f"{found['FlinkDeployment']['metadata']['name']}-rest:8081"
-    slots = int(spec["flinkConfiguration"]["taskmanager.numberOfTaskSlots"]) * spec["taskManager"]["replicas"]
-    assert int(options["parallelism"]) == slots
-    assert "restart-strategy.type" in spec["flinkConfiguration"]
-
-
-def test_the_flink_version_is_the_same_everywhere():
-    minor = flink_cluster.FLINK.rpartition(".")[0]
-    spec = manifests()["FlinkDeployment"]["spec"]
-    assert spec["image"].startswith(f"flink:{flink_cluster.FLINK}-")
-    assert spec["flinkVersion"] == f"v{minor.replace('.', '_')}"
-    flags = manifests()["Job"]["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert f"--flink_version={minor}" in flags
-    assert f"beam-runners-flink-{minor}<" in (FLINK / "job_server" / "pom.xml").read_text()
-
-
-def test_what_uses_the_data_mounts_the_claim_that_there_is():
-    found = manifests()
-    claim = found["PersistentVolumeClaim"]
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    common = found["FlinkDeployment"]["spec"]["podTemplate"]["spec"]
-    pods = [found["Job"]["spec"]["template"]["spec"], common]
-    for pod in pods:
-        (volume,) = pod["volumes"]
-        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    workers = found["FlinkDeployment"]["spec"]["taskManager"]["podTemplate"]["spec"]["containers"]
-    mounts = [mount for container in [*pods[0]["containers"], *workers] for mount in container["volumeMounts"]]
-    assert mounts == [{"name": volume["name"], "mountPath": "/data"}] * 2
-
-
-def requirements_of(extras):
-    command = [sys.executable, str(FLINK / "requirements.py"), *extras]
-    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines())
-
-
-def test_the_image_has_the_pinned_beam_the_extras_that_there_are_and_the_jar_that_is_submitted_with():
-    text = (FLINK / "Dockerfile").read_text()
-    (beam,) = re.findall(r"^ARG BEAM=(.*)$", text, re.MULTILINE)
-    assert f"apache-beam=={beam}" in (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert "python requirements.py ${EXTRAS} >" in text
-    (names,) = re.findall(r'^ARG EXTRAS="(.*)"$', text, re.MULTILINE)
-    assert requirements_of(names.split()) == set(extras["beam"]) | {"apache-beam[gcp]", "apache-beam[aws]"}
-    (wider,) = re.findall(r'--build-arg EXTRAS="(.*)" --tag', (FLINK / "README.md").read_text())
-    added = requirements_of(wider.split()) - requirements_of(names.split())
-    assert added == {requirement for requirement in extras["transform"] if not requirement.startswith("recordmill")}
-    for source in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
-        for path in source.split():
-            assert (ROOT / path).exists(), path
-    (jar,) = re.findall(r"^COPY --from=job_server \S+ (\S+)$", text, re.MULTILINE)
-    flags = manifests()["Job"]["spec"]["template"]["spec"]["containers"][0]["command"]
-    assert f"--flink_job_server_jar={jar}" in flags

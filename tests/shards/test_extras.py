@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.references import FilePart
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.images.resize import Geometry

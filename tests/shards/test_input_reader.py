@@ -13,7 +13,7 @@ import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES, PixelSums
 from beam_pipelines.errors import RunError

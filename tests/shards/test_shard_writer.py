@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done
 from beam_pipelines.elements.quality import LabelSequence
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import RunError
 from beam_pipelines.images.images import check_image
 from beam_pipelines.shards import shard_writer

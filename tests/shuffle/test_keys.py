@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.runners import local
 from beam_pipelines.shuffle import collisions as keys

@@ -12,9 +12,10 @@ from scipy import stats
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import write_run
-from beam_pipelines.elements.references import LabeledImage, References
+from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners import local

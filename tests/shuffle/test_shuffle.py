@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan, read_planned_shard
 from beam_pipelines.elements.quality import LabelSequence, expected_run_length
 from beam_pipelines.elements.reference_runs import write_run
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.errors import RunError, UserError, find_user_facing
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options

@@ -20,7 +20,7 @@ from beam_pipelines.sources.arrays.array_files import Arrays
 from beam_pipelines.storage.files import files_at
 from made_arrays import Listed, assert_refused, gzipped, idx_file, make_pixels
 from made_images import write_files
-from object_stores import store_server
+from object_stores import reached, shared_server
 from tf_input.dataset_format import Feature
 
 
@@ -715,9 +715,8 @@ def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypa
     pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")
     x, y = digits
-    with store_server("gs") as server:
-        for name, value in (server.environment | {"NO_GCE_CHECK": "true"}).items():
-            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    with reached(shared_server("gs")) as server:
         for kind in KINDS:
             bucket = server.make_bucket()
             local = write_digits(kind, tmp_path / kind, x, y)

@@ -19,7 +19,7 @@ from pycocotools.coco import COCO
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco import Coco

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
-from beam_pipelines.elements.references import FilePart
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.cells import read_float, read_name, read_text, read_weight
 from beam_pipelines.sources.cells.class_cells import class_name, read_class

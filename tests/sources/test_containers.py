@@ -3,19 +3,16 @@
 from typing import Iterator
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 from test_tfrecord import JPEG, detected, example, write
 from test_webdataset import make_tar
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.errors import UserError
-from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.records.containers import MAX_NAMES, expand_braces, split_in_name
 from beam_pipelines.sources.records.tfrecord import TfRecord
 from beam_pipelines.sources.records.webdataset import WebDataset
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import write_files
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, put, reached, shared_server
 
 
 @pytest.mark.parametrize(
@@ -56,10 +53,8 @@ def test_splits_in_names():
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with store_server("s3") as server:
-        FileSystems.set_options(parse_pipeline_options(server.flags))
+    with reached(shared_server("s3")) as server:
         yield server
-    FileSystems.set_options(parse_pipeline_options([]))
 
 
 SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/*.x", "/v?l/0.x"]
@@ -79,9 +74,7 @@ def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind):
     names = [f"train-0.{extension}", f"train-1.{extension}", f"val/0.{extension}"]
     files = {**dict.fromkeys(names, contents), "README": b"#", ".x/0.tar": b"#"}
     folder = write_files(tmp_path / "in", files)
-    root = f"{server.make_bucket()}/some"
-    for name, data in files.items():
-        open_object_store(root).write(f"{root}/{name}", data)
+    root = put(server, files)
 
     def listed(place: object, suffix: str) -> list:
         config = PrepareConfig(f"{place}{suffix}", "out", "made", source=SourceConfig(kind=kind))

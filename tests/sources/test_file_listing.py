@@ -1,21 +1,19 @@
 """The sources that are folders of several files list in an object store what they list on disk."""
 
 import json
-from typing import Iterator, Mapping
+from typing import Iterator
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, put, reached, shared_server
 
 XML = (
     b"<annotation><filename>%s</filename><object><name>cat</name><bndbox>"
@@ -66,17 +64,8 @@ FOLDERS = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with store_server("s3") as server:
-        FileSystems.set_options(parse_pipeline_options(server.flags))
+    with reached(shared_server("s3")) as server:
         yield server
-    FileSystems.set_options(parse_pipeline_options([]))
-
-
-def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
-    root = f"{server.make_bucket()}/some/folder"
-    for name, data in objects.items():
-        open_object_store(root).write(f"{root}/{name}", data)
-    return root
 
 
 def listed(root: object, kind: str) -> tuple[list[str], int]:

@@ -12,7 +12,7 @@ import pytest
 import beam_pipelines
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.folders.image_folder import ImageFolder

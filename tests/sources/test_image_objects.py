@@ -1,16 +1,14 @@
 """A folder of images in an object store is listed by the rules of one on disk, page by page."""
 
 import re
-from typing import Iterator, Mapping
+from typing import Iterator
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
-from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.folders.image_objects import ImageObjects
@@ -20,22 +18,13 @@ from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, put, reached, shared_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with store_server("s3") as server:
-        FileSystems.set_options(parse_pipeline_options(server.flags))
+    with reached(shared_server("s3")) as server:
         yield server
-    FileSystems.set_options(parse_pipeline_options([]))
-
-
-def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
-    root = f"{server.make_bucket()}/some/flowers"
-    for name, data in objects.items():
-        open_object_store(root).write(f"{root}/{name}", data)
-    return root
 
 
 def config(root: object, **options: object) -> PrepareConfig:

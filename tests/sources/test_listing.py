@@ -8,8 +8,8 @@ import pytest
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.references import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage

@@ -9,7 +9,7 @@ import pytest
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.annotated.masks import Masks
 from made_images import write_files

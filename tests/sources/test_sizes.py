@@ -6,19 +6,17 @@ import urllib.parse
 from typing import Iterator
 
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.publish.summary import format_size
-from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from made_images import jpeg, png
-from object_stores import Faults, StoreServer, faulty, store_server
+from object_stores import Faults, StoreServer, faulty, reached, shared_server
 
 FOLDERS = 5  # images lie in several prefixes, and one that is named is not there
 XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" + (
@@ -28,12 +26,8 @@ XML = "<annotation><filename>camera-{0}.jpg</filename><object><name>cat</name>" 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults]]:
-    with store_server(request.param) as server, faulty(server) as (proxied, faults), pytest.MonkeyPatch.context() as patch:
-        for name, value in proxied.environment.items():
-            patch.setenv(name, value)
-        FileSystems.set_options(parse_pipeline_options(proxied.flags))
+    with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
         yield proxied, faults
-    FileSystems.set_options(parse_pipeline_options([]))
 
 
 def paths(num: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.sources.splits import SplitByGroup
 from made_references import make_config, make_references

@@ -13,21 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import WHOLE_FILE, FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import WHOLE_FILE, FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.options.option_values import parse_splits
-from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.sources.tables.table import Table
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, png, write_files
-from object_stores import StoreServer, store_server
+from object_stores import StoreServer, put, reached, shared_server
 from tf_input.dataset_format import Feature
 
 LABEL = Feature("label", "class_label")
@@ -670,17 +667,8 @@ def test_memory_stays_flat(tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[StoreServer]:
-    with store_server("s3") as server:
-        FileSystems.set_options(parse_pipeline_options(server.flags))
+    with reached(shared_server("s3")) as server:
         yield server
-    FileSystems.set_options(parse_pipeline_options([]))
-
-
-def put(server: StoreServer, objects: Mapping[str, bytes]) -> str:
-    root = f"{server.make_bucket()}/some/flowers"
-    for name, data in objects.items():
-        open_object_store(root).write(f"{root}/{name}", data)
-    return root
 
 
 def test_tables_in_an_object_store(server: StoreServer) -> None:

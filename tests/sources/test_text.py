@@ -11,7 +11,7 @@ import pytest
 from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.tables.text import TextList
 from made_images import jpeg, write_files

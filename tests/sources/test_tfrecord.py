@@ -14,7 +14,7 @@ import made_images
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.records.tfrecord import TfRecord, is_record_file

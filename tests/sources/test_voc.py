@@ -10,7 +10,7 @@ import pytest
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.sources.annotated import voc

@@ -16,7 +16,7 @@ import made_images
 from beam_pipelines.config.columns import parse_column, parse_labels
 from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.records import tar_samples
 from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader

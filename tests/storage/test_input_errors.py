@@ -13,7 +13,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shards.input_reader import InputReader
@@ -25,7 +25,7 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from beam_pipelines.storage.spool import SpoolReader
 from listings import make_listing
 from made_images import jpeg, write_files
-from object_stores import Faults, StoreServer, faulty, store_server
+from object_stores import Faults, StoreServer, faulty, put, reached, shared_server
 from tf_input.dataset_format import Feature
 
 
@@ -116,14 +116,8 @@ def test_a_disk_that_fails_fails_the_run_in_one_line(tmp_path, capsys, monkeypat
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def proxied(request) -> Iterator[tuple[StoreServer, Faults, str]]:
     """A server behind a proxy with faults, and a bucket with 2 x 60 images at `in/`."""
-    with store_server(request.param) as server, faulty(server) as (proxied, faults), pytest.MonkeyPatch.context() as patch:
-        for name, value in proxied.environment.items():
-            patch.setenv(name, value)
-        bucket = proxied.make_bucket()
-        FileSystems.set_options(parse_pipeline_options(proxied.flags))
-        for label in "ab":
-            for index in range(60):
-                open_object_store(bucket).write(f"{bucket}/in/{label}/{index:02}.jpg", jpeg(index))
+    with faulty(shared_server(request.param)) as (proxied, faults), reached(proxied):
+        bucket = put(proxied, {f"in/{label}/{index:02}.jpg": jpeg(index) for label in "ab" for index in range(60)}, "")
         yield proxied, faults, bucket
         faults.choose = lambda method, path, number: None
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from object_stores import ROOT, Faults, StoreServer, faulty, request, store_server
+from object_stores import ROOT, Faults, StoreServer, faulty, request, shared_server
 
 pytest.importorskip("boto3", reason="the extra aws is not installed")
 pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
@@ -27,20 +27,20 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.errors import UserError
 from beam_pipelines.runners.job_servers import reserve_port
-from beam_pipelines.storage.object_stores import gcs, object_store, retries, s3
+from beam_pipelines.storage.object_stores import gcs, object_store, retries, s3, upload
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from beam_pipelines.storage.object_stores.upload import CHUNK_BYTES
 
 MIB = 1 << 20
+OWN_CHUNK_BYTES = upload.CHUNK_BYTES
+CHUNK_BYTES = 5 * MIB  # in these tests: the smallest that a store takes
 GOOGLE_ATTEMPTS = 3  # of Google's library, in one look; Beam looks for 20 seconds
 ENVIRONMENT = ("AWS_", "GOOGLE_", "GCE_", "STORAGE_EMULATOR_HOST")
 
 
 @pytest.fixture(scope="module", params=["s3", "gs"])
-def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
-    with store_server(request.param) as server:
-        yield server
+def server(request: pytest.FixtureRequest) -> StoreServer:
+    return shared_server(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     monkeypatch.setattr(FileSystems, "_pipeline_options", None)
     monkeypatch.setattr(retries, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(upload, "CHUNK_BYTES", CHUNK_BYTES)
 
 
 def connect(server: StoreServer, monkeypatch: pytest.MonkeyPatch, bucket: str) -> ObjectStore:
@@ -188,6 +189,10 @@ def test_removing_a_folder_removes_nothing_else(store, tree, bucket):
     store.remove_all(tree)
 
 
+def test_chunks_are_of_a_size_that_stores_take():
+    assert OWN_CHUNK_BYTES >= CHUNK_BYTES and OWN_CHUNK_BYTES % (256 << 10) == 0
+
+
 @pytest.mark.parametrize("num_bytes", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES + 12345])
 def test_a_streamed_object_is_there_when_its_block_has_ended(store, bucket, num_bytes):
     data = os.urandom(MIB) * (num_bytes // MIB + 1)
@@ -200,7 +205,7 @@ def test_a_streamed_object_is_there_when_its_block_has_ended(store, bucket, num_
 
 
 def test_one_write_may_be_of_many_chunks(store, bucket):
-    data = os.urandom(MIB) * 50
+    data = os.urandom(MIB) * 17
     with store.create(f"{bucket}/shard") as file:
         assert file.write(memoryview(data)) == len(data)
     assert store.read(f"{bucket}/shard") == data
@@ -244,13 +249,13 @@ def test_a_streamed_object_is_not_held_in_memory(store, bucket):
     tracemalloc.start()
     try:
         with store.create(f"{bucket}/large") as file:
-            for _ in range(160):
+            for _ in range(60):
                 file.write(block)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 5 * CHUNK_BYTES
-    assert store.size(f"{bucket}/large") == 160 * MIB
+    assert store.size(f"{bucket}/large") == 60 * MIB
 
 
 def test_a_folder_is_copied_and_its_last_object_comes_last(faulty_store, bucket, faults):
@@ -463,7 +468,8 @@ def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, b
     assert "no Google credentials were found" in check(bucket)
 
 
-def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited):
+def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited, monkeypatch):
+    set_check_seconds(monkeypatch, 1.0)
     faults.choose = lambda method, path, number: 503 if number < 2 else None
     faulty_store.check_access(bucket)
     assert len(waited) == 2
@@ -471,12 +477,13 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     faults.seen.clear()
     faults.choose = lambda method, path, number: 503
     assert "503" in check(bucket)
-    assert sum(waited) <= retries.CHECK_SECONDS and faults.count(503) == len(waited) + 1
+    assert sum(waited) <= 1.0 and faults.count(503) == len(waited) + 1
 
 
 @pytest.mark.parametrize("fault", ["silence", 503])
 def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_store, bucket, faults, monkeypatch, fault):
     """As where this machine, or that of the store, is busy."""
+    set_check_seconds(monkeypatch, 3.0)
     if fault != "silence":
         monkeypatch.setattr(retries, "time", BusyClock())
     faults.choose = lambda method, path, number: None if number else fault
@@ -523,16 +530,21 @@ def num_callers(listener: socket.socket) -> int:
 def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
     url = f"http://127.0.0.1:{closed_port}"
     lead_to(scheme, url, monkeypatch)
+    set_check_seconds(monkeypatch, 0.5)
     assert check(f"{scheme}://bucket/a") == f"{scheme}://bucket/a: {url} cannot be reached"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
-    for module in (gcs, s3, object_store):
-        monkeypatch.setattr(module, "CHECK_SECONDS", 0.5)
+    set_check_seconds(monkeypatch, 0.5)
     lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
     assert check(f"{scheme}://bucket/a").startswith(f"{scheme}://bucket/a: ")
     assert num_callers(silent_listener) == 2
+
+
+def set_check_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    for module in (gcs, s3, object_store):
+        monkeypatch.setattr(module, "CHECK_SECONDS", seconds)
 
 
 def lead_to(scheme: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:

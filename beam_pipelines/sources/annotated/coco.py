@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | one JSON file | a data set; of `instances_NAME.json` images lie in `NAME/` or `images/NAME/`, else in `images/` or beside |
-| the same in a folder `annotations` | likewise, from the folder around it |
+| the same in a folder `annotations` | the same data set: its images are looked for from the folder around it |
 | `--image_root` | the folder that file names are relative to, of one JSON file |
 | `annotations/instances_train2017.json` and others | splits: `train2017` means `train`, `val2017` means `validation` |
 | `train/_annotations.coco.json` and others | splits; images lie beside |
@@ -31,7 +31,7 @@ from typing import Any, Iterator, NamedTuple
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco_annotations import ImageObjects

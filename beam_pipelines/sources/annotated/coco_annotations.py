@@ -52,7 +52,7 @@ class Annotations:
         self._has_outlines = has_outlines
         self._images: dict[int | str, int] = {}  # id -> index, as they are met
         self._first_positions = array.array("q")  # of an annotation, by image index
-        self._categories: dict[int | str, int] = {}  # likewise
+        self._categories: dict[int | str, int] = {}  # id -> index, as they are met
         self._bad: dict[int, Refusal] = {}  # by image index
         # Columns:
         self._image = array.array("q")
@@ -154,10 +154,12 @@ class Annotations:
 
 
 def is_id(value: Any) -> bool:
+    """Whether a value can be the id of an image or a category."""
     return isinstance(value, (int, str)) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

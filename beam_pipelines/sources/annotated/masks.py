@@ -3,7 +3,7 @@
 | what is found | what becomes of it |
 | --- | --- |
 | `images/` and `masks/` (or `labels/`, `annotations/`, `annotations/trimaps/`) | an image and a mask of one name are an example |
-| `JPEGImages/` and `SegmentationClass/` | likewise; of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
+| `JPEGImages/` and `SegmentationClass/` | the same, of the images that `ImageSets/Segmentation/` lists: see `image_sets` |
 | `train/images/` and `train/masks/`, or `images/train/` and `masks/train/` | splits |
 | `images/a/1.jpg` | its mask is `masks/a/1.png` or `masks/a/1_mask.png`; its key `images/a/1.jpg` |
 | an image without a mask, or with two | dead letter |
@@ -20,7 +20,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.annotated.image_sets import ImageSets, read_image_sets

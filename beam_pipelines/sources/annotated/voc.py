@@ -7,7 +7,7 @@
 | the same, with names of splits: `train/`, `valid/`, `test/` | splits |
 | lists in `ImageSets/Main/` | splits; images in none of them are ignored, and counted: see `image_sets` |
 | an XML file and an image with one name | an example; its key is the image's path |
-| an XML file whose `<filename>` is that of an image without an XML file of its own | likewise |
+| an XML file whose `<filename>` is that of an image without an XML file of its own | an example, of these two |
 | `<filename>` is that of another image than the one with the XML's name | dead letter: which one was meant? |
 | an XML file without an image, an image without an XML file | dead letter |
 | `<object>` | its `<name>`, its `<bndbox>` as it is written, `<difficult>` and `<truncated>`; parts of it are not objects |
@@ -25,7 +25,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.annotated.voc_annotation import VocAnnotation, parse_annotation
 from beam_pipelines.sources.annotated.voc_folders import Group, Pair, find_groups, match_files, stem

@@ -52,7 +52,7 @@ class Matched(NamedTuple):
     """The files of a group.
 
     Attributes:
-        group: Whose.
+        group: The folders in which these files lie.
         pairs: Annotations and the one image that has their name.
         annotations: (path, split) of those of which none or several have.
         images: (path, bytes, split) of those that are in no pair.

@@ -20,7 +20,7 @@ from typing import Any, Callable, Collection, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag
@@ -47,7 +47,7 @@ class ArrayColumns:
         root: Where the records lie.
         columns: Name -> what opens the field of that name.
         default: The label's column where none is named; None: there is none.
-        default_features: Likewise what else is kept.
+        default_features: What else is kept where no label is named.
         class_names: Column -> its class names, where the format has them.
 
     Attributes:

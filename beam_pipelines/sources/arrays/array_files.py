@@ -3,9 +3,9 @@
 | what is found | what becomes of it |
 | --- | --- |
 | `mnist.npz` with `x_train`, `y_train`, `x_test`, `y_test` | images and labels, with the splits `train` and `test` |
-| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | likewise |
-| `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, `t10k-…`, each also as `.gz` | likewise |
-| CIFAR-10's `data_batch_1.bin`, …, `test_batch.bin`, `batches.meta.txt`; likewise CIFAR-100's | likewise, with class names |
+| `images.npy` and `labels.npy`, or `X_train.npy` and `y_train.npy` | images and labels, in the split that their names say |
+| `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, `t10k-…`, each also as `.gz` | images and labels, in both splits |
+| CIFAR-10's `data_batch_1.bin`, …, `test_batch.bin`, `batches.meta.txt`, and CIFAR-100's | images, labels with class names, both splits |
 | images of `uint8`: `[N,H,W]`, `[N,H,W,C]`, `[N,C,H,W]`, C being 1 or 3 | pixels; keys `mnist.npz/x_train#000017` |
 | images of another type or shape, in Fortran's order | the run is refused |
 | uncompressed images | pointed at where they lie |
@@ -22,7 +22,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name

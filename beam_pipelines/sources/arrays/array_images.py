@@ -7,7 +7,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import ArrayPart, LabeledImage
+from beam_pipelines.elements.labeled_image import ArrayPart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage

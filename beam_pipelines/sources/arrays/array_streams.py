@@ -83,6 +83,7 @@ class Field(NamedTuple):
 
 @contextlib.contextmanager
 def open_stream(root: str, stream: Stream) -> Iterator[BinaryIO]:
+    """Opens a stream below a root for reading, unpacked where it is packed; UserError where it is damaged."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open_file(f"{root}/{stream.path}"))
         with unpacking(stream):
@@ -208,5 +209,6 @@ def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
 
 
 def check_size(stream: Stream, num_bytes: int, num_found: int) -> None:
+    """Raises UserError where a stream has not as many bytes as it states."""
     if num_bytes != num_found:
         raise UserError(f"{stream.name}: states to have {num_bytes} bytes; it has {num_found}")

@@ -32,6 +32,7 @@ PYTHON_VERSION = re.compile(r"(.*/)?(data_batch_\d|test_batch|batches\.meta)|.*\
 
 
 def is_cifar(path: str) -> bool:
+    """Whether a file is named like one of CIFAR's."""
     return bool(_SPLITS.fullmatch(os.path.basename(path)))
 
 

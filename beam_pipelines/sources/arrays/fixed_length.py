@@ -28,7 +28,7 @@ import numpy as np
 
 from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_images import (

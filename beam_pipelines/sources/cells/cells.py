@@ -13,6 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.storage.files import is_remote
 
@@ -50,6 +51,7 @@ def read_float(cell: Any) -> float:
 
 
 def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
+    """As many finite numbers of 32 bits as are expected; Refusal `bad_value` where the cell has not them."""
     cell = plain(cell, "bad_value", keeps_lists=True)
     cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
     if len(cells) != num_values:
@@ -70,6 +72,7 @@ def read_weight(cell: Any) -> float:
 
 
 def read_integer(cell: Any) -> int:
+    """An integer of 64 bits; Refusal `bad_value` where the cell has none."""
     cell = plain(cell, "bad_value")
     value = cell
     if isinstance(cell, str) and len(cell) <= 20 and re.fullmatch(r"\s*[+-]?[0-9]+\s*", cell):
@@ -80,6 +83,7 @@ def read_integer(cell: Any) -> int:
 
 
 def read_flag(cell: Any) -> bool:
+    """0 or 1, false or true; nothing is false. Refusal `bad_label` where the cell has another value."""
     cell = plain(cell, "bad_label")
     if isinstance(cell, (int, float)) and cell in (0, 1):
         return bool(cell)
@@ -150,17 +154,8 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
     return cell
 
 
-def is_utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # bytes that were not UTF-8 come as lone surrogates, which JSON can have too
-        return False
-    return True
-
-
 def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
+    """What to raise for a cell: what it has, against what is expected."""
     is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
     return Refusal(
         reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"

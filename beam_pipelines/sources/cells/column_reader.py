@@ -6,7 +6,7 @@ from typing import Any, Callable, Collection, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
-from beam_pipelines.elements.references import FilePart
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.array_cells import holds_array, probe_shape, read_array_cell
 from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text

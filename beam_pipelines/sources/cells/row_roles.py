@@ -5,7 +5,7 @@ from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.elements.dead_letters import NO_SPLIT
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.sources.cells.cells import bad_cell, in_column, plain, read_name, read_weight
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature

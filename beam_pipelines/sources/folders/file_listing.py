@@ -142,6 +142,7 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def is_utf8(text: str) -> bool:
+    """Whether a text can be encoded in UTF-8."""
     if text.isascii():
         return True
     try:

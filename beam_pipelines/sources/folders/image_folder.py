@@ -12,20 +12,20 @@
 | a link out of the folder, a link to a folder, a broken link, a device | dead letter; never opened |
 | with `--label=none`: an image anywhere | key alone: its folder means nothing, but for a split folder |
 | hidden files and folders, `Thumbs.db`, `desktop.ini`, `__MACOSX`, `--ignore` patterns | ignored, and counted |
-| README, LICENSE and the like, checksums | likewise |
+| README, LICENSE and the like, checksums | ignored, and counted |
 | any other extension, an image beside the class folders, a class without an image | the run is refused, all of them told at once |
 """
 
-import fnmatch
 import os
 import unicodedata
 from typing import Any, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.other_files import Strays, is_left_out
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -195,7 +195,7 @@ class ImageFolder:
             self._empty[label] = printable(folder.relative)
 
     def _list_file(self, entry: os.DirEntry, path: str, label: str, split: str | None) -> LabeledImage | DeadLetter | None:
-        if not (path.isascii() or _is_text(path)):
+        if not is_utf8(path):
             return DeadLetter(printable(path), "list", "not_utf8", "the file's name is not UTF-8")
         if not entry.is_file(follow_symlinks=False):
             refusal = self._refuse_special(entry)
@@ -227,25 +227,15 @@ class ImageFolder:
             raise listing_error(error, folder.path, told) from error
 
     def _is_ignored(self, name: str, path: str) -> bool:
-        if is_left_out(name):
-            return True
-        return bool(self._ignore) and any(
-            fnmatch.fnmatch(name, pattern) or fnmatch.fnmatch(path, pattern) for pattern in self._ignore
-        )
+        return is_left_out(name) or (bool(self._ignore) and matches(path, self._ignore))
 
 
 def check_label(label: str, folder: str) -> None:
-    if not _is_text(label) or CONTROL.search(label):
+    """Raises UserError for a class folder whose name can't be a class name."""
+    if not is_utf8(label) or CONTROL.search(label):
         raise UserError(f"class folder {printable(folder)!r}: expected a name in UTF-8, on one line")
 
 
 def nfc(text: str) -> str:
+    """A text in Unicode's normal form C, the same on every system."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8 come as lone surrogates
-        return False
-    return True

@@ -8,7 +8,7 @@ from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.folders.image_folder import ImageFolder, check_label, nfc
 from beam_pipelines.storage.files import files_at

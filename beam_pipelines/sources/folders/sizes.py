@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Iterable, Iterator, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import printable
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import listing_error, size_on_disk

@@ -6,7 +6,7 @@ import struct
 from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.references import FilePart
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import CONTROL, Refusal, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage

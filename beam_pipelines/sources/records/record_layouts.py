@@ -5,8 +5,8 @@ detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, ima
 slim                 image/encoded, image/class/label
 text_boxes           image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/bbox/label
 raw                  image_raw (uint8, row by row), height, width, depth, label
-name_shape_data      name, shape, data (likewise); no label
-feature_shape_label  feature (likewise), shape, label
+name_shape_data      name, shape, data (uint8, row by row); no label
+feature_shape_label  feature (uint8, row by row), shape, label
 image_label          image (encoded), label
 a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[,depth=NAME]][,shape=NAME]: with a
                      height and a width, or a shape, the image is one of uint8 pixels
@@ -44,10 +44,10 @@ class Layout(NamedTuple):
         image: An image's bytes.
         label: A class; empty: none.
         key: The example's key; empty: none.
-        height: Of pixels without a format, in one feature each; empty: see `shape`.
-        width: Likewise.
-        depth: Likewise; empty: what follows from the number of bytes.
-        shape: Likewise, in one feature; empty: the image has a format.
+        height: The height of pixels without a format; empty: `shape` has it.
+        width: Their width; empty: `shape` has it.
+        depth: The number of their channels; empty: it follows from the number of bytes.
+        shape: Their height, width and channels in one feature; empty, and no height: the image has a format.
         raw: Of pixels that all have the same shape; None: they have not.
         objects: None: there are none.
         labels: What a model is to predict; None: `label`, or the objects.

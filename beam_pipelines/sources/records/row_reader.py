@@ -6,7 +6,7 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
-from beam_pipelines.elements.references import ArrayPart, FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape
 from beam_pipelines.sources.cells.array_cells import holds_array, read_array_cell

@@ -21,10 +21,10 @@ class Sample:
     """Members that belong together.
 
     Attributes:
-        key: What their names have in common.
-        members: What is behind the first dot -> where it lies.
-        texts: Likewise -> its bytes, of what is read.
-        spooled: Likewise -> where they are in the spool, of images from a compressed file.
+        key: What their names have in common: all before the first dot.
+        members: A name's extension, which is all behind the first dot -> where the member lies.
+        texts: Extension -> the member's bytes, of members that are read at once.
+        spooled: Extension -> the offset of the member's bytes in the spool, of images in a compressed file.
         refusal: Reason and message, if the sample can't be taken.
     """
 

@@ -28,6 +28,7 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
+    """The layout of the records of a data set of TensorFlow Datasets, by its `features.json`; UserError where it has no one image."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(found, "Image", supervised)
     if image is None:

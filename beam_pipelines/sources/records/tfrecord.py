@@ -23,7 +23,7 @@ from typing import BinaryIO, Collection, Iterator, Mapping
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -67,9 +67,9 @@ class TfRecord:
 
     Attributes:
         root: The folder of the files.
-        features: See `Source`, like the others.
-        targets: Likewise.
-        num_ignored: Likewise.
+        features: What an example has beside its image, key, height and width; class names are not known yet.
+        targets: The names of those features that a model is to predict.
+        num_ignored: Files that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no record, or none whose layout is known.

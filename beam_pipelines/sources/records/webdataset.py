@@ -6,7 +6,7 @@
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
-| other members, such as `.npy` or `.seg.png` | likewise, as an array or a mask |
+| other members, such as `.npy` or `.seg.png` | what they may name too, as an array or a mask |
 | no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
@@ -25,7 +25,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -59,9 +59,9 @@ class WebDataset:
 
     Attributes:
         root: The folder of the files.
-        features: See `Source`, like the others.
-        targets: Likewise.
-        num_ignored: Likewise; and members that are no inputs.
+        features: What an example has beside its image, key, height and width; class names are not known yet.
+        targets: The names of those features that a model is to predict.
+        num_ignored: Files, and members of tar files, that are no inputs, counted while a part is listed.
 
     Raises:
         UserError: There is no sample, or the first has no label.

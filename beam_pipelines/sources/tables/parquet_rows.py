@@ -32,6 +32,7 @@ def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
 
 
 def is_list(column: pa.DataType) -> bool:
+    """Whether a column holds lists."""
     return pa.types.is_list(column) or pa.types.is_large_list(column) or pa.types.is_fixed_size_list(column)
 
 

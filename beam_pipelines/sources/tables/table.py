@@ -21,7 +21,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.cells import in_column, read_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes

@@ -187,7 +187,7 @@ def _first_of_rows(lines: Lines) -> Iterator[str]:
 
 
 def _checked_json_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
-    """An object need not have every column; a file of which none has one is not like the others."""
+    """An object need not have every column; a file in which none of them has it has other columns than the first."""
     missing = set(columns or ())
     found: dict[str, None] = {}  # in their order
     for number, row in _json_rows(lines):

@@ -23,7 +23,7 @@ from typing import Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.references import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.cells import in_column, read_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
