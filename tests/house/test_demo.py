@@ -27,7 +27,7 @@ def accuracies(output: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 def test_demo_shows_that_the_global_shuffle_matters_and_runs_twice(tmp_path: pathlib.Path) -> None:
     first = run_demo(tmp_path)
     assert (first.returncode, first.stderr) == (0, "")

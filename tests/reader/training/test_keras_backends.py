@@ -13,7 +13,7 @@ from prepared import mixed_images
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     if importlib.util.find_spec(backend) is None:
@@ -21,5 +21,7 @@ def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     dataset = mixed_images(tmp_path_factory)
     command = [sys.executable, str(ROOT / "tests/keras_backend_training.py"), str(dataset), str(tmp_path)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": paths})
+    # What is compiled runs for a few steps.
+    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "PYTHONPATH": paths}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0 and f"trained on {backend}" in run.stdout, run.stderr[-4000:]
