@@ -23,7 +23,8 @@ class Local(Engine):
 
     def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
         """The types of our graphs are the same in every run, and looking at them takes as long as the rest of their making."""
-        self.options.view_as(TypeOptions).pipeline_type_check = has_tensorflow  # whose graphs are the user's
+        if not has_tensorflow:  # a graph with TensorFlow is in part the user's
+            self.options.view_as(TypeOptions).pipeline_type_check = False
 
     def make_runner(self) -> PipelineRunner:
         """`DirectRunner` would first try to download another engine, and silently change to it. Its in-memory engine is meant, and
