@@ -62,14 +62,12 @@ def plan(num_references: int) -> None:
     from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
-    from beam_pipelines.sources import list_images
+    from beam_pipelines.sources import list_images, list_part
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        for module, name, made_up in (
-            (list_images, "open_source", lambda config: SyntheticSource(num_references)),
-            (list_images, "open_to_list", lambda config: SyntheticSource(num_references)),
-        ):
-            stack.enter_context(mock.patch.object(module, name, made_up))
+        for module in (list_images, list_part):
+            made_up = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
+            stack.enter_context(made_up)
         config = PrepareConfig("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
         start, cpu_start = time.perf_counter(), time.process_time()
