@@ -547,7 +547,8 @@ def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):
 
 # The command, which waits at each shard whose records are written.
 _HELD = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
 from beam_pipelines.repair import rebuild
 from beam_pipelines.__main__ import run
 
