@@ -29,7 +29,7 @@ from beam_pipelines.transform.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted, which says what is in place."""
+    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again, 130 interrupted."""
     interrupts.listen()
     try:
         parser = make_parser()
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             raise
         separator = "\n" if "\n" in str(error) else "; "
         print(f"recordmill: {error}{in_place and f'{separator}{in_place}'}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        return error.exit_code
     return 0
 
 

@@ -28,7 +28,14 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 class UserError(ValueError):
-    """The command or its input is not fit to run: nothing is written, exit code 2."""
+    """The command or its input is not fit to run: nothing is written.
+
+    Attributes of this and of each other error that is told:
+        exit_code: 2 where the same command would fail again; 1 where it may not.
+        kind: For programs, as `--error_json` has it.
+    """
+
+    exit_code, kind = 2, "usage"
 
 
 class Refusal(ValueError):
@@ -50,14 +57,42 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
 
 
 class RunError(RuntimeError):
-    """A run that had begun came to no end: what it wrote is removed, unless another one can go on from it. Exit code 1."""
+    """A run came to no end: what it wrote is removed, unless another one can go on from it."""
+
+    exit_code, kind = 1, "run"
+
+
+class DataError(RunError):
+    """The same, for what the inputs are, and that they would be again."""
+
+    exit_code, kind = 2, "data"
+
+
+class StorageError(RunError):
+    """The same, for a disk or a store that does not give or take what it should."""
+
+    kind = "storage"
+
+
+class EngineError(RunError):
+    """The same, for an engine that cannot be reached, or that ended the job for no reason of ours."""
+
+    kind = "engine"
+
+
+class BusyError(RunError):
+    """Another run is at work on the same output."""
+
+    kind = "busy"
 
 
 class StillRunningError(RunError):
-    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay. Exit code 1, after Ctrl-C too."""
+    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay, also after Ctrl-C."""
+
+    kind = "engine"
 
 
-_CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}
+_CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, EngineError, BusyError)}
 
 _STEP = " [while running "  # Beam appends this to a message, and the step's name
 

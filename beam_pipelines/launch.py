@@ -5,10 +5,11 @@ import dataclasses
 import os
 import sys
 import tempfile
+import uuid
 from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -19,8 +20,8 @@ from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
-from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left
-from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, working_directory
+from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
+from beam_pipelines.publish.output_directory import Jobs, check_input, check_paths, is_new, wait_for_others, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
@@ -73,28 +74,57 @@ def run_prepare(
         is_output_new=is_new(config.output),
     )
     replaces = overwrite and not config.is_output_new
-    left = find_left(config) if on_left is OnLeft.RESUME else None
+    left = None
+    if on_left is OnLeft.RESUME:
+        wait_for_others(config)
+        left = find_left(config)
+        if not left and not overwrite and is_done(config):
+            print("recordmill: --resume: the data set is there, whole; nothing was left to do", file=sys.stderr)
+            return None
+        if not left:
+            print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
+            on_left = OnLeft.REFUSE
     if left and left.plan and is_remote(config.output):
         config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
-    if on_left is OnLeft.RESUME and not left:
-        print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
-        on_left = OnLeft.REFUSE
-    engine.set_defaults(config.name)
+    config = dataclasses.replace(config, run_id=left.run_id if left else uuid.uuid4().hex, holder=uuid.uuid4().hex)
+    engine.set_defaults(config.name, output=config.output, run_id=config.holder)
     is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(config.output) if replaces else {}
-    with working_directory(config, on_left), _progress_directory(config, engine, is_submitted) as progress_directory:
+    with (
+        working_directory(config, on_left, _Jobs(engine)) as detach,
+        _progress_directory(config, engine, is_submitted) as progress_directory,
+    ):
         config = dataclasses.replace(config, progress_directory=progress_directory)
         with explained_errors(engine):
             if not (left and finish_publishing(config)):
                 pipeline = _make_pipeline(config, engine, left)
                 if is_submitted:
                     may_renumber = any(replaced.values()) and not config.source.first_label_names
-                    return engine.describe_job(pipeline.run(), config.output, may_renumber=may_renumber)
+                    result = pipeline.run()
+                    detach()
+                    return engine.describe_job(result, config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
                     wait_for(pipeline.run(), engine.stop)
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
         print(f"recordmill: warning: {line}", file=sys.stderr)
     return None
+
+
+class _Jobs(Jobs):
+    """What an engine knows of jobs that write to the same output, and that nobody waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
+
+    def is_at_work(self, job: str, config: PrepareConfig) -> bool:
+        return any(found.name == job for found in self._engine.find_jobs(config.name, config.output))
+
+    def end_others(self, config: PrepareConfig) -> None:
+        if jobs := self._engine.find_jobs(config.name, config.output):
+            names = ", ".join(job.name for job in jobs)
+            print(f"recordmill: {names}: left by a command that was killed; it is cancelled", file=sys.stderr)
+            self._engine.cancel_jobs(jobs)
 
 
 def _make_pipeline(config: PrepareConfig, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
@@ -165,4 +195,4 @@ def _progress_directory(config: PrepareConfig, engine: Engine, is_submitted: boo
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:
-        yield f"{config.scratch_directory}/{PROGRESS}"
+        yield f"{config.run_directory}/{PROGRESS}"

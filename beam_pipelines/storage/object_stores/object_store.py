@@ -8,7 +8,7 @@ import abc
 import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, persist, split_path
@@ -107,11 +107,12 @@ class ObjectStore(abc.ABC):
         bucket, key = split_path(path)
         self._remove(bucket, [key])
 
-    def remove_all(self, folder: str, but: str = "") -> None:
-        """Removes every object below a folder, but for the one that is named `but`."""
-        bucket, kept = split_path(_as_folder(folder) + but)
+    def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
+        """Removes every object below a folder, but for those that are named `but`."""
+        bucket, prefix = split_path(_as_folder(folder))
+        kept = {prefix + name for name in but}
         for page in self._pages(folder):
-            if keys := [key for key, _ in page.objects if not but or key != kept]:
+            if keys := [key for key, _ in page.objects if key not in kept]:
                 self._remove(bucket, keys)
 
     def copy_all(self, source: str, target: str, last: str) -> None:
