@@ -13,7 +13,7 @@ import requests
 import urllib3
 from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from google.api_core.exceptions import GoogleAPICallError, NotFound, RequestRangeNotSatisfiable
+from google.api_core.exceptions import Conflict, GoogleAPICallError, NotFound, PreconditionFailed, RequestRangeNotSatisfiable
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, InvalidOperation, TransportError
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
@@ -89,6 +89,20 @@ class GcsStore(ObjectStore):
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **_REQUEST)
 
+    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
+        blob = self.blob(bucket, key)
+        data = blob.download_as_bytes(raw_download=True, **_REQUEST)
+        return data, str(blob.generation)  # from the same answer
+
+    def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
+        blob = self.blob(bucket, key)
+        condition = {"if_generation_match": int(version or 0)}  # 0: there is none
+        try:
+            blob.upload_from_string(data, content_type=_TYPE, checksum="crc32c", **condition, **_REQUEST)
+        except (Conflict, PreconditionFailed):
+            return None
+        return str(blob.generation)
+
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         fields = "items(name,size),prefixes,nextPageToken"
         names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
@@ -113,6 +127,9 @@ class GcsStore(ObjectStore):
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             for _ in pool.map(lambda key: self.call(f"gs://{bucket}/{key}", remove), keys):
                 pass
+
+    def _abandon_uploads(self, folder: str) -> None:
+        """Nothing to do: the store does not list resumable uploads, shows and bills nothing of them, and forgets them after a week."""
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         blob = self.blob(*split_path(source))
