@@ -79,7 +79,7 @@ def run_prepare(
     if on_left is OnLeft.RESUME and not left:
         print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
         on_left = OnLeft.REFUSE
-    engine.set_defaults(config.name)
+    engine.set_defaults(config.name, output=config.output)
     is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(config.output) if replaces else {}
     with working_directory(config, on_left), _progress_directory(config, engine, is_submitted) as progress_directory:
