@@ -39,7 +39,7 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
     engine = choose_engine(options, "transform", has_tensorflow=True)
     paths = [("OUT", job.directory), ("OUT2", job.output)]
     engine.check(paths, shared_filesystem=config.shared_filesystem, wait=True)
-    engine.set_defaults(job.name, has_tensorflow=True)
+    engine.set_defaults(job.name, output=job.output, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     with working_directory(job), explained_errors(engine):
         pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
