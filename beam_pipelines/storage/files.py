@@ -114,4 +114,4 @@ def write_file(path: str, data: bytes) -> None:
     try:
         files_at(path).write(path, data)
     except OSError as error:
-        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error

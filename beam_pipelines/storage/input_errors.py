@@ -59,7 +59,7 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 def _trouble(error: OSError, path: str) -> StorageError:
     reason = " ".join(str(error.strerror or error).split())
-    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out")
+    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 
 
 def size_on_disk(path: str) -> int | None:
