@@ -90,7 +90,8 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
             json.dump(found, file, indent=1)
         os.replace(f"{path}.tmp", path)
     except OSError as failure:
-        say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
+        if not message.startswith("--error_json="):  # which says so already
+            say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
 
 
 def clear_error(path: str) -> None:

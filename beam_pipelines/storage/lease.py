@@ -86,8 +86,9 @@ def describe_process(number: int) -> str:
             pass
         return str(number)
     try:
-        stat = pathlib.Path(f"/proc/{number}/stat").read_text()
-        return f"{stat.rpartition(')')[2].split()[19]} {pathlib.Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+        state, *others = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return "" if state == "Z" else f"{others[18]} {boot}"  # a zombie does nothing any more
     except OSError:
         return ""
 
