@@ -30,7 +30,7 @@ from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine, explained_errors
-from beam_pipelines.runners.waiting import wait_for
+from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.files import any_remote, is_remote
@@ -107,7 +107,7 @@ def run_prepare(
                     detach()
                     return engine.describe_job(result, config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
-                    wait_for(pipeline.run(), engine.stop)
+                    run_job(pipeline, engine)
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
         say(line, "warning")
     return None
