@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_pipelines.config.output_paths import PROGRESS
+from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
@@ -87,7 +87,7 @@ def run_prepare(
     if left and left.plan and is_remote(config.output):
         config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
     config = dataclasses.replace(config, run_id=left.run_id if left else uuid.uuid4().hex, holder=uuid.uuid4().hex)
-    engine.set_defaults(config.name, output=config.output, run_id=config.holder)
+    engine.set_defaults(config.name, output=config.output, run_id=config.run_id)
     is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(config.output) if replaces else {}
     with (
@@ -117,11 +117,11 @@ class _Jobs(Jobs):
         self._engine = engine
         self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
 
-    def is_at_work(self, job: str, config: PrepareConfig) -> bool:
-        return any(found.name == job for found in self._engine.find_jobs(config.name, config.output))
+    def is_at_work(self, job: str, config: OutputPaths) -> bool:
+        return any(found.name == job for found in self._engine.find_jobs(config.output))
 
-    def end_others(self, config: PrepareConfig) -> None:
-        if jobs := self._engine.find_jobs(config.name, config.output):
+    def end_others(self, config: OutputPaths) -> None:
+        if jobs := self._engine.find_jobs(config.output):
             names = ", ".join(job.name for job in jobs)
             print(f"recordmill: {names}: left by a command that was killed; it is cancelled", file=sys.stderr)
             self._engine.cancel_jobs(jobs)

@@ -15,7 +15,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import BusyError, StillRunningError, UserError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
-from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left
+from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
 from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, make_lease, read_lease, wait_for_lease, write_lease
 from beam_pipelines.storage.marked_directory import (
@@ -37,10 +37,11 @@ def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None
         _check_access(config.output_option, config.output)
     if not _is_at_work(resolved):  # that is told under its lock
         check_left(resolved, on_left, f"{config.output_option}={printable(config.output)}")
-    check_output(config.output, config.input, overwrite, config.output_option, on_left)
+    may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
+    check_output(config.output, config.input, overwrite, config.output_option, on_left, may_stay)
 
 
-def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE) -> None:
+def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE, may_stay: bool = False) -> None:
     """Fails where the output must not be written.
 
     Args:
@@ -49,6 +50,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
         overwrite: Whether it may replace a data set.
         option: How the user names the output.
         on_left: What becomes of what an earlier run has left there.
+        may_stay: A data set may be there, which is then all that is asked for.
     """
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
@@ -60,7 +62,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
         return
     # With the mark and a manifest it is whole, and its run was killed before it had removed the mark.
     is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, MANIFEST))
-    if is_half or (on_left is OnLeft.RESUME and not overwrite and _has(output, MANIFEST)):
+    if is_half or (may_stay and not overwrite and _has(output, MANIFEST)):
         return
     if not overwrite:
         raise UserError(f"{shown} exists; expected a new path, or --overwrite")

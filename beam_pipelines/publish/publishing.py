@@ -97,6 +97,11 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
             store.remove_all(config.output, but=(MARKER,))
             store.copy_all(config.working_directory, config.output, last=MANIFEST)
         store.remove(f"{config.working_directory}/{MARKER}")
+    _clear_objects(config)
+
+
+def _clear_objects(config: OutputPaths) -> None:
+    store = files_at(config.output)
     store.remove(f"{config.output}/{MARKER}")
     remove_marked(store, config.scratch_directory)
 
@@ -118,6 +123,8 @@ def finish_publishing(config: OutputPaths) -> bool:
         RunError: A shard is not as it was written.
     """
     if is_in_place(config):
+        if is_remote(config.output):  # on a disk it goes with the run's lock
+            _clear_objects(config)
         return True
     if not is_whole(config):
         return False
