@@ -69,6 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_config(arguments)
+    beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if arguments.estimate:
         print(estimate(config, beam_flags))
         return

@@ -1,6 +1,7 @@
 """The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
 
 import difflib
+import errno
 import itertools
 import os
 import re
@@ -83,6 +84,12 @@ class StorageError(RunError):
     kind = "storage"
 
 
+class SilentStoreError(StorageError, OSError):
+    """A store has answered nothing useful for so long that it is not waited for any more; also for who expects an OSError."""
+
+    errno = errno.ETIMEDOUT
+
+
 class EngineError(RunError):
     """The same, for an engine that cannot be reached, or that ended the job for no reason of ours."""
 
@@ -101,7 +108,7 @@ class StillRunningError(RunError):
     kind = "engine"
 
 
-_CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, EngineError, BusyError)}
+_CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, SilentStoreError, EngineError, BusyError)}
 
 _STEP = " [while running "  # Beam appends this to a message, and the step's name
 

@@ -33,6 +33,7 @@ from beam_pipelines.options.repair_arguments import add_repair
 from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.publish.left_run import OnLeft
+from beam_pipelines.storage import STORE_TIMEOUT
 from tf_input.dataset_format import LAYOUTS
 
 _EXAMPLE = """\
@@ -104,6 +105,13 @@ def make_parser() -> argparse.ArgumentParser:
         default=0.01,
         metavar="F",
         help="fail if more of the inputs are refused (default: 0.01)",
+    )
+    add(
+        "--store_timeout",
+        type=float,
+        default=STORE_TIMEOUT,
+        metavar="SECONDS",
+        help=f"give up on an object store that answers nothing useful for so long; --resume goes on (default: {STORE_TIMEOUT})",
     )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
     add(

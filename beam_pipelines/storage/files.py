@@ -113,5 +113,7 @@ def write_file(path: str, data: bytes) -> None:
     """Writes a file whole, or raises StorageError: the disk is full, say."""
     try:
         files_at(path).write(path, data)
+    except StorageError:
+        raise
     except OSError as error:
         raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error

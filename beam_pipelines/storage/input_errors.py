@@ -58,6 +58,8 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 
 def _trouble(error: OSError, path: str) -> StorageError:
+    if isinstance(error, StorageError):  # it says all that there is to say
+        return error
     reason = " ".join(str(error.strerror or error).split())
     return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 

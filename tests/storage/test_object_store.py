@@ -385,6 +385,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds waited between attempts: the clock of the module alone is advanced, and the requests are real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
+    monkeypatch.setattr(retries, "_pause", waited.append)
     return waited
 
 
@@ -406,16 +407,13 @@ def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, 
 
 
 class Clock:
-    """Time that passes by sleeping only."""
+    """Time that passes by waiting only."""
 
     def __init__(self, waited: list[float]):
         self._waited = waited
 
     def monotonic(self) -> float:
         return sum(self._waited)
-
-    def sleep(self, seconds: float) -> None:
-        self._waited.append(seconds)
 
 
 # Conditional writes
@@ -597,9 +595,6 @@ class BusyClock:
 
     def monotonic(self) -> float:
         return 60.0 * next(self._minutes)
-
-    def sleep(self, seconds: float) -> None:
-        pass
 
 
 @pytest.fixture

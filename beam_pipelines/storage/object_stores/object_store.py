@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, persist, split_path
+from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, Breaker, persist, split_path
 from beam_pipelines.storage.object_stores.upload import Upload
 
 NUM_THREADS = 32
@@ -42,6 +42,7 @@ class ObjectStore(abc.ABC):
     """
 
     library_errors: tuple[type[Exception], ...]
+    breaker: Breaker
 
     def read(self, path: str) -> bytes:
         """A whole object of at most `storage.MAX_FILE_BYTES`, in one request."""
@@ -181,7 +182,8 @@ class ObjectStore(abc.ABC):
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
         """Makes a request for the bucket and the key of a path; how often, see `persist`."""
         bucket, key = split_path(path)
-        return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), **how_often)
+        explain = lambda error: self._os_error(path, error)
+        return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
 
     def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
         token = None

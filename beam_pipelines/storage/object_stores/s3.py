@@ -14,18 +14,20 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
 from beam_pipelines.storage.object_stores.retries import (
+    ABANDON_SECONDS,
     CHECK_SECONDS,
     CONNECT_SECONDS,
     RESPONSE_SECONDS,
+    Breaker,
     Transient,
     split_path,
     status_error,
 )
+from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
 
 COPY_BYTES = 128 << 20  # in one request; the store is silent until they are copied
 _MAX_PARTS = 10_000
-_ABANDON_SECONDS = 10.0
 
 _STATUS = {  # of what comes with another one, or in the body of an answer that has none of its own
     "AccessDenied": 403,
@@ -66,7 +68,9 @@ class S3Store(ObjectStore):
             "verify": s3.s3_verify,
             "use_ssl": not s3.s3_disable_ssl,
         }
-        self._client = self._make_client(CONNECT_SECONDS, RESPONSE_SECONDS)
+        timeout = options.view_as(StoreOptions).store_timeout
+        self._client = self._make_client(min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout))
+        self.breaker = Breaker(self._client.meta.endpoint_url, timeout)
         self._keeps_conditions = False  # as far as is known
 
     def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
@@ -239,7 +243,7 @@ class _Multipart:
                 raise
 
     def abandon(self) -> None:
-        self._call("abort_multipart_upload", patience=_ABANDON_SECONDS, UploadId=self._id)
+        self._call("abort_multipart_upload", patience=ABANDON_SECONDS, UploadId=self._id)
 
     def _call(self, method: str, patience: float | None = None, **request: Any) -> dict[str, Any]:
         send = getattr(self._store._client, method)
