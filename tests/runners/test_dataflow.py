@@ -576,7 +576,8 @@ def test_a_script_says_how_it_is_used(script):
 
 
 def test_run_wants_parameters_by_name():
-    environment = {"PATH": os.environ["PATH"], "PROJECT": "made", "REGION": "made", "BUCKET": "made"}
+    names = ("PROJECT", "REGION", "BUCKET", "SERVICE_ACCOUNT", "MAX_WORKERS")
+    environment = {"PATH": os.environ["PATH"], **dict.fromkeys(names, "made")}
     done = run(DEPLOY / "run.sh", "gs://a", "gs://b", "overwrite", environment=environment, folder=CHECKOUT)
     assert done.returncode == 2 and done.stderr.startswith("run.sh: overwrite: expected NAME=VALUE")
 
@@ -608,6 +609,8 @@ def gcloud(cloud, tmp_path) -> dict[str, str]:
         "REGION": REGION,
         "BUCKET": cloud.bucket.removeprefix("gs://"),
         "TAG": "1",
+        "SERVICE_ACCOUNT": "made@made-project",
+        "MAX_WORKERS": "5",
     }
 
 
@@ -619,6 +622,8 @@ def test_gcloud_takes_the_template(gcloud):
     assert f"{REGION}-docker.pkg.dev/{PROJECT}/recordmill/recordmill:1" in done.stdout
     for name in metadata():
         assert f'"name": "{name}"' in done.stdout
+    for default in ('"serviceAccountEmail": "made@made-project"', '"maxWorkers": 5', '"ipConfiguration": "WORKER_IP_PRIVATE"'):
+        assert default in done.stdout, "a launch from the console too"
 
 
 @needs_gcloud
@@ -627,13 +632,14 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker
     """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)
     parameters = ["splits=train=0.9,validation=0.1", "overwrite=true", "--labels=a=b", *(option[2:] for option in OPTIONS)]
-    environment = {**gcloud, "MAX_WORKERS": "5"}
-    done = run(DEPLOY / "run.sh", *paths, *parameters, environment=environment, folder=tmp_path)
+    done = run(DEPLOY / "run.sh", *paths, *parameters, environment=gcloud, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     launch = cloud.dataflow.launches[-1]
     assert launch["containerSpecGcsPath"] == f"{cloud.bucket}/templates/recordmill-1.json"
     assert launch["parameters"]["splits"] == "train=0.9,validation=0.1"
     assert (launch["environment"]["machineType"], launch["environment"]["maxWorkers"]) == ("e2-standard-4", 5)
+    assert launch["environment"]["serviceAccountEmail"] == "made@made-project"
+    assert launch["environment"]["ipConfiguration"] == "WORKER_IP_PRIVATE"
     assert launch["environment"]["additionalPipelineOptions"] == ["labels=a=b"]
 
     arguments = [f"--{name}={value}" for name, value in launch["parameters"].items()]
