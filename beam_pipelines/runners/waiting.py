@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Iterator
 
 import apache_beam as beam
 import grpc
