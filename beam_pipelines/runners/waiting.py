@@ -1,7 +1,6 @@
 """Runs a job to its end, and stops it where nobody waits any more, or where it takes too long."""
 
 import argparse
-import contextlib
 import signal
 import sys
 import threading

@@ -132,7 +132,7 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
 def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(cluster, start, expected, tmp_path, stage):
     with held_run(cluster, start, stage) as (run, gate, held):
-        done = finished_shards(tmp_path / "out.incomplete")
+        done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
         parents = {psutil.Process(worker).ppid() for worker in held}
         name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
         cluster.kill(name)
