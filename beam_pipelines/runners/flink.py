@@ -12,7 +12,7 @@ import shutil
 import urllib.error
 import urllib.request
 import uuid
-from typing import Any
+from typing import Any, Callable, Iterator
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions, PortableOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkJarJobServer, FlinkRunner
@@ -21,6 +21,7 @@ from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
 
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
+from beam_pipelines.runners.flink_watch import JobWatch
 from beam_pipelines.runners.job_servers import JobServerRunner
 
 _KEPT_MILLISECONDS = 60_000
@@ -96,6 +97,18 @@ class Flink(Engine):
     def make_runner(self) -> FlinkRunner:
         return _FlinkRunner()
 
+    @contextlib.contextmanager
+    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+        if not self._has_master:
+            yield
+            return
+        watch = JobWatch(self._ask, self.options.view_as(GoogleCloudOptions).job_name, f"--flink_master={self._master}", interrupt)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
+
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
             return super().stop(result)
@@ -131,7 +144,7 @@ class Flink(Engine):
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             told = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
             if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
-                raise RunError(f"{told}; expected a Flink cluster's REST interface there: is its JobManager up?") from None
+                raise RunError(f"{told}: is the cluster's JobManager up, and is that its REST interface?") from error
             raise UserError(f"{told}; expected HOST:PORT of a Flink cluster's REST interface") from None
 
 

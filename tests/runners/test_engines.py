@@ -75,8 +75,8 @@ def test_local_paths_are_refused_where_workers_may_not_see_them(folder, capsys):
 
 def test_a_flink_master_that_does_not_answer_is_named(folder, capsys, flink_master):
     for master, reason, code, expected in (
-        ("localhost:1", "Connection refused", 1, "is its JobManager up?"),  # it may be, by the next time
-        ("no.such.host:8081", "", 1, "is its JobManager up?"),
+        ("localhost:1", "Connection refused", 1, "is the cluster's JobManager up"),  # it may be, by the next time
+        ("no.such.host:8081", "", 1, "is the cluster's JobManager up"),
         ("localhost:x", "", 2, "expected HOST:PORT"),
         (flink_master + "/no", "", 2, "expected HOST:PORT"),
     ):
