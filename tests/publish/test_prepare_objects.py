@@ -61,8 +61,12 @@ def bucket(server, source) -> str:
     return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
+# Servers answer some hundred requests a second, and each shard is a dozen.
+NUM_SHARDS = 4
+
+
 def prepare(source: str, output: str, *options: str) -> int:
-    call = ["prepare", "--input", source, "--output", output, "--name=made", "--num_shards=7", "--max_bad_fraction=0.1"]
+    call = ["prepare", "--input", source, "--output", output, "--name=made", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction=0.1"]
     return main([*call, *options])
 
 
@@ -134,7 +138,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
     assert objects(server, out) == before
     capsys.readouterr()
     assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 2
-    assert f"--output={out}: 7 of 7 shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
+    assert f"--output={out}: {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
     assert prepare(f"{bucket}/in", out, "--overwrite", "--restart", *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
@@ -142,7 +146,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
 
 def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
     """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
-    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", "--num_shards=7", *server.flags]
+    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would come out empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
@@ -235,7 +239,7 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
         patch.setattr(ObjectStore, "copy_all", break_off)
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
-    assert f"{out} was being replaced, and is not whole; 7 of 7 shards are there: --resume goes on" in error, error
+    assert f"{out} was being replaced, and is not whole; {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on" in error, error
     kept = {name.partition("/data_set/")[2]: data for name, data in objects(server, f"{out}.incomplete").items() if "/data_set/" in name}
     assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
     assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
@@ -365,7 +369,7 @@ def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tm
     """Light processes would not know how to reach it."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
-    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", "--num_shards=7"]
+    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]
     assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0
     assert main([*call, "--image_root", str(source), "--output", str(tmp_path / "disk")]) == 0
     shards = sorted((tmp_path / "out").glob("made-*"))

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import engines
-from engines import digest, finish, start_prepare, write_source
+from engines import digest, finish, prepare_here, start_prepare, write_source
 from held_stages import Gate
 
 SECONDS = 600
@@ -31,7 +31,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def expected(source, tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("local") / "out"
-    finish(start_prepare(source, output))
+    prepare_here(source, output)
     return digest(output)
 
 

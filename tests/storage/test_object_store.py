@@ -670,7 +670,7 @@ def test_google_credentials_are_looked_for_once(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
     with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
         server.num_callers = 0
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
         environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
         run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
