@@ -268,7 +268,7 @@ def test_ignored_files_are_counted_and_said(folder, capsys):
 def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num_classes):
     """What decides is --max_bad_fraction alone."""
     write_files(folder / "flowers", {f"gone{index:02d}/1.jpg": b"no image" for index in range(num_classes)})
-    assert prepare("--input", "flowers", "--output", "out") == 1
+    assert prepare("--input", "flowers", "--output", "out") == 2
     assert f"{num_classes} of {80 + num_classes} inputs are dead letters, more than --max_bad_fraction=0.01" in capsys.readouterr().err
     assert prepare("--input", "flowers", "--output", "out", "--max_bad_fraction=0.5", "--resume") == 0
     told = capsys.readouterr()
