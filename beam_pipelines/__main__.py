@@ -29,7 +29,7 @@ from beam_pipelines.transform.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again, 130 interrupted."""
+    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again; of a signal see `interrupts`."""
     interrupts.listen()
     try:
         parser = make_parser()
@@ -39,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
-            print(f"recordmill: interrupted; {interrupts.find_in_place() or 'nothing was written'}", file=sys.stderr)
-            return 130
+            interrupts.tell(f"recordmill: interrupted; {interrupts.find_in_place() or 'nothing was written'}")
+            return interrupts.exit_code()
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
         if not isinstance(error, (UserError, RunError)):
             if in_place:
@@ -138,8 +138,15 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 def run() -> NoReturn:
     """The command: `main`, and the end of the process."""
-    code = main()
+    interrupts.end_in_time()
+    try:
+        code = main()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = 1
     interrupts.let_go()
+    if code:
+        interrupts.end(code)  # threads may still wait for a store, or for an engine
     gc.freeze()  # else the interpreter's last garbage collection takes a quarter of a second over Beam's modules
     sys.exit(code)
 

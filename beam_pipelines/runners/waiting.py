@@ -6,6 +6,7 @@ import grpc
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines.errors import RunError, StillRunningError
+from beam_pipelines.parallel import interrupts
 
 
 def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> None:
@@ -29,7 +30,8 @@ def wait_for(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> 
 
 def _stop(result: PipelineResult, stop: Callable[[PipelineResult], None]) -> None:
     try:
-        stop(result)
+        with interrupts.unhurried():
+            stop(result)
     except Exception as error:  # whatever: all that matters is that its end was not seen
         raise StillRunningError(
             f"the job could not be stopped ({' '.join(str(error).split())[:200]}), and what it has written was left there"
