@@ -28,13 +28,24 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
 
 
-class UserError(ValueError):
-    """The command or its input is not fit to run: nothing is written.
+class _Told(Exception):
+    """What ends a command, and is told in one line.
 
-    Attributes of this and of each other error that is told:
+    Attributes:
         exit_code: 2 where the same command would fail again; 1 where it may not.
         kind: For programs, as `--error_json` has it.
+        path: Of the file or directory that it is about, if it is about one.
     """
+
+    exit_code, kind = 1, "run"
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class UserError(_Told, ValueError):
+    """The command or its input is not fit to run: nothing is written."""
 
     exit_code, kind = 2, "usage"
 
@@ -57,10 +68,8 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
         raise UserError(f"{option}={value}: expected {expected}")
 
 
-class RunError(RuntimeError):
+class RunError(_Told, RuntimeError):
     """A run came to no end: what it wrote is removed, unless another one can go on from it."""
-
-    exit_code, kind = 1, "run"
 
 
 class DataError(RunError):
@@ -109,7 +118,7 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     for cause in _chain(error):
         found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
         if found:
-            return type(found)(str(found).partition(_STEP)[0])
+            return type(found)(str(found).partition(_STEP)[0], found.path)
     return None
 
 
@@ -122,7 +131,9 @@ def _find_in_text(text: str) -> UserError | RunError | None:
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")
         if cls := _CLASSES.get(name.removeprefix(f"{__name__}.")):
-            return cls("\n".join([message, *itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])]))
+            path, is_of_path, _ = message.partition(" could not be ")  # as `storage` has it
+            items = itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])
+            return cls("\n".join([message, *items]), path if is_of_path else None)
     return None
 
 

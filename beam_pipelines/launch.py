@@ -3,20 +3,23 @@
 import contextlib
 import dataclasses
 import os
-import sys
 import tempfile
+import time
 import uuid
 from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from beam_pipelines import log
 from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
+from beam_pipelines.log import say
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
@@ -27,7 +30,7 @@ from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine, explained_errors
-from beam_pipelines.runners.waiting import wait_for
+from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.files import any_remote, is_remote
@@ -79,10 +82,10 @@ def run_prepare(
         wait_for_others(config)
         left = find_left(config)
         if not left and not overwrite and is_done(config):
-            print("recordmill: --resume: the data set is there, whole; nothing was left to do", file=sys.stderr)
+            say("--resume: the data set is there, whole; nothing was left to do")
             return None
         if not left:
-            print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
+            say("--resume: no run has left a whole plan there; this one begins anew")
             on_left = OnLeft.REFUSE
     if left and left.plan and is_remote(config.output):
         config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
@@ -95,7 +98,7 @@ def run_prepare(
         _progress_directory(config, engine, is_submitted) as progress_directory,
     ):
         config = dataclasses.replace(config, progress_directory=progress_directory)
-        with explained_errors(engine):
+        with _logged(config, engine), explained_errors(engine):
             if not (left and finish_publishing(config)):
                 pipeline = _make_pipeline(config, engine, left)
                 if is_submitted:
@@ -104,10 +107,29 @@ def run_prepare(
                     detach()
                     return engine.describe_job(result, config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
-                    wait_for(pipeline.run(), engine.stop)
+                    run_job(pipeline, engine, [path for _, path in paths])
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
-        print(f"recordmill: warning: {line}", file=sys.stderr)
+        say(line, "warning")
     return None
+
+
+@contextlib.contextmanager
+def _logged(config: PrepareConfig, engine: Engine) -> Iterator[None]:
+    """Each line that is told from now on is of this run; a log gets its start and its end."""
+    log.set_run(config.run_id, lambda: progress.stage_of(config.progress_directory))
+    began = time.monotonic()
+    if log.is_kept():
+        job = engine.options.view_as(GoogleCloudOptions).job_name
+        say(f"run {config.run_id} to {printable(config.output)} on {engine.name}{job and f', job {job}' or ''}", options=plain_options(config))
+    try:
+        yield
+    except BaseException:
+        stage = log.stage()  # as long as it can be found out
+        log.set_run(config.run_id, lambda: stage)
+        raise
+    log.set_run(config.run_id, lambda: "done")
+    if log.is_kept():
+        say(f"done after {time.monotonic() - began:.0f} s: {printable(config.output)}")
 
 
 class _Jobs(Jobs):
@@ -123,7 +145,7 @@ class _Jobs(Jobs):
     def end_others(self, config: OutputPaths) -> None:
         if jobs := self._engine.find_jobs(config.output):
             names = ", ".join(job.name for job in jobs)
-            print(f"recordmill: {names}: left by a command that was killed; it is cancelled", file=sys.stderr)
+            say(f"{names}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)
 
 
@@ -144,7 +166,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
     except ValueError as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
-        print(f"recordmill: warning: whether classes keep their numbers is not known: {error}", file=sys.stderr)
+        say(f"whether classes keep their numbers is not known: {error}", "warning")
         return {}
 
 
@@ -167,7 +189,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
         if source.kind != DEFAULT_SOURCE:  # what was always meant goes without saying
-            print(f"recordmill: --source={source.kind}, by the names in {printable(config.input)}", file=sys.stderr)
+            say(f"--source={source.kind}, by the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     config = dataclasses.replace(config, source=source)

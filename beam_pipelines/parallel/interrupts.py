@@ -19,14 +19,15 @@ from typing import Callable, Iterator, NoReturn
 from beam_pipelines.storage.object_stores import retries
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Together less than ten: for the main thread to stop its work and tell of it; else to look what is there; to end child processes.
-_STOP_SECONDS, _LOOK_SECONDS, _CLEAN_SECONDS = 6.0, 1.5, 1.5
+# For the main thread to stop its work and to tell of it; and for each of the three things that are done in its place. Less than ten in all.
+_STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
 _SAME_SECONDS = 0.5  # a terminal and who watches over a process both send one, of the same Ctrl-C
 
 # Of the process, as the signals are: what is told of one is found out when it has come, wherever that was.
 _received: int | None = None
 _find_in_place: Callable[[], str] = str
 _num_unhurried = 0
+_tell: Callable[[str, str], None] = lambda told, in_place: None
 _telling = threading.Lock()
 
 
@@ -68,10 +69,16 @@ def find_in_place() -> str:
     return _find_in_place()
 
 
-def tell(line: str) -> None:
-    """Says how the command ended, unless that has been said."""
+def tell_by(tell: Callable[[str, str], None]) -> None:
+    """From now on `tell` says that the command was interrupted: in one line, and what is in place."""
+    global _tell
+    _tell = tell
+
+
+def tell(told: str, in_place: str) -> None:
+    """Says that the command was interrupted, unless that is being said."""
     if _telling.acquire(blocking=False):
-        print(line, file=sys.stderr, flush=True)
+        _tell(told, in_place)
 
 
 def let_go() -> None:
@@ -116,9 +123,7 @@ def end(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # nobody reads it
             stream.flush()
-    cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # the same as an interpreter's end, but for its threads
-    cleaning.start()
-    cleaning.join(_CLEAN_SECONDS)
+    _join(atexit._run_exitfuncs)  # the same as an interpreter's end, but for its threads
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -126,8 +131,10 @@ def end(code: int) -> NoReturn:
 
 
 def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
+    global _received
     while (first := reader.recv(1)[0]) not in _SIGNALS:
         pass
+    _received = _received or first  # where the main thread has not come to its handler
     retries.end_waiting()
     came = deadline = time.monotonic()
     while _num_unhurried or time.monotonic() < deadline + _STOP_SECONDS:
@@ -136,22 +143,24 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
         if not select.select([reader], [], [], 0.1)[0] or reader.recv(1)[0] not in (signal.SIGINT, signal.SIGTERM):
             continue
         if time.monotonic() > came + _SAME_SECONDS:
-            tell(f"recordmill: interrupted twice; {'the job may go on, and ' if _num_unhurried else ''}what is in place was not looked at")
+            job = "the job may go on, and " if _num_unhurried else ""
+            told, in_place = f"interrupted twice; {job}what is in place was not looked at", ""
             break
     else:
-        tell(f"recordmill: interrupted; {_look()}")
+        found: list[str] = []
+        _join(lambda: found.append(find_in_place()))
+        in_place = found[0] if found else "what is in place could not be found out in time; --resume goes on from it"
+        nothing = "nothing was written" if _find_in_place is str else "no shard is finished, and what was begun was left there"
+        told = f"interrupted; {in_place or nothing}"
+    _join(lambda: tell(told, in_place))
     end(128 + first)
 
 
-def _look() -> str:
-    """What there is to tell where the main thread has not come to it."""
-    found: list[str] = []
-    looking = threading.Thread(target=lambda: found.append(find_in_place()), daemon=True)
-    looking.start()
-    looking.join(_LOOK_SECONDS)
-    if not found:
-        return "what is in place could not be found out in time; --resume goes on from it"
-    return found[0] or ("nothing was written" if _find_in_place is str else "no shard is finished, and what was begun is left there")
+def _join(function: Callable[[], None]) -> None:
+    """Calls a function that may wait for something, and does not."""
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(_LOOK_SECONDS)
 
 
 def _descendants(process: int) -> list[int]:

@@ -7,12 +7,12 @@ import os
 import pathlib
 import shutil
 import signal
-import sys
 from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, UserError, printable
+from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
 from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
@@ -107,8 +107,8 @@ def is_new(path: str) -> bool:
 def _check_access(option: str, path: str) -> None:
     try:
         files_at(path).check_access(path)
-    except UserError as error:
-        raise UserError(f"{option}={error}") from None
+    except (UserError, StorageError) as error:
+        raise type(error)(f"{option}={error}", path) from None
 
 
 def check_input(path: str) -> None:
@@ -250,7 +250,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
 
 def _tell_lost() -> None:
     """Another command has taken what this one may not touch any more: it ends, as if somebody had ended it."""
-    print("recordmill: another run has taken over the output; this one ends", file=sys.stderr)
+    say("another run has taken over the output; this one ends")
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -1,15 +1,17 @@
 """Dataflow, `--runner=DataflowRunner`: what it needs, what suits our jobs there, and what it says of one."""
 
+import contextlib
 import functools
 import re
 from typing import Any
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptions
-from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner, DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, job_name
+from beam_pipelines.runners.job_servers import TidyRunner
 
 # A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
 _MACHINE_TYPE = "e2-standard-4"
@@ -79,6 +81,9 @@ class Dataflow(Engine):
 
         return DataflowApplicationClient(self.options)
 
+    def make_runner(self) -> DataflowRunner:
+        return _DataflowRunner()
+
     def describe_job(self, result: PipelineResult, output: str, *, may_renumber: bool) -> str:
         """What to tell of a job that was submitted, or of the template that was made of it.
 
@@ -122,6 +127,12 @@ class Dataflow(Engine):
         if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
             return UserError(_first_line(error))
         return None
+
+
+class _DataflowRunner(TidyRunner, DataflowRunner):
+    def run_pipeline(self, *arguments: Any) -> PipelineResult:
+        with contextlib.closing(self):  # what was staged is in the bucket
+            return super().run_pipeline(*arguments)
 
 
 def _check_credentials() -> None:

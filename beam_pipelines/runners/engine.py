@@ -1,16 +1,18 @@
 """What is asked of every engine; each runner's module answers it for one."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
 import re
 import time
-from typing import Callable, Sequence
+from typing import Callable, Iterator, Sequence
 
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.runners.job_servers import TidyRunner
 from beam_pipelines.storage.files import is_remote
 
 _STOP_SECONDS = 300
@@ -157,9 +159,31 @@ class Engine:
         """The runner; None lets Beam construct it."""
         return None
 
-    def stop(self, result: PipelineResult) -> None:
-        """Stops a job and waits for its end; raises whatever where that was not seen."""
-        if not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
+    @contextlib.contextmanager
+    def closing(self, runner: PipelineRunner) -> Iterator[None]:
+        """At the end, what the runner has started for a job ends, and its temporary files go."""
+        try:
+            yield
+        finally:
+            if isinstance(runner, TidyRunner):
+                runner.close()
+
+    @contextlib.contextmanager
+    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+        """Around a job, of which the user is told what its client does not say.
+
+        Args:
+            interrupt: Ends the waiting for a job whose end nobody will ever tell of.
+        """
+        yield
+
+    def stop(self, result: PipelineResult | None) -> None:
+        """Stops a job and waits for its end; raises whatever where that was not seen.
+
+        Args:
+            result: Of its submission; None where that came to no end.
+        """
+        if result and not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:

@@ -21,7 +21,7 @@ from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
 
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
-from beam_pipelines.runners.job_servers import ReservesJobPort
+from beam_pipelines.runners.job_servers import JobServerRunner
 
 _KEPT_MILLISECONDS = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
@@ -96,7 +96,7 @@ class Flink(Engine):
     def make_runner(self) -> FlinkRunner:
         return _FlinkRunner()
 
-    def stop(self, result: PipelineResult) -> None:
+    def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
             return super().stop(result)
         with contextlib.suppress(Exception):  # Ctrl-C has ended the job server; without it, it must not submit from now on
@@ -135,5 +135,5 @@ class Flink(Engine):
             raise UserError(f"{told}; expected HOST:PORT of a Flink cluster's REST interface") from None
 
 
-class _FlinkRunner(ReservesJobPort, FlinkRunner):
+class _FlinkRunner(JobServerRunner, FlinkRunner):
     pass

@@ -116,4 +116,4 @@ def write_file(path: str, data: bytes) -> None:
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error

@@ -61,7 +61,7 @@ def _trouble(error: OSError, path: str) -> StorageError:
     if isinstance(error, StorageError):  # it says all that there is to say
         return error
     reason = " ".join(str(error.strerror or error).split())
-    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out")
+    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 
 
 def size_on_disk(path: str) -> int | None:

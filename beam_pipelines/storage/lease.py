@@ -13,12 +13,12 @@ import json
 import os
 import pathlib
 import platform
-import sys
 import threading
 import time
 from typing import Any, Callable, Iterator
 
 from beam_pipelines.errors import BusyError, RunError, StorageError, printable
+from beam_pipelines.log import say
 from beam_pipelines.storage.files import files_at, write_file
 
 LEASE = "LEASE"
@@ -34,7 +34,8 @@ class Lease:
         run_id: Of the run; it stays where another command goes on with it.
         holder: Of the command, another one each time.
         host: Where the command runs.
-        process: What tells the process from all others of that host.
+        process_id: There.
+        process: What tells the process from all others of that host: see `describe_process`.
         started: When the command began, in seconds since 1970.
         renewed: When the lease was last renewed, likewise; 0: it was given back.
         engine: What `--runner` said.
@@ -45,6 +46,7 @@ class Lease:
     run_id: str
     holder: str
     host: str = ""
+    process_id: int = 0
     process: str = ""
     started: float = 0
     renewed: float = 0
@@ -58,7 +60,7 @@ class Lease:
         if self.is_detached or not self.renewed:
             return self.is_detached
         if self.host == platform.node():
-            return self.process == describe_process(int(self.process.split()[0]))
+            return self.process == describe_process(self.process_id)
         return self.seconds_left > 0
 
     @property
@@ -69,31 +71,32 @@ class Lease:
     def describe(self) -> str:
         """Who holds it, for a message."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
-        who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process.split()[0]} on {self.host}"
+        who = f"job {self.job} on {self.engine}" if self.is_detached else f"process {self.process_id} on {self.host}"
         return f"{who}, since {since}"
 
 
 def describe_process(number: int) -> str:
-    """The number of a process, when it began and since when its machine is up; an empty text if there is none of that number."""
+    """When a process began, and which start of its machine that was after; an empty text if there is none of that number."""
+    if not os.path.exists("/proc/self/stat"):  # not Linux: its number has to do
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            return ""
+        except OSError:  # another user's
+            pass
+        return str(number)
     try:
-        stat = pathlib.Path(f"/proc/{number}/stat").read_text()
+        state, *others = pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{number} {stat.rpartition(')')[2].split()[19]} {boot}"
+        return "" if state == "Z" else f"{others[18]} {boot}"  # a zombie does nothing any more
     except OSError:
-        pass
-    try:
-        os.kill(number, 0)  # where there is no /proc
-    except ProcessLookupError:
         return ""
-    except OSError:
-        pass
-    return f"{number} - -" if not os.path.exists("/proc/self/stat") else ""
 
 
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "") -> Lease:
     """That of this process."""
     now = time.time()
-    return Lease(run_id, holder, platform.node(), describe_process(os.getpid()), now, now, engine, job)
+    return Lease(run_id, holder, platform.node(), os.getpid(), describe_process(os.getpid()), now, now, engine, job)
 
 
 def read_lease(directory: str) -> Lease | None:
@@ -236,7 +239,7 @@ def wait_for_lease(directory: str, whose: str) -> None:
         if found != first:
             raise _busy(found, whose)
         if found is first:
-            print(f"recordmill: {whose}: waiting for {_busy_text(found)}", file=sys.stderr)
+            say(f"{whose}: waiting for {_busy_text(found)}")
         time.sleep(_LOOK_SECONDS)
         found = read_lease(directory)
 

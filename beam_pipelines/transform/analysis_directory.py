@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 from typing import Any, Iterator
 
 from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.written_data_set import read_data_set
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
@@ -148,7 +148,7 @@ def _bring_back(working: str, directory: str) -> None:
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
     told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
-    print(f"recordmill: {printable(directory)}: {told}", file=sys.stderr)
+    say(f"{printable(directory)}: {told}")
 
 
 def publish_analysis(working: str, directory: str) -> None:
