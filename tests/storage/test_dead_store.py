@@ -2,12 +2,14 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import time
 from typing import Iterator
 
 import psutil
@@ -17,7 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_pipelines.__main__ import main
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from engines import digest
+from engines import digest, flink_cluster, gates_of, running_flink, start_prepare
 from held_stages import GATES, Gate
 from made_images import write_class_folders
 from object_stores import ROOT, StoreServer, put, reached, store_server
@@ -26,6 +28,7 @@ from tf_input.dataset_format import RUN
 SECONDS = 120
 OPTIONS = ("--name=made", "--num_shards=12")
 TOO_LONG = 600.0  # for a run that waits for a store
+MISSING = flink_cluster().missing_tools()
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +154,78 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unb
     assert (run.returncode, told.partition(";")[0]) == (code, "recordmill: interrupted")
     assert "could not be found out" in told and "--resume goes on" in told, told
     check_resumed(server, bucket, unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbroken, tmp_path, sent, code):
+    options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}", *server.flags)
+    with held_run(tmp_path, "finished", *options, "--error_json", str(tmp_path / "error.json")) as (run, gate):
+        with silenced(server):
+            gate.open()
+            run.send_signal(sent)
+            told = told_by(run)
+    assert run.returncode == code
+    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    error = json.loads((tmp_path / "error.json").read_text())
+    assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, told)
+    assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
+    assert digest(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tmp_path, sent, code):
+    """As on a disk that hangs."""
+    options = (f"--input={source}", f"--output={tmp_path / 'out'}")
+    with held_run(tmp_path, "written", *options) as (run, _):
+        children = psutil.Process(run.pid).children()
+        for child in children:
+            child.suspend()
+        run.send_signal(sent)
+        told = told_by(run)
+        assert children
+    assert run.returncode == code
+    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
+    assert digest(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_run_at_once(server, bucket, tmp_path):
+    with held_run(tmp_path, "finished", f"--input={bucket}/in", f"--output={bucket}/out", *server.flags) as (run, gate):
+        with silenced(server):
+            gate.open()
+            run.send_signal(signal.SIGINT)
+            time.sleep(1)  # it has not ended
+            run.send_signal(signal.SIGINT)
+            told = told_by(run)
+    assert (run.returncode, told) == (130, "recordmill: interrupted twice; what is in place was not looked at\n")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "soon"])
+def test_a_timeout_that_is_none_is_refused_before_any_work(tmp_path, capsys, value):
+    for command in (["prepare", f"--input={tmp_path}", f"--output={tmp_path}/out"], ["repair", str(tmp_path)]):
+        assert main([*command, f"--store_timeout={value}"]) == 2
+        assert "--store_timeout" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow(15)
+@pytest.mark.skipif(bool(MISSING), reason=f"a Flink cluster needs {', '.join(MISSING)}")
+def test_a_store_that_dies_ends_a_cluster_s_job_however_often_that_would_try_again(source, unbroken, tmp_path):
+    with store_server("s3") as server, reached(server), running_flink(tmp_path / "flink") as cluster:
+        cluster.wait_for_task_managers(2)
+        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+        options = (*OPTIONS, *cluster.options, *server.flags, "--store_timeout=10", "--beam_plugin=held_stages")
+        with Gate(gates_of(cluster.folder), "finished") as gate:
+            run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options)
+            gate.wait_for_arrivals(run, SECONDS)
+            with silenced(server):
+                gate.open()
+                printed, _ = run.communicate(timeout=SECONDS)
+        told = printed.splitlines()[-1]
+        assert run.returncode == 1, printed[-3000:]
+        assert "has answered nothing useful for 10 s (--store_timeout)" in told and told.endswith("--resume goes on from it"), told
+        assert {job["state"] for job in cluster.ask("jobs/overview")["jobs"]} <= {"CANCELED", "FAILED"}
+        check_resumed(server, bucket, unbroken)
