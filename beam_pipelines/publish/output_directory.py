@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
@@ -263,6 +263,8 @@ def _describe_objects(config: OutputPaths) -> str:
         if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
+    except SilentStoreError:  # which was told before, or will be when a run goes on
+        return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 

@@ -341,14 +341,14 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
 # Failures and interrupts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, forker, tmp_path, number):
     output = tmp_path / "out"
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (130, "recordmill: interrupted; nothing was written\n")
+    assert (run.wait(), run.told()) == (128 + number, "recordmill: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 130 and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     run = forker.start(*call(source, output, "--resume"))

@@ -377,7 +377,7 @@ def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130, error
+    assert process.returncode == 143, error
     assert in_process.dataflow.jobs[first].state == "JOB_STATE_CANCELLED"
     assert in_process.names("stopped") == []
 
