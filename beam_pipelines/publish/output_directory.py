@@ -237,7 +237,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
         try:
             yield held.detach
         except StillRunningError:
-            interrupts.note(str)
+            interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
             held.detach()
             raise
         except BaseException as error:
@@ -303,7 +303,7 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
             try:
                 yield lambda: None
             except StillRunningError:
-                interrupts.note(find_whole)
+                interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
                 raise
             except BaseException:
                 close_light_processes()  # so that nobody writes into what is removed

@@ -8,10 +8,11 @@ import re
 import time
 from typing import Callable, Iterator, Sequence
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
 from beam_pipelines.runners.job_servers import TidyRunner
 from beam_pipelines.storage.files import is_remote
 
@@ -188,6 +189,9 @@ class Engine:
 
     def explain(self, error: Exception) -> UserError | RunError | None:
         """What is behind an error of the engine's own; None for any other."""
+        if isinstance(error, grpc.RpcError):
+            told = error.details() if isinstance(error, grpc.Call) else error
+            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
         return None
 
 
@@ -214,7 +218,7 @@ def cancel(result: PipelineResult) -> None:
         time.sleep(1)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())[:200]
 
 

@@ -1,11 +1,11 @@
 """What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself."""
 
-import sys
 import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import RunError, find_user_facing
+from beam_pipelines.errors import EngineError, RunError, find_user_facing
+from beam_pipelines.log import say
 
 POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
@@ -15,10 +15,10 @@ _ENDING = ("FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED")
 
 
 class JobWatch(threading.Thread):
-    """Tells of a job on the standard error output.
+    """Tells of a job, as `log.say` does.
 
     Args:
-        ask: Path -> what the cluster's REST interface answers to it; RunError where it does not.
+        ask: Path -> what the cluster's REST interface answers to it; EngineError where it does not.
         name: The job's, which no other job has.
         place: Whom `ask` asks, as a message names it.
         interrupt: Ends the waiting for the job.
@@ -43,7 +43,7 @@ class JobWatch(threading.Thread):
         while not self._over.wait(POLL_SECONDS):
             try:
                 self._look()
-            except RunError as error:
+            except EngineError as error:
                 self._hear_nothing(error)
             else:
                 if self._is_silent:
@@ -87,7 +87,7 @@ class JobWatch(threading.Thread):
                 self._num_restarts += 1
                 self._tell(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
 
-    def _hear_nothing(self, error: RunError) -> None:
+    def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
         is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
         limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
@@ -99,11 +99,11 @@ class JobWatch(threading.Thread):
 
     def _end(self, reason: str) -> None:
         self.stop()
-        self._interrupt(RunError(reason))
+        self._interrupt(EngineError(reason))
 
     def _tell(self, text: str) -> None:
         if not self._over.is_set():
-            print(f"recordmill: {text}", file=sys.stderr, flush=True)
+            say(text, "warning")
 
 
 def _reason(failure: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import argparse
 import signal
-import sys
 import threading
 from types import FrameType
 from typing import Sequence
@@ -12,7 +11,8 @@ import grpc
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
+from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.storage.files import is_remote
@@ -58,7 +58,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
                 state = wait_for_end(result)
         except BaseException as error:
             interrupter.disarm()
-            _stop(result, engine, interrupter.error)
+            _stop(result, engine, interrupter.error or (engine.explain(error) if isinstance(error, Exception) else None))
             if interrupter.error:
                 raise interrupter.error from None
             if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED:
@@ -66,7 +66,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
                 raise KeyboardInterrupt from None
             raise
     if state != PipelineState.DONE:
-        raise RunError(f"the job ended as {state}")
+        raise EngineError(f"the job ended as {state}")
 
 
 def wait_for_end(result: PipelineResult) -> str:
@@ -101,7 +101,7 @@ class _Interrupter:
         if timeout and not self._is_main:
             raise UserError(f"--job_timeout={timeout}: expected a call from the main thread, which alone can be interrupted")
         told = f"the job was not done after --job_timeout={timeout} seconds, and was stopped"
-        self._timer = threading.Timer(timeout, self.interrupt, [RunError(told)]) if timeout else None
+        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(told)]) if timeout else None
 
     def __enter__(self) -> "_Interrupter":
         if self._is_main:
@@ -117,7 +117,7 @@ class _Interrupter:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
         else:
-            print(f"recordmill: {error}", file=sys.stderr)
+            say(str(error), "warning")
 
     def disarm(self) -> None:
         """From now on nothing is raised."""
