@@ -298,7 +298,7 @@ def test_a_second_run_to_the_same_output_is_refused_while_the_first_is_at_work(f
     descriptor = os.open(folder / "out.incomplete", os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        assert prepare("--input", "flowers", "--output", "out") == 2
+        assert prepare("--input", "flowers", "--output", "out") == 1
         assert "another run is writing to it" in capsys.readouterr().err
     finally:
         os.close(descriptor)

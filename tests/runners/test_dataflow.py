@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 import types
 import venv
@@ -22,6 +23,9 @@ import pytest
 from beam_pipelines.__main__ import main, make_parser
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.options.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
+from beam_pipelines.runners.dataflow import Dataflow
+from beam_pipelines.runners.engine import job_name
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import encode, noise, write_class_folders
 from tf_input.dataset_format import RUN
 
@@ -165,7 +169,7 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
 
     pool = worker_pool(job)
     (container,) = pool["sdkHarnessContainerImages"]
-    assert re.fullmatch(r"recordmill-made-\d{8}-\d{6}", job["name"])
+    assert job["name"] == job_name("recordmill-made", f"{cloud.bucket}/submitted")
     assert job["labels"] == {"team": "vision"}
     assert pool["workerHarnessContainerImage"] == container["containerImage"] == IMAGE
     assert container["useSingleCorePerContainer"], "one worker process for each CPU"
@@ -183,7 +187,7 @@ def test_what_the_user_chooses_is_in_the_request(in_process):
     assert main(no_auth(in_process, "chosen", *chosen)) == 0
     job = in_process.dataflow.jobs[-1].request
     pool = worker_pool(job)
-    assert job["name"] == "flowers-1"
+    assert job["name"] == job_name("flowers-1", f"{in_process.bucket}/chosen")
     assert (pool["machineType"], pool["numWorkers"], pool["diskSizeGb"]) == ("n2-highmem-8", 3, 50)
     assert "use_sibling_sdk_workers" in job["environment"]["experiments"]
     assert job["environment"]["serviceAccountEmail"] == "a@b"
@@ -376,6 +380,38 @@ def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
     assert process.returncode == 130, error
     assert in_process.dataflow.jobs[first].state == "JOB_STATE_CANCELLED"
     assert in_process.names("stopped") == []
+
+
+@pytest.mark.slow
+def test_a_job_is_found_by_its_output_and_cancelled_by_whoever_asks(in_process, monkeypatch):
+    monkeypatch.setattr(Dataflow, "poll_seconds", 0.1)
+    in_process.dataflow.work = lambda job: time.sleep(120) or "JOB_STATE_DONE"
+    output = f"{in_process.bucket}/orphan"
+    assert main(no_auth(in_process, "orphan")) == 0
+    assert main(no_auth(in_process, "another", "--job_name=mine")) == 0
+    engine = choose_engine(parse_pipeline_options([*in_process.dataflow.flags, "--no_auth", f"--temp_location={in_process.bucket}/tmp"]))
+    (found,) = engine.find_jobs(f"{output}/")
+    assert (found.name, found.state) == (job_name("recordmill-made", output), "RUNNING")
+    assert found.page == PAGE.format(found.id.removeprefix("job-"))
+    (other,) = engine.find_jobs(f"{in_process.bucket}/another")
+    assert other.name.startswith("mine-")
+    engine.cancel_jobs([found])
+    assert engine.find_jobs(output) == []
+    engine.cancel_jobs(engine.find_jobs(f"{in_process.bucket}/another"))
+
+
+@pytest.mark.slow
+def test_a_second_job_to_one_output_is_refused_while_the_first_one_runs(in_process, capsys):
+    over = threading.Event()
+    in_process.dataflow.work = lambda job: over.wait(120) and "JOB_STATE_DONE"
+    try:
+        assert main(no_auth(in_process, "same")) == 0
+        assert main(no_auth(in_process, "same", "--overwrite")) == 1
+    finally:
+        over.set()
+    name, page = job_name("recordmill-made", f"{in_process.bucket}/same"), PAGE.format(len(in_process.dataflow.jobs) - 1)
+    told = f"recordmill: already running: Dataflow has an active job {name}, and takes no second one of that name; see {page}"
+    assert capsys.readouterr().err.splitlines()[-1].startswith(told)
 
 
 def job_path(number: int) -> str:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import engines
-from engines import digest, finish, start_prepare, write_source
+from engines import digest, finish, prepare_here, start_prepare, write_source
 from held_stages import Gate
 
 SECONDS = 600
@@ -31,7 +31,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def expected(source, tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("local") / "out"
-    finish(start_prepare(source, output))
+    prepare_here(source, output)
     return digest(output)
 
 
@@ -44,7 +44,7 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1, printed[-3000:]
+    assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert os.listdir(tmp_path) == ["out.incomplete"]
     finish(start_prepare(source, tmp_path / "out", *options, "--resume"))

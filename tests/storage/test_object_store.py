@@ -25,7 +25,7 @@ pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import StorageError, UserError
 from beam_pipelines.runners.job_servers import reserve_port
 from beam_pipelines.storage.object_stores import gcs, object_store, retries, s3, upload
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
@@ -385,6 +385,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds waited between attempts: the clock of the module alone is advanced, and the requests are real."""
     waited: list[float] = []
     monkeypatch.setattr(retries, "time", Clock(waited))
+    monkeypatch.setattr(retries, "_pause", waited.append)
     return waited
 
 
@@ -406,7 +407,7 @@ def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, 
 
 
 class Clock:
-    """Time that passes by sleeping only."""
+    """Time that passes by waiting only."""
 
     def __init__(self, waited: list[float]):
         self._waited = waited
@@ -414,8 +415,103 @@ class Clock:
     def monotonic(self) -> float:
         return sum(self._waited)
 
-    def sleep(self, seconds: float) -> None:
-        self._waited.append(seconds)
+
+# Conditional writes
+
+
+def test_an_object_is_replaced_only_in_the_version_that_its_writer_knows(store, bucket):
+    path = f"{bucket}/folder/a lease"
+    with pytest.raises(FileNotFoundError):
+        store.read_versioned(path)
+    assert store.write_if(path, b"of nobody", "1234") is None and not store.exists(path)
+    first = store.write_if(path, b"first", None)
+    assert first and store.read_versioned(path) == (b"first", first)
+    assert store.write_if(path, b"late", None) is None
+    second = store.write_if(path, b"second", first)
+    assert second and second != first
+    assert store.write_if(path, b"late", first) is None
+    assert store.read_versioned(path) == (b"second", second)
+    store.write(path, b"by force")
+    assert store.write_if(path, b"late", second) is None
+    store.remove(path)
+    assert store.write_if(path, b"late", second) is None and not store.exists(path)
+    assert store.write_if(path, b"again", None)
+
+
+def test_of_many_writers_of_one_object_one_is_first(store, bucket):
+    path, version = f"{bucket}/lease", None
+    for _ in range(5):
+        with ThreadPoolExecutor(16) as pool:
+            versions = list(pool.map(lambda number: store.write_if(path, os.urandom(8) + b"%d" % number, version), range(16)))
+        assert sum(written is not None for written in versions) == 1
+        version = next(filter(None, versions))
+        assert store.read_versioned(path)[1] == version
+
+
+@pytest.mark.parametrize("version", [None, "known"])
+def test_a_writer_whose_answer_is_lost_knows_its_own_write(faulty_store, bucket, faults, version):
+    path = f"{bucket}/lease"
+    version = version and faulty_store.write_if(path, b"before", None)
+    faults.seen.clear()
+    faults.choose = lambda method, path, number: None if number else "lose"
+    assert faulty_store.write_if(path, b"mine", version) == faulty_store.read_versioned(path)[1]
+    assert faults.count("lose") == 1 and faulty_store.read(path) == b"mine"
+
+
+def test_what_another_wrote_while_an_answer_was_lost_is_another_s(faulty_store, server, bucket, faults, monkeypatch):
+    path, direct = f"{bucket}/lease", connect(server, monkeypatch, bucket)
+
+    def choose(method: str, unused: str, number: int) -> str | None:
+        if number == 1:  # the second attempt comes after somebody else's write
+            direct.write(path, b"theirs")
+        return None if number else "lose"
+
+    faults.choose = choose
+    assert faulty_store.write_if(path, b"mine", None) is None
+    assert faulty_store.read(path) == b"theirs"
+
+
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_refused_condition_is_not_asked_again(faulty_store, bucket, faults, status):
+    faults.choose = lambda method, path, number: status if number == 0 else None
+    assert faulty_store.write_if(f"{bucket}/lease", b"mine", None) is None
+    assert [method for method, _, _ in faults.seen[1:]] == ["GET"]
+
+
+def test_a_store_without_conditional_writes_is_named(faulty_store, bucket, faults):
+    faults.choose = lambda method, path, number: 501
+    with pytest.raises(OSError, match="answers 501") as caught:
+        faulty_store.write_if(f"{bucket}/lease", b"mine", None)
+    assert caught.value.filename == f"{bucket}/lease"
+    assert len(faults.seen) == 1
+
+
+def test_a_store_that_takes_no_notice_of_conditions_is_named(store, server, bucket, monkeypatch):
+    if server.scheme == "gs":
+        pytest.skip("there are many stores that speak s3; all that speak gs know conditions")
+    put = store._client.put_object
+    monkeypatch.setattr(store, "_keeps_conditions", False)
+    monkeypatch.setattr(store._client, "put_object", lambda IfNoneMatch=None, IfMatch=None, **request: put(**request))
+    with pytest.raises(OSError, match="takes no notice of the condition of a write; expected a store that keeps If-Match"):
+        store.write_if(f"{bucket}/lease", b"mine", None)
+
+
+def test_a_bucket_that_does_not_exist_has_no_version(store, server):
+    for use in (lambda path: store.read_versioned(path), lambda path: store.write_if(path, b"mine", None)):
+        with pytest.raises(FileNotFoundError):
+            use(f"{server.scheme}://no-such-bucket/lease")
+
+
+def test_uploads_that_a_killed_run_left_are_abandoned(store, server, bucket):
+    begun = [store._make_upload(f"{bucket}/{name}") for name in ("out/a", "out/b/c", "outer")]
+    for one in begun:
+        one.write(b"1" * (CHUNK_BYTES + 1))
+    store.write(f"{bucket}/out/whole", b"1")
+    store.abandon_uploads(f"{bucket}/out")
+    store.abandon_uploads(f"{bucket}/out")
+    assert unfinished_uploads(server, bucket) == (1 if server.scheme == "s3" else 0)
+    begun[2].finish()
+    assert contents(store, bucket) == {"out/whole": b"1", "outer": b"1" * (CHUNK_BYTES + 1)}
 
 
 def test_threads_share_one_store_and_its_connections(faulty_store, bucket, faults):
@@ -440,9 +536,9 @@ def test_a_bucket_that_may_be_listed_is_accessible(store, bucket):
     store.check_access(f"{bucket}/a folder/that is not there")
 
 
-def check(path: str) -> str:
-    """What is said of a path, on one line."""
-    with pytest.raises(UserError) as caught:
+def check(path: str, kind: type[Exception] = UserError) -> str:
+    """What is said of a path, on one line; by a StorageError where another time may do."""
+    with pytest.raises(kind) as caught:
         open_object_store(path).check_access(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -476,7 +572,7 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     waited.clear()
     faults.seen.clear()
     faults.choose = lambda method, path, number: 503
-    assert "503" in check(bucket)
+    assert "503" in check(bucket, StorageError)
     assert sum(waited) <= 1.0 and faults.count(503) == len(waited) + 1
 
 
@@ -499,9 +595,6 @@ class BusyClock:
 
     def monotonic(self) -> float:
         return 60.0 * next(self._minutes)
-
-    def sleep(self, seconds: float) -> None:
-        pass
 
 
 @pytest.fixture
@@ -531,14 +624,14 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
     url = f"http://127.0.0.1:{closed_port}"
     lead_to(scheme, url, monkeypatch)
     set_check_seconds(monkeypatch, 0.5)
-    assert check(f"{scheme}://bucket/a") == f"{scheme}://bucket/a: {url} cannot be reached"
+    assert check(f"{scheme}://bucket/a", StorageError) == f"{scheme}://bucket/a: {url} cannot be reached"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
     set_check_seconds(monkeypatch, 0.5)
     lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
-    assert check(f"{scheme}://bucket/a").startswith(f"{scheme}://bucket/a: ")
+    assert check(f"{scheme}://bucket/a", StorageError).startswith(f"{scheme}://bucket/a: ")
     assert num_callers(silent_listener) == 2
 
 
@@ -577,7 +670,7 @@ def test_google_credentials_are_looked_for_once(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
     with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
         server.num_callers = 0
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
         environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
         run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
