@@ -39,6 +39,7 @@ def prepare(*arguments: str) -> int:
     return main(["prepare", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_in_the_readme(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out/flowers", "--splits", "train=0.8,validation=0.2")
     assert run.returncode == 0, run.stderr
@@ -50,6 +51,7 @@ def test_the_command_in_the_readme(folder):
     assert sum(map(manifest.num_examples, manifest.splits)) == 80
 
 
+@pytest.mark.slow
 def test_what_the_summary_says_to_type_next_runs(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out")
     code = run.stdout.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()
@@ -231,6 +233,7 @@ def test_split_folders_become_the_splits(folder, capsys):
     assert manifest.label_names == ("rose", "tulip")
 
 
+@pytest.mark.slow
 def test_shards_in_all_of_each_split_and_by_size(folder):
     cases = {
         "in all": (["--num_shards", "9"], 9),
@@ -323,6 +326,7 @@ run()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("place, is_written", [("beam_pipelines.launch:settle_source", False), ("beam_pipelines.publish.summary:describe", True)])
 @pytest.mark.parametrize("replaces", [False, True])

@@ -644,6 +644,7 @@ def test_other_versions_are_told_of_where_the_bytes_are_others(copied, capsys):
     assert "apache-beam" not in said
 
 
+@pytest.mark.slow
 def test_the_command_as_a_user_types_it(made, tmp_path):
     output = shutil.copytree(made("table") / "out", tmp_path / "moved")
     expected = contents(output)
