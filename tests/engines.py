@@ -17,6 +17,8 @@ from typing import Any, Iterator
 import pytest
 from PIL import Image
 
+from beam_pipelines.__main__ import main
+from forked_python import ForkedPython
 from held_stages import GATES
 from made_images import encode, noise, write_class_folders, write_files
 from tf_input import dataset_format
@@ -45,28 +47,29 @@ def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
 TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
-def start_prepare(
-    source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None
-) -> subprocess.Popen:
-    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given."""
+def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None) -> ForkedPython:
+    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given.
+
+    With gates it can be held where its workers are in its own processes. It leads a session, as a terminal's does.
+    """
     given = {option.partition("=")[0] for option in options}
     defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
-    return start_recordmill("prepare", "--input", str(source), "--output", str(output), *defaults, *options, gates=gates)
-
-
-def start_recordmill(*arguments: str, gates: pathlib.Path | None = None) -> subprocess.Popen:
-    """`recordmill …` as a user starts it; with gates it can be held where its workers are in its own processes."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "held_stages" if gates else "beam_pipelines", *arguments],
+    return ForkedPython(
+        *("-m", "held_stages" if gates else "beam_pipelines", "prepare"),
+        *(f"--input={source}", f"--output={output}", *defaults, *options),
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        text=True,
+        merged=True,
+        leads=True,
+        preloaded=("beam_pipelines.launch",),
     )
 
 
-def finish(run: subprocess.Popen, seconds: float = 600) -> str:
+def prepare_here(source: pathlib.Path, output: pathlib.Path, *options: str) -> None:
+    """The same on the local runner, in this process."""
+    assert main(["prepare", "--input", str(source), "--output", str(output), *OPTIONS, *options]) == 0
+
+
+def finish(run: ForkedPython, seconds: float = 600) -> str:
     """What a run printed that ended well; it ends in any case."""
     try:
         printed, _ = run.communicate(timeout=seconds)

@@ -1,4 +1,4 @@
-"""Programs of Python that are forked off one that has imported TensorFlow, which takes seconds, and done nothing with it.
+"""Programs of Python that are forked off one that has imported what takes seconds, by default TensorFlow, and done nothing with it.
 
 Each is a process of its own, as the command `python` with the same arguments makes it, and may import what tests import. Not for what
 TensorFlow or Keras read from the environment as they are imported.
@@ -8,6 +8,7 @@ import array
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -32,6 +33,8 @@ class ForkedPython:
         env: Its environment; by default this one.
         cwd: Its working directory; by default this one.
         merged: Whether its stderr goes where its stdout goes.
+        leads: Whether it is the leader of a session of its own.
+        preloaded: Modules that it finds imported.
 
     Attributes:
         pid: Its process id.
@@ -40,15 +43,21 @@ class ForkedPython:
     """
 
     def __init__(
-        self, *arguments: object, env: Mapping[str, str] | None = None, cwd: str | os.PathLike[str] = ".", merged: bool = False
+        self,
+        *arguments: object,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] = ".",
+        merged: bool = False,
+        leads: bool = False,
+        preloaded: tuple[str, ...] = ("keras", "tensorflow"),
     ) -> None:
-        asked = {"arguments": [str(one) for one in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd)}
+        asked = {"arguments": [str(one) for one in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd), "leads": leads}
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")
         self._state, other = socket.socketpair()
         given = [read_in, write_out, write_out if merged else self._stderr.fileno(), other.fileno()]
-        socket.send_fds(_forker(), [json.dumps(asked).encode()], given)
+        socket.send_fds(_forker(*preloaded), [json.dumps(asked).encode()], given)
         other.close()
         for descriptor in (read_in, write_out):
             os.close(descriptor)
@@ -112,11 +121,11 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
 
 
 @functools.cache
-def _forker() -> socket.socket:
+def _forker(*preloaded: str) -> socket.socket:
     """Where this process asks for programs; what answers ends with this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
-    command = [sys.executable, __file__, str(its.fileno())]
+    command = [sys.executable, __file__, str(its.fileno()), *preloaded]
     subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths})
     its.close()
     return ours
@@ -153,6 +162,8 @@ def _become(asked: dict, given: list[int]) -> None:
         os.dup2(descriptor, target)
     for descriptor in given:
         os.close(descriptor)
+    if asked["leads"]:
+        os.setsid()
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
@@ -174,8 +185,7 @@ def _become(asked: dict, given: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
-
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
     gc.freeze()  # what a program ends with need not look through all this
     _answer(socket.socket(fileno=int(sys.argv[1])))

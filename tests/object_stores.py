@@ -162,7 +162,7 @@ def faulty(server: StoreServer) -> Iterator[tuple[StoreServer, Faults]]:
 
     proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     proxy.daemon_threads = True
-    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+    thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield server.through(f"http://127.0.0.1:{proxy.server_port}"), faults

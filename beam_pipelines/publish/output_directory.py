@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import BusyError, StillRunningError, UserError, printable
+from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
@@ -107,8 +107,8 @@ def is_new(path: str) -> bool:
 def _check_access(option: str, path: str) -> None:
     try:
         files_at(path).check_access(path)
-    except UserError as error:
-        raise UserError(f"{option}={error}") from None
+    except (UserError, StorageError) as error:
+        raise type(error)(f"{option}={error}", path) from None
 
 
 def check_input(path: str) -> None:
@@ -263,6 +263,8 @@ def _describe_objects(config: OutputPaths) -> str:
         if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
+    except SilentStoreError:  # which was told before, or will be when a run goes on
+        return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 

@@ -4,7 +4,7 @@ import argparse
 import signal
 import threading
 from types import FrameType
-from typing import Iterator
+from typing import Sequence
 
 import apache_beam as beam
 import grpc
@@ -13,7 +13,10 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
 from beam_pipelines.log import say
+from beam_pipelines.parallel import interrupts
 from beam_pipelines.runners.engine import Engine
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.object_stores.store_watch import watched_stores
 
 _SECONDS_TO_HEAR = 5.0
 
@@ -34,8 +37,13 @@ def _parse_seconds(text: str) -> int:
     return int(text)
 
 
-def run_job(pipeline: beam.Pipeline, engine: Engine) -> None:
+def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
     """Runs a job to its end; one that nobody waits for any more is stopped: it must not go on writing to what is removed.
+
+    Args:
+        pipeline: The job.
+        engine: Which runs it.
+        paths: What its workers read and write; a store that is silent for too long ends the job.
 
     Raises:
         RunError: It ended as anything but done, it took longer than `--job_timeout`, or its engine is gone.
@@ -44,7 +52,8 @@ def run_job(pipeline: beam.Pipeline, engine: Engine) -> None:
     result = None
     with _Interrupter(engine.options.view_as(JobOptions).job_timeout) as interrupter, engine.closing(pipeline.runner):
         try:
-            with engine.watching(interrupter.interrupt):
+            stores = [] if engine.runs_here else [path for path in paths if is_remote(path)]
+            with engine.watching(interrupter.interrupt), watched_stores(stores, interrupter.interrupt):
                 result = pipeline.run()
                 state = wait_for_end(result)
         except BaseException as error:
@@ -67,7 +76,8 @@ def wait_for_end(result: PipelineResult) -> str:
 
 def _stop(result: PipelineResult | None, engine: Engine, cause: RunError | None) -> None:
     try:
-        engine.stop(result)
+        with interrupts.unhurried():
+            engine.stop(result)
     except Exception as error:  # whatever: all that matters is that its end was not seen
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
         raise StillRunningError(f"{reason}, and what it has written was left there") from error

@@ -98,7 +98,7 @@ if [[ "${FLEXRS:-no}" == yes ]]; then
   options+=(--flexrs-goal=COST_OPTIMIZED)
 fi
 
-job=$(gcloud dataflow jobs list "${place[@]}" --status=active --filter="name=$job_name" --format="value(id)")
+job=$(gcloud dataflow jobs list "${place[@]}" --status=active --filter="name=$job_name" --format="value(id)" --verbosity=error)
 if [[ -n $job ]]; then
   said="already running"
 else

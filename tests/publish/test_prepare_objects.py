@@ -1,8 +1,10 @@
 """The promises hold in object stores: the same bytes as on disk, all or nothing, and what replaces what."""
 
+import dataclasses
 import errno
 import hashlib
 import itertools
+import json
 import pathlib
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -11,8 +13,12 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements.plan import Plan
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.shuffle import global_shuffle
+from beam_pipelines.storage import lease
+from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
 from beam_pipelines.storage.marked_directory import MARKER
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -55,8 +61,12 @@ def bucket(server, source) -> str:
     return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
+# Servers answer some hundred requests a second, and each shard is a dozen.
+NUM_SHARDS = 4
+
+
 def prepare(source: str, output: str, *options: str) -> int:
-    call = ["prepare", "--input", source, "--output", output, "--name=made", "--num_shards=7", "--max_bad_fraction=0.1"]
+    call = ["prepare", "--input", source, "--output", output, "--name=made", f"--num_shards={NUM_SHARDS}", "--max_bad_fraction=0.1"]
     return main([*call, *options])
 
 
@@ -128,7 +138,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
     assert objects(server, out) == before
     capsys.readouterr()
     assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 2
-    assert f"--output={out}: 7 of 7 shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
+    assert f"--output={out}: {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew" in capsys.readouterr().err
     assert prepare(f"{bucket}/in", out, "--overwrite", "--restart", *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
@@ -136,7 +146,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
 
 def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
     """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
-    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", "--num_shards=7", *server.flags]
+    call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would come out empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
@@ -156,6 +166,56 @@ def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, b
     assert prepare(f"{bucket}/in", out, *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
+
+
+def lease_elsewhere(directory: str, holder: str = "its") -> None:
+    """As a command on another machine takes it, just now."""
+    write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere"))
+
+
+def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, capsys):
+    out = f"{bucket}/out"
+    lease_elsewhere(f"{out}.incomplete")
+    for options in ((), ("--overwrite",), ("--restart",)):
+        assert prepare(f"{bucket}/in", out, *options, *server.flags) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"recordmill: --output={out}: another run is writing to it: process "), error
+        assert error.count("\n") == 1 and "on elsewhere, since" in error and "its lease runs out in" in error
+    assert list(objects(server, f"{out}.incomplete")) == [LEASE] and not objects(server, out)
+
+
+def test_what_a_command_on_another_machine_has_left_is_waited_for_and_gone_on_from(server, bucket, prepared, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    monkeypatch.setattr(lease, "LIFE_SECONDS", 3.0)
+    lease_elsewhere(f"{out}.incomplete")
+    assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
+    assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
+    assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
+
+
+def test_a_run_whose_lease_another_has_taken_writes_no_shard_and_publishes_nothing(server, bucket, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    write_plan = global_shuffle.write_plan
+
+    def lose_the_lease(plan: Plan) -> None:
+        write_plan(plan)
+        lease_elsewhere(f"{out}.incomplete")
+
+    monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)
+    assert prepare(f"{bucket}/in", out, *server.flags) == 1
+    assert "another run has taken over what this one was making (process " in capsys.readouterr().err
+    assert set(objects(server, out)) <= {MARKER}
+    assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "what is there is the other's"
+
+
+def test_what_a_killed_run_has_half_sent_is_forgotten(server, bucket, prepared):
+    store = open_store(server, bucket)
+    if server.scheme == "gs":
+        pytest.skip("the store forgets uploads by itself, and does not list them")
+    store._client.create_multipart_upload(Bucket=bucket.removeprefix("s3://"), Key="out/made-train.tfrecord-00000-of-00007")
+    store.write(f"{bucket}/out/{MARKER}", b"left")
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    assert not store._client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
 
 
 def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
@@ -179,7 +239,7 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
         patch.setattr(ObjectStore, "copy_all", break_off)
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
-    assert f"{out} was being replaced, and is not whole; 7 of 7 shards are there: --resume goes on" in error, error
+    assert f"{out} was being replaced, and is not whole; {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on" in error, error
     kept = {name.partition("/data_set/")[2]: data for name, data in objects(server, f"{out}.incomplete").items() if "/data_set/" in name}
     assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
     assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
@@ -309,7 +369,7 @@ def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tm
     """Light processes would not know how to reach it."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
-    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", "--num_shards=7"]
+    call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]
     assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0
     assert main([*call, "--image_root", str(source), "--output", str(tmp_path / "disk")]) == 0
     shards = sorted((tmp_path / "out").glob("made-*"))

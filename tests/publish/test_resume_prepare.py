@@ -28,13 +28,12 @@ from made_images import encode, jpeg, noise, write_class_folders, write_files
 from object_stores import StoreServer, reached, shared_server
 
 NUM_SHARDS = 12
-OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
 KEPT = rf"\d+ of {NUM_SHARDS} shards are there: --resume goes on"
 BEGUN_ANEW = "recordmill: --resume: no run has left a whole plan there; this one begins anew\n"
 
 
-def call(source: pathlib.Path | str, output: pathlib.Path | str, *options: str) -> list[str]:
-    return ["prepare", "--input", str(source), "--output", str(output), *OPTIONS, *options]
+def call(source: pathlib.Path | str, output: pathlib.Path | str, *options: str, num_shards: int = NUM_SHARDS) -> list[str]:
+    return ["prepare", f"--input={source}", f"--output={output}", "--name=made", f"--num_shards={num_shards}", *options]
 
 
 @pytest.fixture(scope="module")
@@ -342,14 +341,14 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
 # Failures and interrupts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, forker, tmp_path, number):
     output = tmp_path / "out"
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (130, "recordmill: interrupted; nothing was written\n")
+    assert (run.wait(), run.told()) == (128 + number, "recordmill: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 130 and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     run = forker.start(*call(source, output, "--resume"))
@@ -407,48 +406,81 @@ def test_a_full_disk_leaves_what_was_finished(small_disk, tmp_path, capfd):
 # Object stores
 
 
+# Servers answer some hundred requests a second, and each shard is a dozen.
+FEW_SHARDS = 6
+
+
 @pytest.fixture(scope="module", params=["s3", "gs"])
 def server(request) -> Iterator[StoreServer]:
     with reached(shared_server(request.param)) as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def store_forker(server, tmp_path_factory) -> Iterator[Forker]:
+    """Of runs whose environment names the server."""
+    with forked_runs(tmp_path_factory.mktemp("told")) as forker:
+        yield forker
+
+
+def call_few(source: pathlib.Path, output: pathlib.Path | str, *options: str) -> list[str]:
+    return call(source, output, *options, num_shards=FEW_SHARDS)
+
+
+@pytest.fixture(scope="module")
+def unbroken_few(source, tmp_path_factory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("unbroken") / "out"
+    assert main(call_few(source, output)) == 0
+    return digest(output)
+
+
+@pytest.fixture(scope="module")
+def old(source, tmp_path_factory) -> dict[str, bytes]:
+    """The files of another data set, which are to be replaced."""
+    output = tmp_path_factory.mktemp("old") / "out"
+    assert main(call_few(source, output, "--seed=5")) == 0
+    return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+
+def write_objects(server: StoreServer, folder: str, files: dict[str, bytes]) -> None:
+    store = open_store(server, folder)
+    for name, data in files.items():
+        store.write(f"{folder}/{name}", data)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
-def test_in_an_object_store_too(source, unbroken, server, tmp_path, capsys, replaces):
+def test_in_an_object_store_too(source, unbroken_few, old, server, store_forker, capsys, replaces):
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
     if replaces:
-        assert main(call(source, out, "--seed=5", *server.flags)) == 0
-    with forked_runs(tmp_path) as forker:  # whose environment names the server
-        kill_at(forker, call(source, out, *options), "beam_pipelines.shards.shard_files:write_done:4")
-    capsys.readouterr()
-    assert main(call(source, out, *options)) == 2
-    told = f"3 of {NUM_SHARDS} shards are there: --resume goes on, --restart begins anew"
+        write_objects(server, out, old)
+    kill_at(store_forker, call_few(source, out, *options), "beam_pipelines.shards.shard_files:write_done:4")
+    assert main(call_few(source, out, *options)) == 2
+    told = f"3 of {FEW_SHARDS} shards are there: --resume goes on, --restart begins anew"
     assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
     name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
     working = f"{out}.incomplete/{name.partition('/')[0]}/data_set" if replaces else out
     done = plain_json.loads(data, WrittenShard)
     traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
     open_store(server, out).write(f"{working}/{done.info.name}", traced)
-    assert main(call(source, out, *options, "--resume")) == 0
+    assert main(call_few(source, out, *options, "--resume")) == 0
     found = objects(server, out)
     assert found[done.info.name] == traced
-    assert {**digest_of_objects(found), done.info.name: unbroken[done.info.name]} == unbroken
+    assert {**digest_of_objects(found), done.info.name: unbroken_few[done.info.name]} == unbroken_few
     assert not objects(server, f"{out}.incomplete")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
-def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_from(source, unbroken, server, tmp_path, replaces):
+def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_from(source, unbroken_few, old, server, store_forker, replaces):
     out = f"{server.make_bucket()}/out"
     options = [*server.flags, *(["--overwrite"] if replaces else [])]
     for place in ("beam_pipelines.publish.publishing:publish:1", "beam_pipelines.publish.publishing:write_file:2"):  # the manifest, or the mark on the old one
         if replaces:
-            assert main(call(source, out, "--seed=5", "--overwrite", *server.flags)) == 0
-        with forked_runs(tmp_path) as forker:
-            kill_at(forker, call(source, out, *options, "--overwrite"), place)
-        assert main(call(source, out, "--overwrite", *server.flags)) == 2
-        assert main(call(source, out, *options, "--resume")) == 0
-        assert digest_of_objects(objects(server, out)) == unbroken and not objects(server, f"{out}.incomplete")
+            write_objects(server, out, old)
+        kill_at(store_forker, call_few(source, out, *options, "--overwrite"), place)
+        assert main(call_few(source, out, "--overwrite", *server.flags)) == 2
+        assert main(call_few(source, out, *options, "--resume")) == 0
+        assert digest_of_objects(objects(server, out)) == unbroken_few and not objects(server, f"{out}.incomplete")
         open_store(server, out).remove_all(out)

@@ -22,7 +22,7 @@ import pytest
 
 from beam_pipelines.__main__ import main, make_parser
 from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
+from beam_pipelines.options.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
 from beam_pipelines.runners.dataflow import Dataflow
 from beam_pipelines.runners.engine import job_name
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
@@ -377,7 +377,7 @@ def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130, error
+    assert process.returncode == 143, error
     assert in_process.dataflow.jobs[first].state == "JOB_STATE_CANCELLED"
     assert in_process.names("stopped") == []
 
@@ -527,6 +527,18 @@ def test_a_parameter_is_what_its_option_is(name):
     assert (flag.type in (int, float)) == (parameter["paramType"] == "NUMBER")
 
 
+@pytest.mark.parametrize("name", sorted(metadata()))
+def test_a_parameter_says_what_a_reader_of_the_console_needs(name):
+    """Where nothing is said of the kind of input, it is for all of them; and a choice says what it means, not its own name again."""
+    parameter, flag = metadata()[name], flags()[name]
+    for option in parameter.get("enumOptions", []):
+        assert option["label"].lower().replace(" ", "_") != option["value"] or option["value"] in ("yes", "no"), option
+    if kind := re.match(r"(coco|tfrecord|fixed_length|text, table): ", flag.help):
+        assert "only" in parameter["helpText"], kind[1]
+    if parameter.get("isOptional") and not parameter.get("defaultValue") and "default" in flag.help:
+        assert "default" in parameter["helpText"].lower(), "what happens where it is left empty"
+
+
 def test_the_metadata_is_what_the_service_takes():
     from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
@@ -538,19 +550,27 @@ def test_the_metadata_is_what_the_service_takes():
 @pytest.mark.parametrize(
     ("name", "fits", "fails"),
     [
-        ("input", ["gs://a/b", "gs://a"], ["/a", "s3://a/b", ""]),
+        ("input", ["gs://a/b", "gs://a", "gs://a/table.csv"], ["/a", "s3://a/b", ""]),
         ("output", ["gs://a/b c"], ["out", "gs://"]),
         ("name", ["flowers_2"], ["2flowers", "a-b", ""]),
         ("seed", ["0", "18446744073709551615"], ["-1", "1.5", "x"]),
         ("splits", ["train=1", "train=0.9,validation=0.1", "train=2/3,rest=1/3"], ["train", "train=0.9,", "=1"]),
         ("num_shards", ["16", "train=14,validation=2"], ["0x10", "train=", "train:3"]),
         ("shard_size", ["128MiB", "1.5GB", "1000", "64kb", "7B"], ["MiB", "1 TB", "-1MB"]),
-        ("max_bad_fraction", ["0", "1", "0.01", ".5"], ["-0.1", "2", "1%"]),
+        ("max_bad_fraction", ["0", "1", "0.01", ".5", "1.0"], ["-0.1", "2", "1.5", "1%"]),
+        ("label_names_from", ["gs://data/old"], ["out/old"]),
+        ("image_root", ["gs://raw/images"], ["images"]),
+        ("header_bytes", ["0", "16"], ["-1", "a"]),
+        ("footer_bytes", ["0", "16"], ["-1", "a"]),
+        ("skip_lines", ["0", "1"], ["-1", "a"]),
+        ("image_size", ["short=256", "long=1024", "exact=224x224"], ["256", "short=", "exact=224"]),
+        ("image_format", ["keep", "png", "jpeg", "jpeg:90", "webp:80"], ["gif", "png:90", "jpeg:"]),
     ],
 )
 def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
     (pattern,) = metadata()[name]["regexes"]
-    parse = {"splits": parse_splits, "num_shards": parse_num_shards, "shard_size": parse_size}.get(name, str)
+    parsers = {"splits": parse_splits, "num_shards": parse_num_shards, "shard_size": parse_size}
+    parse = {**parsers, "image_size": parse_image_size, "image_format": parse_image_format}.get(name, str)
     for value in fits:
         assert re.search(pattern, value), value
         parse(value)
@@ -559,7 +579,8 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 
 def test_every_pattern_is_tested():
-    tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction"}
+    tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from"}
+    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 
@@ -645,7 +666,7 @@ def gcloud(cloud, tmp_path) -> dict[str, str]:
         "REGION": REGION,
         "BUCKET": cloud.bucket.removeprefix("gs://"),
         "TAG": "1",
-        "SERVICE_ACCOUNT": "made@made-project",
+        "SERVICE_ACCOUNT": "jobs@made-project.iam.gserviceaccount.com",
         "MAX_WORKERS": "5",
     }
 
@@ -658,7 +679,7 @@ def test_gcloud_takes_the_template(gcloud):
     assert f"{REGION}-docker.pkg.dev/{PROJECT}/recordmill/recordmill:1" in done.stdout
     for name in metadata():
         assert f'"name": "{name}"' in done.stdout
-    for default in ('"serviceAccountEmail": "made@made-project"', '"maxWorkers": 5', '"ipConfiguration": "WORKER_IP_PRIVATE"'):
+    for default in (f'"serviceAccountEmail": "{gcloud["SERVICE_ACCOUNT"]}"', '"maxWorkers": 5', '"ipConfiguration": "WORKER_IP_PRIVATE"'):
         assert default in done.stdout, "a launch from the console too"
 
 
@@ -674,7 +695,7 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker
     assert launch["containerSpecGcsPath"] == f"{cloud.bucket}/templates/recordmill-1.json"
     assert launch["parameters"]["splits"] == "train=0.9,validation=0.1"
     assert (launch["environment"]["machineType"], launch["environment"]["maxWorkers"]) == ("e2-standard-4", 5)
-    assert launch["environment"]["serviceAccountEmail"] == "made@made-project"
+    assert launch["environment"]["serviceAccountEmail"] == gcloud["SERVICE_ACCOUNT"]
     assert launch["environment"]["ipConfiguration"] == "WORKER_IP_PRIVATE"
     assert launch["environment"]["additionalPipelineOptions"] == ["labels=a=b"]
 

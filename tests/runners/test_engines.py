@@ -45,7 +45,7 @@ def flink_master() -> Iterator[str]:
             pass
 
     server = http.server.ThreadingHTTPServer(("localhost", 0), Answer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield f"localhost:{server.server_port}"
     server.shutdown()
 

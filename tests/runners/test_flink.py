@@ -9,27 +9,31 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
+import time
 from typing import Any, Callable, Iterator
 
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
 import engines
 from beam_pipelines.__main__ import main
+from beam_pipelines.runners.job_servers import reserve_port
 from engines import (
     cluster_command,
     digest,
     finish,
     gates_of,
+    prepare_here,
     processes_of,
     running_flink,
     start_prepare,
-    start_recordmill,
     write_source,
 )
+from forked_python import ForkedPython
 from held_stages import Gate
 from made_sources import CASES
 from prepared import prepare_images
@@ -42,6 +46,9 @@ flink_cluster = engines.flink_cluster()
 Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
+
+# Workers live on from stage to stage: each would import Beam anew. One that is killed then is not replaced.
+KEEP_WORKERS = "--environment_cache_millis=60000"
 
 needs_flink = pytest.mark.skipif(bool(MISSING), reason=f"Flink needs {' and '.join(MISSING)}")
 
@@ -60,22 +67,33 @@ def source(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def expected(source, tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("local") / "out"
-    finish(start_prepare(source, output))
+    prepare_here(source, output)
     return digest(output)
 
 
+@pytest.fixture(scope="module")
+def submits(cluster) -> Iterator[str]:
+    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
+    server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--job_port={reserve_port()}"]))
+    server.start()
+    yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
+    server.stop()
+
+
 @pytest.fixture
-def start(cluster, source, tmp_path) -> Callable[..., subprocess.Popen]:
+def start(cluster, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
     return lambda *options: start_prepare(source, tmp_path / "out", *cluster.options, *options)
 
 
 @contextlib.contextmanager
-def held_run(cluster: Cluster, start: Callable[..., subprocess.Popen], stage: str) -> Iterator[tuple[subprocess.Popen, Gate, list[int]]]:
+def held_run(
+    cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str
+) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
     """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
     with Gate(gates_of(cluster.folder), stage) as gate:
-        run = start("--beam_plugin=held_stages")
+        run = start("--beam_plugin=held_stages", *options)
         try:
             held = gate.wait_for_arrivals(run)
             assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
@@ -106,7 +124,7 @@ def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too(cluste
     local = ["prepare", "--input", str(source), "--output", str(tmp_path / "local"), *engines.OPTIONS, *options]
     assert main(local) == 0
     cluster.wait_for_task_managers(2)
-    finish(start_prepare(source, tmp_path / "out", *cluster.options, *options))
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, KEEP_WORKERS, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
     assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
     assert failures(cluster) == []
@@ -130,8 +148,10 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
 @pytest.mark.slow(15)
 @needs_flink
 @pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
-def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(cluster, start, expected, tmp_path, stage):
-    with held_run(cluster, start, stage) as (run, gate, held):
+def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(
+    cluster, submits, start, expected, tmp_path, stage
+):
+    with held_run(cluster, start, stage, submits, KEEP_WORKERS) as (run, gate, held):
         done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
         parents = {psutil.Process(worker).ppid() for worker in held}
         name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
@@ -148,8 +168,8 @@ def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_sha
 
 @pytest.mark.slow(15)
 @needs_flink
-def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster, start, expected, tmp_path):
-    with held_run(cluster, start, "written") as (run, gate, held):
+def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster, submits, start, expected, tmp_path):
+    with held_run(cluster, start, "written", submits) as (run, gate, held):
         for worker in held:
             os.kill(worker, signal.SIGKILL)
         gate.open()
@@ -161,8 +181,8 @@ def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster
 
 @pytest.mark.slow(15)
 @needs_flink
-def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(start, source, expected, tmp_path):
-    run = start("--max_bad_fraction=0")
+def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(submits, start, source, expected, tmp_path):
+    run = start("--max_bad_fraction=0", submits, KEEP_WORKERS)
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
@@ -175,10 +195,10 @@ def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(start, source,
 @pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
 def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start, source, expected, tmp_path, sent, to_all):
     """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
-    with held_run(cluster, start, "written") as (run, gate, _):
+    with held_run(cluster, start, "written", KEEP_WORKERS) as (run, gate, _):
         (os.killpg if to_all else os.kill)(run.pid, sent)
         printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 130, printed[-3000:]
+    assert run.returncode == 128 + sent, printed[-3000:]
     assert "recordmill: interrupted; " in printed and "--resume goes on" in printed and "Traceback" not in printed
     assert latest_job(cluster)["state"] == "CANCELED"
     assert_resumes_here(source, expected, tmp_path)
@@ -187,7 +207,7 @@ def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start
 def assert_resumes_here(source: pathlib.Path, expected: dict[str, str], directory: pathlib.Path) -> None:
     """What a run on the cluster has left is finished by the local runner, to the same bytes."""
     assert os.listdir(directory) == ["out.incomplete"]
-    finish(start_prepare(source, directory / "out", "--resume"))
+    prepare_here(source, directory / "out", "--resume")
     assert digest(directory / "out") == expected
     assert os.listdir(directory) == ["out"]
 
@@ -204,12 +224,12 @@ def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.slow(15)
 @needs_flink
-def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, tmp_path):
+def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, submits, tmp_path):
     here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
     there = shutil.copytree(here, tmp_path / "flink")
     cluster.wait_for_task_managers(2)
     assert main(["analyze", str(here)]) == 0
-    finish(start_recordmill("analyze", str(there), *cluster.options))
+    assert main(["analyze", str(there), *cluster.options, submits]) == 0
     outputs, expected = transformed(there), transformed(here)
     assert outputs.keys() == expected.keys()
     for name, values in expected.items():
@@ -222,7 +242,7 @@ def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, tm
 
     # And the examples that the same transform makes have the same bytes.
     assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
-    finish(start_recordmill("transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options))
+    assert main(["transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options, submits]) == 0
     assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
 
 
@@ -255,3 +275,24 @@ def test_what_a_cluster_lacks_is_said_in_one_line(tmp_path):
     for environment, arguments, message in cases:
         run = cluster_command("up", "--folder", str(tmp_path / "c"), "--rest_port", "0", *arguments, **environment)
         assert run.returncode == 1 and message in run.stderr and run.stderr.count("\n") == 1, run.stderr
+
+
+@pytest.mark.slow(30)
+@needs_flink
+def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
+    prepare_here(source, tmp_path / "local", "--seed=5")
+    with held_run(cluster, start, "written") as (run, gate, held):
+        orphan = latest_job(cluster)
+        run.kill()
+        run.wait()
+        assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
+        other = start("--seed=5", "--restart", submits)
+        while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
+            assert other.poll() is None, other.communicate()
+            time.sleep(0.1)
+        gate.open()  # to a job that is being cancelled
+        printed = finish(other)
+    assert f"{orphan['name']}: left by a command that was killed; it is cancelled" in printed
+    assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
+    assert sorted(os.listdir(tmp_path)) == ["local", "out"]

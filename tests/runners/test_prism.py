@@ -7,7 +7,7 @@ import signal
 import pytest
 
 import engines
-from engines import digest, finish, start_prepare, write_source
+from engines import digest, finish, prepare_here, start_prepare, write_source
 from held_stages import Gate
 
 SECONDS = 600
@@ -31,7 +31,7 @@ def source(tmp_path_factory) -> pathlib.Path:
 @pytest.fixture(scope="module")
 def expected(source, tmp_path_factory) -> dict[str, str]:
     output = tmp_path_factory.mktemp("local") / "out"
-    finish(start_prepare(source, output))
+    prepare_here(source, output)
     return digest(output)
 
 
@@ -61,6 +61,6 @@ def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, optio
         run.send_signal(signal.SIGTERM)
         gate.open()
         printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 130, printed[-3000:]
+    assert run.returncode == 143, printed[-3000:]
     assert sorted(os.listdir(tmp_path)) == ["gates", *(["out.incomplete"] if stage == "written" else [])]
     assert ("--resume goes on" in printed) == (stage == "written")

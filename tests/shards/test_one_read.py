@@ -172,7 +172,7 @@ def test_each_object_is_fetched_once(scheme):
 
 
 # What goes through the runner, of few and of many images.
-NUM_RECORDS = (100_000, 300_000)
+NUM_RECORDS = (40_000, 120_000)
 
 
 @contextlib.contextmanager

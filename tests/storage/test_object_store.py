@@ -25,8 +25,9 @@ pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import SilentStoreError, StorageError, UserError
 from beam_pipelines.runners.job_servers import reserve_port
+from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores import gcs, object_store, retries, s3, upload
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -406,6 +407,65 @@ def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, 
     assert faults.count(503) == len(waited) + 1
 
 
+def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_it_answers(faulty_store, bucket, faults, waited):
+    faulty_store.write(f"{bucket}/a", b"a")
+    for _ in range(2):
+        faults.seen.clear()
+        faults.choose = lambda method, path, number: 503
+        waited.append(1000.0)  # in which nobody has asked
+        with pytest.raises(SilentStoreError, match=r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"):
+            faulty_store.read(f"{bucket}/a")
+        num_attempts = len(faults.seen)
+        assert num_attempts > 5
+        with pytest.raises(SilentStoreError, match="/b: "):
+            faulty_store.write(f"{bucket}/b", b"b")
+        assert len(faults.seen) == num_attempts, "it has just been asked"
+        waited.append(60.0)
+        with pytest.raises(OSError, match="answered nothing useful"):
+            faulty_store.read(f"{bucket}/a")
+        assert len(faults.seen) == num_attempts + 1
+        waited.append(60.0)
+        faults.choose = lambda method, path, number: None
+        assert faulty_store.read(f"{bucket}/a") == b"a"
+
+
+def test_a_request_that_fails_alone_is_given_up_and_the_store_is_not(faulty_store, bucket, faults, waited, monkeypatch):
+    """Each time that it waits, another request is answered; also by a 404."""
+    faulty_store.write(f"{bucket}/a", b"a")
+    faults.choose = lambda method, path, number: 503 if "/hard" in path.replace("%2F", "/") else None
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        faulty_store.exists(f"{bucket}/{'a' if len(waited) % 2 else 'none'}")
+
+    monkeypatch.setattr(retries, "_pause", wait)
+    with pytest.raises(OSError, match="503") as caught:
+        faulty_store.read(f"{bucket}/hard")
+    assert not isinstance(caught.value, SilentStoreError) and 80 < sum(waited) <= 120
+
+
+def test_a_store_that_is_told_to_be_waited_for_for_longer_is(bucket, server, waited, monkeypatch):
+    with faulty(server) as (proxied, faults):
+        for name, value in proxied.environment.items():
+            monkeypatch.setenv(name, value)
+        FileSystems.set_options(parse_pipeline_options([*proxied.flags, "--store_timeout=900"]))
+        faults.choose = lambda method, path, number: 503
+        with pytest.raises(SilentStoreError, match="for 900 s"):
+            open_object_store(bucket).read(f"{bucket}/a")
+    assert 800 < sum(waited) <= 900
+
+
+def test_no_request_is_waited_for_in_a_process_that_ends(faulty_store, bucket, faults):
+    faults.choose = lambda method, path, number: 503
+    retries.end_waiting()
+    try:
+        with pytest.raises(OSError, match="503"):
+            faulty_store.read(f"{bucket}/a")
+    finally:
+        retries.end_waiting(False)
+    assert len(faults.seen) == 1
+
+
 class Clock:
     """Time that passes by waiting only."""
 
@@ -536,9 +596,9 @@ def test_a_bucket_that_may_be_listed_is_accessible(store, bucket):
     store.check_access(f"{bucket}/a folder/that is not there")
 
 
-def check(path: str) -> str:
-    """What is said of a path, on one line."""
-    with pytest.raises(UserError) as caught:
+def check(path: str, kind: type[Exception] = UserError) -> str:
+    """What is said of a path, on one line; by a StorageError where another time may do."""
+    with pytest.raises(kind) as caught:
         open_object_store(path).check_access(path)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -572,7 +632,7 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     waited.clear()
     faults.seen.clear()
     faults.choose = lambda method, path, number: 503
-    assert "503" in check(bucket)
+    assert "503" in check(bucket, StorageError)
     assert sum(waited) <= 1.0 and faults.count(503) == len(waited) + 1
 
 
@@ -624,14 +684,14 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
     url = f"http://127.0.0.1:{closed_port}"
     lead_to(scheme, url, monkeypatch)
     set_check_seconds(monkeypatch, 0.5)
-    assert check(f"{scheme}://bucket/a") == f"{scheme}://bucket/a: {url} cannot be reached"
+    assert check(f"{scheme}://bucket/a", StorageError) == f"{scheme}://bucket/a: {url} cannot be reached"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
     set_check_seconds(monkeypatch, 0.5)
     lead_to(scheme, f"http://127.0.0.1:{silent_listener.getsockname()[1]}", monkeypatch)
-    assert check(f"{scheme}://bucket/a").startswith(f"{scheme}://bucket/a: ")
+    assert check(f"{scheme}://bucket/a", StorageError).startswith(f"{scheme}://bucket/a: ")
     assert num_callers(silent_listener) == 2
 
 
@@ -670,7 +730,7 @@ def test_google_credentials_are_looked_for_once(tmp_path):
     kept = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
     with socketserver.TCPServer(("127.0.0.1", 0), HangingUp) as server:
         server.num_callers = 0
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"127.0.0.1:{server.server_address[1]}"
         environment = {**kept, "HOME": str(tmp_path), "GCE_METADATA_IP": address, "GCE_METADATA_HOST": address}
         run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -10,8 +10,8 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, Breaker, persist, split_path
+from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, Breaker, Transient, persist, split_path
 from beam_pipelines.storage.object_stores.upload import Upload
 
 NUM_THREADS = 32
@@ -171,13 +171,15 @@ class ObjectStore(abc.ABC):
         """Asks the store whether objects below a path can be listed: one that is silent twice, and one that is busy for a moment.
 
         Raises:
-            UserError: They cannot: no such bucket, no credentials, no permission, nobody there.
+            UserError: They cannot: no such bucket, no credentials, no permission.
+            StorageError: Nobody is there, or it is too busy to answer.
         """
         split_path(path)
         try:
             self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS, min_attempts=CHECK_ATTEMPTS)
         except OSError as error:
-            raise UserError(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}") from None
+            kind = StorageError if isinstance(error, Transient) else UserError
+            raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
         """Makes a request for the bucket and the key of a path; how often, see `persist`."""

@@ -21,7 +21,9 @@ def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     dataset = mixed_images(tmp_path_factory)
     command = [sys.executable, str(ROOT / "tests/keras_backend_training.py"), str(dataset), str(tmp_path)]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # What is compiled runs for a few steps.
-    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "PYTHONPATH": paths}
+    # What is compiled runs for a few steps; and many of the models are the same, which are compiled once.
+    jax = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
+    jax |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    environment = {**os.environ, "KERAS_BACKEND": backend, **jax, "PYTHONPATH": paths}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0 and f"trained on {backend}" in run.stdout, run.stderr[-4000:]
