@@ -6,22 +6,27 @@ Beam is imported only once our own flags are right: a typing error is answered a
 import argparse
 import gc
 import importlib
+import json
 import logging
 import os
 import sys
 from types import ModuleType
 from typing import NoReturn
 
+from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
+from beam_pipelines.options.log_arguments import error_file
+from beam_pipelines.options.option_values import parse_directory
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
+from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.transform.analysis_directory import check_analysis
@@ -29,31 +34,46 @@ from beam_pipelines.transform.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed, 2 wrong usage or input, 130 interrupted, which says what is in place."""
+    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again; of a signal see `interrupts`."""
     interrupts.listen()
+    log.set_format(None)
+    error_json = error_file(sys.argv[1:] if argv is None else argv)
+
+    def tell_interrupt(told: str, in_place: str) -> None:
+        log.say(told, "error")
+        log.write_error(error_json, None, told, interrupts.exit_code(), in_place)
+
+    interrupts.tell_by(tell_interrupt)
     try:
+        log.clear_error(error_json)
         parser = make_parser()
         arguments, others = parser.parse_known_args(argv)
+        log.set_format(arguments.log_format)
         if arguments.command == "benchmark" and others:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
-            print(f"recordmill: interrupted; {interrupts.find_in_place() or 'nothing was written'}", file=sys.stderr)
-            return 130
+            in_place = interrupts.find_in_place()
+            interrupts.tell(f"interrupted; {in_place or 'nothing was written'}", in_place)
+            return interrupts.exit_code()
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
         if not isinstance(error, (UserError, RunError)):
             if in_place:
                 error.add_note(f"recordmill: {in_place}")
+            log.write_error(error_json, error, f"{type(error).__name__}: {error}", 1, in_place)
             raise
         separator = "\n" if "\n" in str(error) else "; "
-        print(f"recordmill: {error}{in_place and f'{separator}{in_place}'}", file=sys.stderr)
-        return 2 if isinstance(error, UserError) else 1
+        told = f"{error}{in_place and f'{separator}{in_place}'}"
+        log.say(told, "error", kind=error.kind, path=error.path)
+        log.write_error(error_json, error, told, error.exit_code, in_place)
+        return error.exit_code
     return 0
 
 
 def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_config(arguments)
+    beam_flags = [*beam_flags, f"--store_timeout={arguments.store_timeout}"]
     if arguments.estimate:
         print(estimate(config, beam_flags))
         return
@@ -76,7 +96,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     summary = _import("publish.summary")
     print(summary.describe(config.output))
     for warning in summary.warnings(config.output):
-        print(f"recordmill: warning: {warning}", file=sys.stderr)
+        log.say(warning, "warning")
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -100,6 +120,14 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         print(line, flush=True)
 
 
+def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    directory = parse_directory("OUT", arguments.directory)
+    if beam_flags:
+        _import("runners.jobs").use_for_stores(beam_flags, "status")
+    found = find_status(directory)
+    print(json.dumps(found, indent=1) if arguments.json else describe_status(found))
+
+
 def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.benchmark import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
 
@@ -119,7 +147,7 @@ def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
     return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
-_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "repair": repair, "benchmark": benchmark}
+_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "repair": repair, "status": status, "benchmark": benchmark}
 
 
 def _import(name: str, *needed: str) -> ModuleType:
@@ -137,8 +165,15 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 def run() -> NoReturn:
     """The command: `main`, and the end of the process."""
-    code = main()
+    interrupts.end_in_time()
+    try:
+        code = main()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = 1
     interrupts.let_go()
+    if code:
+        interrupts.end(code)  # threads may still wait for a store, or for an engine
     gc.freeze()  # else the interpreter's last garbage collection takes a quarter of a second over Beam's modules
     sys.exit(code)
 

@@ -1,6 +1,7 @@
 """The errors that a run shows to its user, as one clear line each. Anything else is a bug and keeps its traceback."""
 
 import difflib
+import errno
 import itertools
 import os
 import re
@@ -27,8 +28,26 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {printable(by_lower[near[0]])!r}?" if near else ""
 
 
-class UserError(ValueError):
-    """The command or its input is not fit to run: nothing is written, exit code 2."""
+class _Told(Exception):
+    """What ends a command, and is told in one line.
+
+    Attributes:
+        exit_code: 2 where the same command would fail again; 1 where it may not.
+        kind: For programs, as `--error_json` has it.
+        path: Of the file or directory that it is about, if it is about one.
+    """
+
+    exit_code, kind = 1, "run"
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class UserError(_Told, ValueError):
+    """The command or its input is not fit to run: nothing is written."""
+
+    exit_code, kind = 2, "usage"
 
 
 class Refusal(ValueError):
@@ -49,15 +68,47 @@ def require(condition: object, option: str, value: object, expected: str) -> Non
         raise UserError(f"{option}={value}: expected {expected}")
 
 
-class RunError(RuntimeError):
-    """A run that had begun came to no end: what it wrote is removed, unless another one can go on from it. Exit code 1."""
+class RunError(_Told, RuntimeError):
+    """A run came to no end: what it wrote is removed, unless another one can go on from it."""
+
+
+class DataError(RunError):
+    """The same, for what the inputs are, and that they would be again."""
+
+    exit_code, kind = 2, "data"
+
+
+class StorageError(RunError):
+    """The same, for a disk or a store that does not give or take what it should."""
+
+    kind = "storage"
+
+
+class SilentStoreError(StorageError, OSError):
+    """A store has answered nothing useful for so long that it is not waited for any more; also for who expects an OSError."""
+
+    errno = errno.ETIMEDOUT
+
+
+class EngineError(RunError):
+    """The same, for an engine that cannot be reached, or that ended the job for no reason of ours."""
+
+    kind = "engine"
+
+
+class BusyError(RunError):
+    """Another run is at work on the same output."""
+
+    kind = "busy"
 
 
 class StillRunningError(RunError):
-    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay. Exit code 1, after Ctrl-C too."""
+    """Nobody waits for the job any more, and it could not be stopped: what it has written must stay, also after Ctrl-C."""
+
+    kind = "engine"
 
 
-_CLASSES = {cls.__name__: cls for cls in (UserError, RunError)}
+_CLASSES = {cls.__name__: cls for cls in (UserError, RunError, DataError, StorageError, SilentStoreError, EngineError, BusyError)}
 
 _STEP = " [while running "  # Beam appends this to a message, and the step's name
 
@@ -67,7 +118,7 @@ def find_user_facing(error: BaseException) -> UserError | RunError | None:
     for cause in _chain(error):
         found = cause if isinstance(cause, (UserError, RunError)) else _find_in_text(str(cause))
         if found:
-            return type(found)(str(found).partition(_STEP)[0])
+            return type(found)(str(found).partition(_STEP)[0], found.path)
     return None
 
 
@@ -80,7 +131,9 @@ def _find_in_text(text: str) -> UserError | RunError | None:
     for number, line in enumerate(lines, start=1):
         name, _, message = line.partition(": ")
         if cls := _CLASSES.get(name.removeprefix(f"{__name__}.")):
-            return cls("\n".join([message, *itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])]))
+            path, is_of_path, _ = message.partition(" could not be ")  # as `storage` has it
+            items = itertools.takewhile(lambda item: item.startswith("  - "), lines[number:])
+            return cls("\n".join([message, *items]), path if is_of_path else None)
     return None
 
 

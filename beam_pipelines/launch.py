@@ -3,30 +3,34 @@
 import contextlib
 import dataclasses
 import os
-import sys
 import tempfile
+import time
+import uuid
 from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from beam_pipelines.config.output_paths import PROGRESS
+from beam_pipelines import log
+from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
+from beam_pipelines.log import say
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
-from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left
-from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, working_directory
+from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
+from beam_pipelines.publish.output_directory import Jobs, check_input, check_paths, is_new, wait_for_others, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine, explained_errors
-from beam_pipelines.runners.waiting import wait_for
+from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.files import any_remote, is_remote
@@ -73,28 +77,76 @@ def run_prepare(
         is_output_new=is_new(config.output),
     )
     replaces = overwrite and not config.is_output_new
-    left = find_left(config) if on_left is OnLeft.RESUME else None
+    left = None
+    if on_left is OnLeft.RESUME:
+        wait_for_others(config)
+        left = find_left(config)
+        if not left and not overwrite and is_done(config):
+            say("--resume: the data set is there, whole; nothing was left to do")
+            return None
+        if not left:
+            say("--resume: no run has left a whole plan there; this one begins anew")
+            on_left = OnLeft.REFUSE
     if left and left.plan and is_remote(config.output):
         config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
-    if on_left is OnLeft.RESUME and not left:
-        print("recordmill: --resume: no run has left a whole plan there; this one begins anew", file=sys.stderr)
-        on_left = OnLeft.REFUSE
-    engine.set_defaults(config.name)
+    config = dataclasses.replace(config, run_id=left.run_id if left else uuid.uuid4().hex, holder=uuid.uuid4().hex)
+    engine.set_defaults(config.name, output=config.output, run_id=config.run_id)
     is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(config.output) if replaces else {}
-    with working_directory(config, on_left), _progress_directory(config, engine, is_submitted) as progress_directory:
+    with (
+        working_directory(config, on_left, _Jobs(engine)) as detach,
+        _progress_directory(config, engine, is_submitted) as progress_directory,
+    ):
         config = dataclasses.replace(config, progress_directory=progress_directory)
-        with explained_errors(engine):
+        with _logged(config, engine), explained_errors(engine):
             if not (left and finish_publishing(config)):
                 pipeline = _make_pipeline(config, engine, left)
                 if is_submitted:
                     may_renumber = any(replaced.values()) and not config.source.first_label_names
-                    return engine.describe_job(pipeline.run(), config.output, may_renumber=may_renumber)
+                    result = pipeline.run()
+                    detach()
+                    return engine.describe_job(result, config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
-                    wait_for(pipeline.run(), engine.stop)
+                    run_job(pipeline, engine, [path for _, path in paths])
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
-        print(f"recordmill: warning: {line}", file=sys.stderr)
+        say(line, "warning")
     return None
+
+
+@contextlib.contextmanager
+def _logged(config: PrepareConfig, engine: Engine) -> Iterator[None]:
+    """Each line that is told from now on is of this run; a log gets its start and its end."""
+    log.set_run(config.run_id, lambda: progress.stage_of(config.progress_directory))
+    began = time.monotonic()
+    if log.is_kept():
+        job = engine.options.view_as(GoogleCloudOptions).job_name
+        say(f"run {config.run_id} to {printable(config.output)} on {engine.name}{job and f', job {job}' or ''}", options=plain_options(config))
+    try:
+        yield
+    except BaseException:
+        stage = log.stage()  # as long as it can be found out
+        log.set_run(config.run_id, lambda: stage)
+        raise
+    log.set_run(config.run_id, lambda: "done")
+    if log.is_kept():
+        say(f"done after {time.monotonic() - began:.0f} s: {printable(config.output)}")
+
+
+class _Jobs(Jobs):
+    """What an engine knows of jobs that write to the same output, and that nobody waits for."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
+
+    def is_at_work(self, job: str, config: OutputPaths) -> bool:
+        return any(found.name == job for found in self._engine.find_jobs(config.output))
+
+    def end_others(self, config: OutputPaths) -> None:
+        if jobs := self._engine.find_jobs(config.output):
+            names = ", ".join(job.name for job in jobs)
+            say(f"{names}: left by a command that was killed; it is cancelled")
+            self._engine.cancel_jobs(jobs)
 
 
 def _make_pipeline(config: PrepareConfig, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
@@ -114,7 +166,7 @@ def _replaced_classes(output: str) -> Mapping[str, tuple[str, ...]]:
     try:
         return read_class_tables(output)
     except ValueError as error:  # to replace a damaged one, or one of another version, is a good reason for --overwrite
-        print(f"recordmill: warning: whether classes keep their numbers is not known: {error}", file=sys.stderr)
+        say(f"whether classes keep their numbers is not known: {error}", "warning")
         return {}
 
 
@@ -137,7 +189,7 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if source.kind is None:
         source = dataclasses.replace(source, kind=guess_source(config.input))
         if source.kind != DEFAULT_SOURCE:  # what was always meant goes without saying
-            print(f"recordmill: --source={source.kind}, by the names in {printable(config.input)}", file=sys.stderr)
+            say(f"--source={source.kind}, by the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     config = dataclasses.replace(config, source=source)
@@ -165,4 +217,4 @@ def _progress_directory(config: PrepareConfig, engine: Engine, is_submitted: boo
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:
-        yield f"{config.scratch_directory}/{PROGRESS}"
+        yield f"{config.run_directory}/{PROGRESS}"

@@ -9,7 +9,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
-from beam_pipelines.publish.publishing import is_in_place
+from beam_pipelines.publish.left_run import is_in_place
 from beam_pipelines.publish.write_metadata import WriteMetadata
 from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shards.write_shards import WriteShards

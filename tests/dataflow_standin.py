@@ -114,6 +114,8 @@ class DataflowStandin:
             return 200, {"job": {"id": "launched", "projectId": PROJECT, "location": REGION}}
         if (method, path) == ("POST", f"{_LOCATION}/jobs"):
             return self._create(body)
+        if (method, path) == ("GET", f"{_LOCATION}/jobs"):
+            return 200, {"jobs": [self._describe(job) for job in self._active()]}
         match = re.fullmatch(rf"{_LOCATION}/jobs/job-(\d+)(/messages|/metrics)?", path)
         if not match or int(match[1]) >= len(self.jobs):
             return 404, {"error": {"code": 404, "message": f"{method} {path}"}}
@@ -128,8 +130,14 @@ class DataflowStandin:
         if self.refusal:
             status, message = self.refusal
             return status, {"error": {"code": status, "message": message, "status": _REFUSALS[status]}}
+        for job in self._active():
+            if job.request["name"] == request["name"]:
+                return 200, self._describe(job)  # with another clientRequestId, from which Beam knows it
         self.jobs.append(Job(f"job-{len(self.jobs)}", request, self.work))
         return 200, {**self._describe(self.jobs[-1]), "currentState": "JOB_STATE_PENDING"}
+
+    def _active(self) -> list[Job]:
+        return [job for job in self.jobs if job.state == "JOB_STATE_RUNNING"]
 
     def _describe(self, job: Job) -> dict[str, Any]:
         return {

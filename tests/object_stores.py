@@ -251,8 +251,15 @@ def _serve_s3(num_objects: int) -> None:
 
     if num_objects:
         _fill(num_objects)
-    application = DomainDispatcherApplication(create_backend_app)
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Handler)
+    application, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+    def respond(environment, start_response):
+        """What a condition is asked of, is not changed before the condition's object is written."""
+        is_conditional = {"HTTP_IF_MATCH", "HTTP_IF_NONE_MATCH"} & environment.keys()
+        with one_at_a_time if is_conditional else contextlib.nullcontext():
+            return application(environment, start_response)
+
+    server = make_server("127.0.0.1", 0, respond, threaded=True, request_handler=Handler)
     _announce(server.server_port)
     server.serve_forever()
 
@@ -281,6 +288,7 @@ def _copy_of(fake_key: object, name: str) -> object:
 def _serve_gcs() -> None:
     """The emulator, where it is unlike the real store made like it: pages, several requests at a time, nothing arrived yet."""
     from gcp_storage_emulator import server as emulator
+    from gcp_storage_emulator.exceptions import NotFound
     from gcp_storage_emulator.handlers import objects
     from gcp_storage_emulator.storage import Storage
 
@@ -313,6 +321,33 @@ def _serve_gcs() -> None:
     for _, methods in emulator.HANDLERS:
         if methods.get("GET") is list_all:
             methods["GET"] = list_page
+
+    def generation(storage, bucket, name):
+        try:
+            return storage.get_file_obj(bucket, name)["generation"]
+        except NotFound:
+            return "0"  # as the real store has it
+
+    def insert_on_condition(request, response, storage, *arguments, **options):
+        if wanted := request.query.get("ifGenerationMatch"):
+            meta = request.data.get("meta", {}) if isinstance(request.data, dict) else {}
+            name = request.query.get("name", [meta.get("name")])[0]
+            if wanted[0] != generation(storage, request.params["bucket_name"], name):
+                response.status = http.HTTPStatus.PRECONDITION_FAILED
+                return
+        insert(request, response, storage, *arguments, **options)
+
+    def download_with_generation(request, response, storage, *arguments, **options):
+        response["X-Goog-Generation"] = generation(storage, request.params["bucket_name"], request.params["object_id"])
+        download(request, response, storage, *arguments, **options)
+
+    insert, download = objects.insert, objects.download
+    for _, methods in emulator.HANDLERS:
+        if methods.get("POST") is insert:
+            methods["POST"] = insert_on_condition
+        if methods.get("GET") is download:
+            methods["GET"] = download_with_generation
+    objects.insert, objects.download = insert_on_condition, download_with_generation  # where one handler calls another
 
     class Handler(emulator.RequestHandler):
         disable_nagle_algorithm = True

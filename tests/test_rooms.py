@@ -8,11 +8,13 @@ import subprocess
 import sys
 from typing import Iterator, Mapping
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
 BASE = {
-    "beam_pipelines": {"errors", "quiet"},
+    "beam_pipelines": {"errors", "log", "quiet"},
     "tf_input": {"cores", "dataset_format", "forks", "options", "read_config", "read_options"},
 }
 IMPORTS = {

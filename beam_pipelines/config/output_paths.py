@@ -1,7 +1,6 @@
 """Where a run makes a data set."""
 
 from beam_pipelines.storage.files import is_remote
-from beam_pipelines.storage.marked_directory import PLAN
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
 PROGRESS = "progress"  # below where it works
@@ -15,11 +14,16 @@ class OutputPaths:
         output_option: How the user names it.
         is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
         progress_directory: Where workers count what they have done; empty: nobody is there to look.
+        run_id: Of the run, also where another command goes on with it: whatever it writes before it is whole lies below a folder of
+            this name, so that a job that nobody stopped cannot write into what another run has begun. Empty: no job is submitted.
+        holder: Who holds the run's lease: see `storage.lease`.
     """
 
     output: str
     is_output_new: bool
     progress_directory: str
+    run_id: str
+    holder: str
     output_option = "--output"
     can_resume = False  # whether what a run leaves there can be gone on from
 
@@ -29,24 +33,29 @@ class OutputPaths:
         return f"{self.output}{SCRATCH}"
 
     @property
+    def run_directory(self) -> str:
+        """This run's alone, below the scratch directory."""
+        return f"{self.scratch_directory}/{self.run_id}" if self.run_id else self.scratch_directory
+
+    @property
     def working_directory(self) -> str:
         """Where the data set is until it is whole."""
-        in_store = self.output if self.is_output_new else f"{self.scratch_directory}/data_set"
-        return in_store if is_remote(self.output) else self.scratch_directory
+        in_store = self.output if self.is_output_new else f"{self.run_directory}/data_set"
+        return in_store if is_remote(self.output) else self.run_directory
 
     @property
     def spool_directory(self) -> str:
-        return f"{self.scratch_directory}/spool"
+        return f"{self.run_directory}/spool"
 
     @property
     def plan_directory(self) -> str:
-        return f"{self.scratch_directory}/plan"
+        return f"{self.run_directory}/plan"
 
     @property
     def plan_path(self) -> str:
         """The file that says that the plan is whole."""
-        return f"{self.scratch_directory}/{PLAN}"
+        return f"{self.plan_directory}/plan.json"
 
     @property
     def done_directory(self) -> str:
-        return f"{self.scratch_directory}/done"
+        return f"{self.run_directory}/done"

@@ -127,7 +127,7 @@ class PrepareConfig(OutputPaths):
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
         num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
-        is_output_new, progress_directory: See `OutputPaths`.
+        is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
@@ -147,6 +147,8 @@ class PrepareConfig(OutputPaths):
     num_processes: int = 0
     is_output_new: bool = False
     progress_directory: str = ""
+    run_id: str = ""
+    holder: str = ""
     output_layout: str = "flat"
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)

@@ -8,7 +8,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import printable
 
 # What need not be the same in a run that goes on: where it lies and what its engine decides, and how much may be bad in the end.
-FREE = ("output", "is_output_new", "progress_directory", "num_processes", "max_bad_fraction")
+FREE = ("output", "is_output_new", "progress_directory", "run_id", "holder", "num_processes", "max_bad_fraction")
 
 # Fields of `PrepareConfig` -> their options, where these have other names.
 OPTION_OF = {

@@ -19,7 +19,7 @@ from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, WrittenShard
 from beam_pipelines.elements.references import References, unpack_some
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.storage.files import files_at, is_remote, make_folder, open_file, write_file
 from tf_input.dataset_format import ShardInfo
 
@@ -64,7 +64,7 @@ def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 
     try:
         return unpack_some(files_at(path).read(path), start, stop, shard.num_inputs)
     except OSError as error:
-        raise RunError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
+        raise StorageError(f"the plan of shard {shard.address} could not be read: {error.strerror or error}") from error
     except ValueError as error:
         raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
 

@@ -18,6 +18,7 @@ from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark
 from beam_pipelines.options.command_parser import CommandParser
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
+from beam_pipelines.options.log_arguments import add_log_options
 from beam_pipelines.options.option_values import (
     default_name,
     parse_directory,
@@ -29,8 +30,10 @@ from beam_pipelines.options.option_values import (
     read_earlier_names,
 )
 from beam_pipelines.options.repair_arguments import add_repair
+from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.publish.left_run import OnLeft
+from beam_pipelines.storage import STORE_TIMEOUT
 from tf_input.dataset_format import LAYOUTS
 
 _EXAMPLE = """\
@@ -103,6 +106,13 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="F",
         help="fail if more of the inputs are refused (default: 0.01)",
     )
+    add(
+        "--store_timeout",
+        type=float,
+        default=STORE_TIMEOUT,
+        metavar="SECONDS",
+        help=f"give up on an object store that answers nothing useful for so long; --resume goes on (default: {STORE_TIMEOUT})",
+    )
     add("--ignore", action="append", default=[], metavar="GLOB", help="files that are no inputs, such as '*.txt'")
     add(
         "--shared_filesystem",
@@ -131,7 +141,10 @@ def make_parser() -> argparse.ArgumentParser:
     add_analyze(commands)
     add_transform(commands)
     add_repair(commands)
+    add_status(commands)
     add_benchmark(commands)
+    for command in commands.choices.values():
+        add_log_options(command)
     return parser
 
 

@@ -12,9 +12,11 @@ import time
 import uuid
 from typing import Callable, Iterator, NamedTuple
 
+from beam_pipelines import log
 from beam_pipelines.storage.files import files_at, is_remote
 
 OBJECT_SECONDS = 5.0
+TELL_SECONDS = 30.0
 
 
 class Counts(NamedTuple):
@@ -101,8 +103,17 @@ def _read_all(directory: str) -> Iterator[bytes]:
             continue
 
 
+def stage_of(directory: str) -> str:
+    """How far a run is, by what its workers have counted: list, plan, write, publish."""
+    counts = read_counts(directory)
+    if not counts.listing_done:
+        return "list"
+    num_done = counts.written + counts.dead_letters
+    return "publish" if num_done >= counts.listed else "write" if counts.written else "plan"
+
+
 class ProgressDisplay:
-    """Bars on a terminal while a run lasts; nothing at all where standard error is not one.
+    """Bars on a terminal while a run lasts; elsewhere, and in a log, a line each half minute.
 
     Args:
         directory: The run's progress directory.
@@ -114,18 +125,29 @@ class ProgressDisplay:
         self._stages = stages or _stages
         self._interval = OBJECT_SECONDS if is_remote(directory) else 0.2
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "ProgressDisplay":
-        if os.isatty(2):
-            self._thread = threading.Thread(target=self._show, daemon=True)
-            self._thread.start()
+        show = self._show if os.isatty(2) and not log.is_kept() else self._tell
+        self._thread = threading.Thread(target=show, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *unused: object) -> None:
         self._stop.set()
-        if self._thread:
-            self._thread.join()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        began, before = time.monotonic(), {}
+        while not self._stop.wait(TELL_SECONDS):
+            stages = self._stages(read_counts(self._directory))
+            told = []
+            for stage in stages:
+                rate = (stage.done - before.get(stage.name, 0)) / TELL_SECONDS
+                total = f" of {stage.total:,}" if stage.total is not None else ""
+                left = f", {_format_seconds((stage.total - stage.done) / rate)} left" if stage.total and rate else ""
+                told.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
+            before = {stage.name: stage.done for stage in stages}
+            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **before)
 
     def _show(self) -> None:
         from rich.console import Console
@@ -154,3 +176,8 @@ def _stages(counts: Counts) -> list[Stage]:
         Stage("listed", counts.listed, num_inputs),
         Stage("written", counts.written, num_inputs, f"{counts.dead_letters} dead letters"),
     ]
+
+
+def _format_seconds(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

@@ -4,7 +4,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
-from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.errors import DataError, RunError, UserError, printable
 from tf_input.dataset_format import LABEL
 
 # Of classes, in one line.
@@ -19,7 +19,8 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig)
 
     Raises:
         UserError: The images do not make the data set that was asked for.
-        RunError: Too many dead letters; or some input is neither an example nor one of them.
+        DataError: Too many dead letters.
+        RunError: Some input is neither an example nor one of them.
     """
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
@@ -32,7 +33,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig)
     if not images.num_examples:
         raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
-        raise RunError(
+        raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "
             f"more than --max_bad_fraction={config.max_bad_fraction:g} allows (with --resume another one may be given):{dead_letters.describe()}"
         )

@@ -1,11 +1,13 @@
 """What a run has left that was killed, or that failed once its plan was whole: `--resume` goes on from it, `--restart` removes it.
 
-    in OUT.incomplete     the same command     with --resume
-    no whole plan         begins anew          begins anew, and says so
-    a whole plan          is refused           writes the shards that are missing
-    a manifest            is refused           brings the data set, which is whole, to its place
+    there is                        the same command     with --resume
+    no whole plan                   begins anew          begins anew, and says so
+    a whole plan                    is refused           writes the shards that are missing
+    a manifest                      is refused           brings the data set, which is whole, to its place
+    OUT, made with these options    is refused           is done
 """
 
+import dataclasses
 import enum
 import json
 import os
@@ -18,6 +20,7 @@ from beam_pipelines.elements.plan import Plan, own_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER
 from tf_input.dataset_format import MANIFEST, RUN
 
@@ -34,10 +37,29 @@ class LeftRun(NamedTuple):
     """A run to go on from.
 
     Attributes:
+        run_id: Its own.
         plan: Its own; None where all is written, and waits for the last rename.
     """
 
+    run_id: str
     plan: Plan | None
+
+
+def of_left_run(config: OutputPaths) -> OutputPaths:
+    """With the paths of the run that has left something there, if one has."""
+    lease = read_lease(config.scratch_directory)
+    return dataclasses.replace(config, run_id=lease.run_id if lease else "")
+
+
+def is_in_place(config: OutputPaths) -> bool:
+    """Whether the data set of this very run is there."""
+    files = files_at(config.output)
+    if not files.exists(f"{config.output}/{MANIFEST}"):
+        return False
+    try:
+        return json.loads(files.read(f"{config.output}/{RUN}"))["run_id"] == config.run_id
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # another one's, or damaged
+        return False
 
 
 def is_whole(config: OutputPaths) -> bool:
@@ -52,7 +74,7 @@ def is_left(config: OutputPaths) -> bool:
 
 
 def describe_left(config: OutputPaths) -> str:
-    """What is there to go on from, and how; an empty text if nothing is."""
+    """What is there of the run of a configuration to go on from, and how; an empty text if nothing is."""
     if not config.can_resume:
         return ""
     if is_whole(config):
@@ -74,6 +96,7 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
     """
     if on_left is not OnLeft.REFUSE:
         return
+    config = of_left_run(config)
     if not config.can_resume and is_planned(config):
         shown = printable(config.scratch_directory)
         raise UserError(f"{whose}: a run of `recordmill prepare` has left its work in {shown}; expected another path, or remove it")
@@ -91,9 +114,10 @@ def find_left(config: PrepareConfig) -> LeftRun | None:
         UserError: It was begun with other options, or by another version, or is damaged.
     """
     whose = f"{config.output_option}={printable(config.output)}"
+    config = of_left_run(config)
     if is_whole(config):
-        _check_options(whose, _written_options(config, whose), config)
-        return LeftRun(None)
+        _check_options(whose, _written_options(config.working_directory, whose), config)
+        return LeftRun(config.run_id, None)
     try:
         plan = read_plan(config)
     except ValueError:
@@ -104,13 +128,28 @@ def find_left(config: PrepareConfig) -> LeftRun | None:
         raise UserError(f"{whose}: the run that is there is of {plan.version}, and this is {own_version()}; --restart begins anew")
     _check_options(whose, plain_options(plan.config), config)
     _check_place(whose, plan, config)
-    return LeftRun(plan)
+    return LeftRun(config.run_id, plan)
 
 
-def _written_options(config: PrepareConfig, whose: str) -> Mapping[str, Any]:
+def is_done(config: PrepareConfig) -> bool:
+    """Whether what `--resume` asks for is there: a data set, and nothing beside it to go on from.
+
+    Raises:
+        UserError: It was made with other options.
+    """
+    store, whose = files_at(config.output), f"{config.output_option}={printable(config.output)}"
+    if not store.exists(f"{config.output}/{MANIFEST}") or (is_remote(config.output) and store.exists(f"{config.output}/{MARKER}")):
+        return False
+    there = _written_options(config.output, whose)
+    if differences := find_differences(there, plain_options(config)):
+        raise UserError(f"{whose} exists, and {'; '.join(differences)}; expected a new path, or --overwrite")
+    return True
+
+
+def _written_options(directory: str, whose: str) -> Mapping[str, Any]:
     """Those of a run whose plan may be removed by now."""
     try:
-        return json.loads(files_at(config.working_directory).read(f"{config.working_directory}/{RUN}"))["options"]
+        return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; --restart begins anew") from None
 

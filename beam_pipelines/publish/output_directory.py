@@ -6,17 +6,19 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from typing import Iterator
+import signal
+from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import StillRunningError, UserError, printable
+from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
-from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_left, is_whole
-from beam_pipelines.storage.files import Files, files_at, is_remote, write_file
+from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
+from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
+from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, make_lease, read_lease, wait_for_lease, write_lease
 from beam_pipelines.storage.marked_directory import (
-    CLAIMS,
     MARKER,
     MARKER_TEXT,
     check_is_ours,
@@ -33,12 +35,13 @@ def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None
     resolved = dataclasses.replace(config, output=_resolve(config.output))
     if is_remote(config.output):
         _check_access(config.output_option, config.output)
-    if is_remote(config.output) or not is_in_use(resolved.scratch_directory):  # whose run is at work is told under its lock
+    if not _is_at_work(resolved):  # that is told under its lock
         check_left(resolved, on_left, f"{config.output_option}={printable(config.output)}")
-    check_output(config.output, config.input, overwrite, config.output_option, on_left)
+    may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
+    check_output(config.output, config.input, overwrite, config.output_option, on_left, may_stay)
 
 
-def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE) -> None:
+def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE, may_stay: bool = False) -> None:
     """Fails where the output must not be written.
 
     Args:
@@ -47,6 +50,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
         overwrite: Whether it may replace a data set.
         option: How the user names the output.
         on_left: What becomes of what an earlier run has left there.
+        may_stay: A data set may be there, which is then all that is asked for.
     """
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
@@ -58,13 +62,11 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
         return
     # With the mark and a manifest it is whole, and its run was killed before it had removed the mark.
     is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, MANIFEST))
-    if is_half and on_left is not OnLeft.REFUSE:
+    if is_half or (may_stay and not overwrite and _has(output, MANIFEST)):
         return
-    if not overwrite and is_half:
-        raise UserError(f"{shown} holds what a run left that failed or still goes on; expected a new path, or --restart if it does not")
     if not overwrite:
         raise UserError(f"{shown} exists; expected a new path, or --overwrite")
-    if not is_half and not _has(output, MANIFEST) and not _is_empty_folder(output):
+    if not _has(output, MANIFEST) and not _is_empty_folder(output):
         raise UserError(f"{shown} is not a data set, and --overwrite replaces nothing else")
 
 
@@ -88,13 +90,12 @@ def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
         raise UserError(f"{whose}: a run that was killed may have left the old data set as {printable(old)}; bring it back (`{shown}`), or remove it")
     if os.path.lexists(old):
         raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; move it away, or remove it")
-    if on_left is not OnLeft.RESUME or not os.path.isfile(f"{output}{SCRATCH}/{MANIFEST}"):
-        check_is_ours(f"{output}{SCRATCH}", whose)
+    check_is_ours(f"{output}{SCRATCH}", whose)
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
     """The same of objects."""
-    if any(files_at(prefix).top_level(prefix)) and not _has(prefix, MARKER):
+    if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
         raise UserError(f"{whose}: {prefix}/, where the run would work, holds what no run has put there; move it away, or remove it")
 
 
@@ -106,8 +107,8 @@ def is_new(path: str) -> bool:
 def _check_access(option: str, path: str) -> None:
     try:
         files_at(path).check_access(path)
-    except UserError as error:
-        raise UserError(f"{option}={error}") from None
+    except (UserError, StorageError) as error:
+        raise type(error)(f"{option}={error}", path) from None
 
 
 def check_input(path: str) -> None:
@@ -151,14 +152,60 @@ def _is_empty_folder(path: str) -> bool:
     return not is_remote(path) and os.path.isdir(path) and not os.listdir(path)
 
 
-def working_directory(config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE) -> contextlib.AbstractContextManager[None]:
+def _is_at_work(config: OutputPaths) -> bool:
+    directory = config.scratch_directory
+    if not is_remote(directory):
+        return is_in_use(directory)
+    lease = read_lease(directory)
+    return bool(lease and lease.is_live)
+
+
+def wait_for_others(config: OutputPaths) -> None:
+    """Before `--resume` looks at what is there: a command that was killed leaves a lease in an object store that has to run out.
+
+    Raises:
+        BusyError: It was not killed.
+    """
+    if is_remote(config.output):
+        wait_for_lease(config.scratch_directory, f"{config.output_option}={config.output}")
+
+
+class Jobs:
+    """What is asked of an engine about jobs that nobody waits for any more. This one's end with this process: there are none.
+
+    Attributes:
+        name: The engine's.
+        job_name: What this run's job is called there.
+    """
+
+    name = job_name = ""
+
+    def is_at_work(self, job: str, config: OutputPaths) -> bool:
+        """Whether the job of such a name goes on."""
+        return False
+
+    def end_others(self, config: OutputPaths) -> None:
+        """Ends those of killed commands that write to the same output."""
+
+
+def working_directory(
+    config: OutputPaths, on_left: OnLeft = OnLeft.REFUSE, jobs: Jobs = Jobs()
+) -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Makes the working directory, this run's alone. Unless the block ends well, it is removed, or what is there is to be gone on from.
 
     Args:
         config: The run that is to work there.
         on_left: What becomes of what an earlier run has left; `RESUME` where there is something: see `left_run`.
+        jobs: Of the engine.
+
+    Yields:
+        What to call where the job goes on without this process.
+
+    Raises:
+        BusyError: Another run is at work there.
     """
-    return _working_objects(config, on_left) if is_remote(config.output) else _working_folder(config, on_left)
+    lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name)
+    return (_working_objects if is_remote(config.output) else _working_folder)(config, on_left, jobs, lease)
 
 
 def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
@@ -170,76 +217,97 @@ def _stays(config: OutputPaths, error: BaseException, on_left: OnLeft) -> bool:
 
 
 @contextlib.contextmanager
-def _working_objects(config: OutputPaths, on_left: OnLeft) -> Iterator[None]:
+def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     """The job may go on after the block: then its last step removes what is scratch."""
     store, scratch, working = files_at(config.output), config.scratch_directory, config.working_directory
+    whose = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
-        _check_prefix(directory, f"{config.output_option}={config.output}")
-        write_file(f"{directory}/{MARKER}", MARKER_TEXT)
-        if on_left is not OnLeft.RESUME:
-            _remove_objects(store, directory)
-    interrupts.note(lambda: _describe_objects(config))
-    try:
-        yield
-    except StillRunningError:
-        interrupts.note(str)
-        raise
-    except BaseException as error:
-        if not _stays(config, error, on_left):
-            if working == config.output and is_new(config.output):
-                remove_marked(store, working)
-            remove_marked(store, scratch)
-        raise
+        _check_prefix(directory, whose)
+    is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config)
+    with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
+        if on_left is OnLeft.RESUME:
+            _check_still_left(config, whose)
+        jobs.end_others(config)
+        for directory in (scratch, working):
+            write_file(f"{directory}/{MARKER}", MARKER_TEXT)
+            store.abandon_uploads(directory)
+            if on_left is not OnLeft.RESUME:
+                _remove_objects(store, directory)
+        interrupts.note(lambda: _describe_objects(config))
+        try:
+            yield held.detach
+        except StillRunningError:
+            interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
+            held.detach()
+            raise
+        except BaseException as error:
+            if not _stays(config, error, on_left):
+                if working == config.output and is_new(config.output):
+                    remove_marked(store, working)
+                remove_marked(store, scratch)
+            raise
+
+
+def _tell_lost() -> None:
+    """Another command has taken what this one may not touch any more: it ends, as if somebody had ended it."""
+    say("another run has taken over the output; this one ends")
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _describe_objects(config: OutputPaths) -> str:
     """Whether objects that this run has begun to write are a data set by now; if not, what is there of it."""
     try:
-        is_marked = _has(config.working_directory, MARKER)
-        if not is_new(config.output) and not is_marked:
+        if is_in_place(config):
             return f"{config.output} is written, whole"
         told = describe_left(config)
         if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
+    except SilentStoreError:  # which was told before, or will be when a run goes on
+        return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 
 
 def _remove_objects(store: Files, directory: str) -> None:
-    for name in CLAIMS:
-        store.remove(f"{directory}/{name}")
-    store.remove_all(directory, but=MARKER)
+    """All but the mark and the lease."""
+    store.remove(f"{directory}/{MANIFEST}")
+    store.remove_all(directory, but=(MARKER, LEASE))
 
 
 def remove_marked(store: Files, directory: str) -> None:
     """The mark goes last: who is killed meanwhile leaves what is still ours."""
     _remove_objects(store, directory)
-    store.remove(f"{directory}/{MARKER}")
+    for name in (LEASE, MARKER):
+        store.remove(f"{directory}/{name}")
 
 
 @contextlib.contextmanager
-def _working_folder(config: OutputPaths, on_left: OnLeft) -> Iterator[None]:
-    directory, output = config.working_directory, config.output
-    missing = [parent for parent in pathlib.Path(directory).parents if not parent.exists()]
+def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
+    scratch, output = config.scratch_directory, config.output
+    missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
     whose, busy, goes_on = f"{config.output_option}={printable(output)}", "another run is writing to it", on_left is OnLeft.RESUME
-    check = lambda: _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
+
+    def check() -> None:
+        _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
+        jobs.end_others(config)
+
     try:
-        with own_directory(directory, whose, busy, check, goes_on, lambda error: _stays(config, error, on_left)) as descriptor:
-            own = os.fstat(descriptor)
-            in_place = lambda: os.path.exists(output) and os.path.samestat(own, os.stat(output))
-            find_whole = lambda: f"{printable(output)} is written, whole" if in_place() else ""
+        with own_directory(scratch, whose, busy, check, goes_on, lambda error: _stays(config, error, on_left)):
+            write_lease(scratch, lease)
+            make_folder(config.run_directory)
+            find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
             interrupts.note(lambda: find_whole() or describe_left(config))
-            remove_temporary_files(directory)
-            shutil.rmtree(f"{directory}/{PROGRESS}", ignore_errors=True)  # what a killed run has counted
+            remove_temporary_files(scratch)
+            shutil.rmtree(f"{config.run_directory}/{PROGRESS}", ignore_errors=True)  # what a killed run has counted
             try:
-                yield
+                yield lambda: None
             except StillRunningError:
-                interrupts.note(find_whole)
+                interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
                 raise
             except BaseException:
                 close_light_processes()  # so that nobody writes into what is removed
-                remove_temporary_files(directory)
+                remove_temporary_files(scratch)
                 raise
     finally:
         with contextlib.suppress(OSError):  # not empty: the output is in it
@@ -250,6 +318,4 @@ def _working_folder(config: OutputPaths, on_left: OnLeft) -> Iterator[None]:
 def _check_still_left(config: OutputPaths, whose: str) -> None:
     """Under the lock: a run that had it until now may have brought it to its end."""
     if not is_left(config):
-        raise UserError(f"{whose}: another run has gone on from what was there meanwhile")
-    if not is_whole(config):
-        check_is_ours(config.working_directory, whose)
+        raise BusyError(f"{whose}: another run has gone on from what was there meanwhile")

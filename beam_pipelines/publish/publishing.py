@@ -9,29 +9,15 @@ import shutil
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
-from beam_pipelines.errors import RunError, printable
-from beam_pipelines.publish.left_run import is_whole
+from beam_pipelines.errors import RunError, StorageError, printable
+from beam_pipelines.publish.left_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.storage.files import files_at, is_remote, write_file
-from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_temporary_files
+from beam_pipelines.storage.lease import check_lease
+from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
 from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest, ShardInfo
 
 _BLOCK_BYTES = 1 << 20
-
-
-def is_published(config: OutputPaths, manifest: bytes) -> bool:
-    """Whether an earlier attempt came to its end."""
-    path = f"{config.output}/{MANIFEST}"
-    return is_in_place(config) and (not is_remote(path) or files_at(path).read(path) == manifest)
-
-
-def is_in_place(config: OutputPaths) -> bool:
-    """Whether a data set is there, and nothing of the run that made it."""
-    path = f"{config.output}/{MANIFEST}"
-    if not is_remote(config.output):
-        return not os.path.exists(config.working_directory) and os.path.exists(path)
-    store = files_at(config.output)
-    return not store.exists(f"{config.working_directory}/{MARKER}") and store.exists(path)
 
 
 def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
@@ -52,7 +38,7 @@ def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
 def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], dead_letters: Iterable[bytes]) -> None:
     """Writes the metadata of a data set whose shards are there, by name, and its dead letters, line by line, and publishes it."""
     packed = manifest.to_json().encode()
-    if not is_published(config, packed):
+    if not is_in_place(config):
         check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
         for name, text in files.items():
             write_file(f"{config.working_directory}/{name}", text.encode())
@@ -68,7 +54,7 @@ def _write_lines(path: str, lines: Iterable[bytes]) -> None:
                 while view:
                     view = view[file.write(view) :]
     except OSError as error:
-        raise RunError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -84,11 +70,18 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the manifest, after all that it names, and brings the data set to its final name; RunError where that is refused."""
+    """Writes the manifest, after all that it names, and brings the data set to its final name.
+
+    Raises:
+        RunError: Another run has taken over, or something came to that name meanwhile.
+        StorageError: A disk or a store refuses it.
+    """
+    if not is_in_place(config):
+        check_lease(config.scratch_directory, config.holder)
     try:
         _publish_objects(config, manifest) if is_remote(config.output) else _publish_folder(config, manifest)
     except OSError as error:
-        raise RunError(f"{printable(config.output)} could not be put in its place: {error.strerror or error}") from error
+        raise StorageError(f"{printable(config.output)} could not be put in its place: {error.strerror or error}") from error
 
 
 def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
@@ -96,23 +89,28 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     it is there whole, all of it is where it was.
     """
     store = files_at(config.output)
-    if not is_published(config, manifest):
+    if not is_in_place(config):
         write_file(f"{config.working_directory}/{MANIFEST}", manifest)
         if config.working_directory != config.output:
             write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # so that what is left of the old one is known to be nobody's
             store.remove(f"{config.output}/{MANIFEST}")
-            store.remove_all(config.output, but=MARKER)
+            store.remove_all(config.output, but=(MARKER,))
             store.copy_all(config.working_directory, config.output, last=MANIFEST)
         store.remove(f"{config.working_directory}/{MARKER}")
+    _clear_objects(config)
+
+
+def _clear_objects(config: OutputPaths) -> None:
+    store = files_at(config.output)
     store.remove(f"{config.output}/{MARKER}")
     remove_marked(store, config.scratch_directory)
 
 
 def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
-    if is_published(config, manifest):
+    if is_in_place(config):
         return
     if config.is_output_new:
-        _check_still_new(pathlib.Path(config.output), manifest)
+        _check_still_new(pathlib.Path(config.output))
     remove_temporary_files(config.working_directory)  # of an attempt that was killed
     write_file(f"{config.working_directory}/{MANIFEST}", manifest)
     _finish_folder(config)
@@ -125,32 +123,32 @@ def finish_publishing(config: OutputPaths) -> bool:
         RunError: A shard is not as it was written.
     """
     if is_in_place(config):
+        if is_remote(config.output):  # on a disk it goes with the run's lock
+            _clear_objects(config)
         return True
     if not is_whole(config):
         return False
     data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
     manifest = Manifest.from_json(data.decode())
     check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+    check_lease(config.scratch_directory, config.holder)
     if config.is_output_new:
-        _check_still_new(pathlib.Path(config.output), data)
+        _check_still_new(pathlib.Path(config.output))
     _finish_folder(config)
     return True
 
 
 def _finish_folder(config: OutputPaths) -> None:
-    """From the manifest on the data set is whole: what it was made from goes, the mark, and at last the name that says that it is not."""
-    directory = pathlib.Path(config.working_directory)
-    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.scratch_directory}/{PROGRESS}"):
+    """From the manifest on the data set is whole: what it was made from goes, then the name that says that it is not whole."""
+    for scratch in (config.spool_directory, config.plan_directory, config.done_directory, f"{config.run_directory}/{PROGRESS}"):
         shutil.rmtree(scratch, ignore_errors=True)
-    (directory / MARKER).unlink(missing_ok=True)  # who is killed from here on leaves a whole data set, which no run will empty
-    move_into_place(directory, pathlib.Path(config.output))
+    move_into_place(pathlib.Path(config.working_directory), pathlib.Path(config.output))
+    remove_directory(config.scratch_directory)
 
 
-def _check_still_new(output: pathlib.Path, manifest: bytes) -> None:
-    """Nobody has said that what came there meanwhile may be replaced: but for what this very run put there, and is tried again."""
-    path = output / MANIFEST
-    is_own = path.is_file() and path.read_bytes() == manifest
-    if os.path.lexists(output) and not is_own and not (output.is_dir() and not os.listdir(output)):
+def _check_still_new(output: pathlib.Path) -> None:
+    """Nobody has said that what came there meanwhile may be replaced."""
+    if os.path.lexists(output) and not (output.is_dir() and not os.listdir(output)):
         raise RunError(f"{printable(str(output))} came into being while the run was at work; it was left as it is")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.run_options import plain, plain_options
 from beam_pipelines.elements import plain_json
@@ -25,6 +26,7 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
     """
     system = os.uname()  # `platform` would start a program to find out no more
     return {
+        **({"run_id": config.run_id} if isinstance(config, OutputPaths) else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": platform.node(),
         "platform": "-".join((system.sysname, system.release, system.machine)),

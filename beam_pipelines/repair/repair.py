@@ -12,7 +12,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
-from beam_pipelines.errors import RunError, UserError, did_you_mean, printable
+from beam_pipelines.errors import RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow, close_light_processes
@@ -116,6 +116,8 @@ def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareConfig:
         output=f"{os.path.realpath(config.directory)}{WORKING}",
         is_output_new=False,
         progress_directory="",
+        run_id="",
+        holder="",
         ignore=(*run.config.ignore, *config.ignore),
         # light processes know nothing of how stores are reached
         num_processes=0 if any_remote(run.config.input, run.config.source.image_root) else num_cores(),
@@ -170,7 +172,7 @@ def _put_in_place(config: PrepareConfig, shard: DamagedShard, data_set: int) -> 
                     os.mkdir(folder, dir_fd=data_set)
             os.replace(path, name, dst_dir_fd=data_set)
     except OSError as error:
-        raise RunError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
+        raise StorageError(f"{printable(name)} could not be put in its place: {error.strerror or error}") from error
 
 
 def _what_to_expect(damaged: Sequence[DamagedShard]) -> str:

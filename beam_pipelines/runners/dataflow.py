@@ -1,14 +1,17 @@
 """Dataflow, `--runner=DataflowRunner`: what it needs, what suits our jobs there, and what it says of one."""
 
+import contextlib
+import functools
 import re
-import time
+from typing import Any
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptions
-from apache_beam.runners.dataflow.dataflow_runner import DataflowRuntimeException
+from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner, DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
-from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.runners.engine import Engine
+from beam_pipelines.errors import BusyError, EngineError, RunError, UserError
+from beam_pipelines.runners.engine import Engine, Job, job_name
+from beam_pipelines.runners.job_servers import TidyRunner
 
 # A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
 _MACHINE_TYPE = "e2-standard-4"
@@ -17,6 +20,7 @@ _MACHINE_TYPE = "e2-standard-4"
 class Dataflow(Engine):
     """The service of Google's cloud."""
 
+    poll_seconds = 5.0
     takes_jobs = True
     start_seconds = 240
     runs_here = False
@@ -42,16 +46,43 @@ class Dataflow(Engine):
         if not cloud.no_auth:
             _check_credentials()
 
-    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+    def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Beam and the service do the rest well: a worker process for each CPU, one bundle at a time in each, Dataflow Shuffle,
         as many workers as keep up.
+
+        A job's name has no part of its run: of two active jobs with one name, in one region, the service refuses the second. The name that
+        comes with a template stays as it is: its launcher looks for the job by it.
         """
         cloud, worker = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions)
         if not worker.machine_type:
             worker.machine_type = _MACHINE_TYPE
-        if not cloud.job_name:
+        if not (cloud.job_name and cloud.template_location):
             name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
-            cloud.job_name = f"recordmill-{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+            cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output)
+
+    def _list_jobs(self) -> list[Job]:
+        from google.cloud import dataflow_v1beta3 as api
+
+        cloud = self.options.view_as(GoogleCloudOptions)
+        request = api.ListJobsRequest(filter=api.ListJobsRequest.Filter.ACTIVE, project_id=cloud.project, location=cloud.region)
+        try:
+            # Beam's client looks a job up by its whole name alone; where it asks, and as whom, is what it is good for here.
+            jobs = list(self._client._jobs_client.list_jobs(request))
+        except Exception as error:  # of whatever class: Google's of the answer, gRPC's and requests' of the way there
+            raise EngineError(f"Dataflow does not tell of its jobs: {_first_line(error)}") from None
+        return [Job(job.id, job.name, job.current_state.name.removeprefix("JOB_STATE_"), self._page(job.id)) for job in jobs]
+
+    def _cancel_job(self, job_id: str) -> None:
+        self._client.modify_job_state(job_id, "JOB_STATE_CANCELLED")
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+
+        return DataflowApplicationClient(self.options)
+
+    def make_runner(self) -> DataflowRunner:
+        return _DataflowRunner()
 
     def describe_job(self, result: PipelineResult, output: str, *, may_renumber: bool) -> str:
         """What to tell of a job that was submitted, or of the template that was made of it.
@@ -64,7 +95,7 @@ class Dataflow(Engine):
         if result.has_job:
             lines = [
                 f"job:      {result.job_id()}",
-                f"page:     {self._page(result)}",
+                f"page:     {self._page(result.job_id())}",
                 f"data set: {output}, once it has a manifest.json (--wait waits for it)",
             ]
         else:
@@ -75,20 +106,33 @@ class Dataflow(Engine):
             lines.append(f"classes:  {told} ({how}; --label_names_from keeps the numbers)")
         return "\n".join(lines)
 
-    def _page(self, result: PipelineResult) -> str:
+    def _page(self, job_id: str) -> str:
         cloud = self.options.view_as(GoogleCloudOptions)
-        return f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
+        return f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}?project={cloud.project}"
 
     def explain(self, error: Exception) -> UserError | RunError | None:
         if isinstance(error, DataflowRuntimeException):
             lines = str(error).strip().splitlines()
-            return RunError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result)}")
+            return EngineError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result.job_id())}")
         names = {cls.__name__ for cls in type(error).__mro__}
-        if names & {"GoogleAPICallError", "DataflowJobAlreadyExistsError"}:
+        if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
+            name = self.options.view_as(GoogleCloudOptions).job_name
+            found = re.search(r"with id: (\S+)\. ", str(error))  # as Beam tells it; the service's own refusal has none
+            page = f"; see {self._page(found[1])}" if found else ""
+            return BusyError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
+        if names & {"ServerError", "TooManyRequests"}:
+            return EngineError(f"Dataflow did not take the job: {_first_line(error)}")
+        if "GoogleAPICallError" in names:
             return UserError(f"Dataflow refused the job: {_first_line(error)}")
         if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
             return UserError(_first_line(error))
-        return None
+        return super().explain(error)
+
+
+class _DataflowRunner(TidyRunner, DataflowRunner):
+    def run_pipeline(self, *arguments: Any) -> PipelineResult:
+        with contextlib.closing(self):  # what was staged is in the bucket
+            return super().run_pipeline(*arguments)
 
 
 def _check_credentials() -> None:

@@ -1,17 +1,40 @@
 """What is asked of every engine; each runner's module answers it for one."""
 
+import contextlib
 import dataclasses
+import hashlib
 import os
+import re
 import time
-from typing import Callable, Sequence
+from typing import Callable, Iterator, Sequence
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
+from beam_pipelines.runners.job_servers import TidyRunner
 from beam_pipelines.storage.files import is_remote
 
 _STOP_SECONDS = 300
+_DIGEST_LENGTH = 8  # hex digits
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job that has not ended, as its engine tells of it.
+
+    Attributes:
+        id: As the engine gives it.
+        name: As `Engine.set_defaults` gives it.
+        state: In the engine's words, such as RUNNING.
+        page: URL of the engine's page of it.
+    """
+
+    id: str
+    name: str
+    state: str
+    page: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +48,7 @@ class Engine:
         takes_jobs: It is a service that takes jobs: nobody need wait for one, and `describe_job` says what to tell of it.
         start_seconds: What it needs before the first image is read.
         num_processes: Light processes beside a worker of it; 0: it starts workers enough.
+        poll_seconds: How often it is asked for a job's state.
     """
 
     name: str
@@ -33,6 +57,7 @@ class Engine:
     takes_jobs = False
     start_seconds = 20
     num_processes = 0
+    poll_seconds = 1.0
 
     @property
     def environment(self) -> str | None:
@@ -80,26 +105,105 @@ class Engine:
                 "--sdk_container_image=IMAGE, or --setup_file=./setup.py with --requirements_file=FILE (see deploy/)"
             )
 
-    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+    def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """What suits our jobs there, where the user did not choose: changes the options.
 
         Args:
             name: Of the data set.
+            output: Where it goes: an engine whose jobs outlive this process names them so that `find_jobs` finds them by it.
+            run_id: Of the run, in hex digits.
             has_tensorflow: The job's workers import TensorFlow, which takes seconds.
         """
+
+    def find_jobs(self, output: str) -> list[Job]:
+        """Jobs of ours to an output that have not ended, whoever started them; none where they live and die with their client.
+
+        Raises:
+            RunError: The engine does not tell.
+        """
+        is_ours = re.compile(rf"-{output_digest(output)}(-[0-9a-f]{{{_DIGEST_LENGTH}}})?$")
+        return [job for job in self._list_jobs() if is_ours.search(job.name)]
+
+    def cancel_jobs(self, jobs: Sequence[Job]) -> None:
+        """Cancels jobs and waits for their end.
+
+        Raises:
+            StillRunningError: The end of one was not seen.
+        """
+        ids = {job.id for job in jobs}
+        try:
+            self._cancel_until_none(lambda job: job.id in ids)
+        except Exception as error:  # whatever: all that matters is that the end was not seen
+            told = "; ".join(f"{job.name}, {job.page}" for job in jobs)
+            raise StillRunningError(f"a job of an earlier run could not be cancelled ({_one_line(error)}): {told}") from error
+
+    def _cancel_until_none(self, is_meant: Callable[[Job], bool]) -> None:
+        """TimeoutError where one of them goes on."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while going_on := [job for job in self._list_jobs() if is_meant(job)]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it is still {going_on[0].state}")
+            for job in going_on:
+                if job.state != "CANCELLING":
+                    self._cancel_job(job.id)
+            time.sleep(self.poll_seconds)
+
+    def _list_jobs(self) -> list[Job]:
+        """All jobs of the engine that have not ended, of others too; RunError where it does not tell."""
+        return []
+
+    def _cancel_job(self, job_id: str) -> None:
+        """Asks for a job's end, and does not wait for it."""
+        raise NotImplementedError(self.name)
 
     def make_runner(self) -> PipelineRunner | None:
         """The runner; None lets Beam construct it."""
         return None
 
-    def stop(self, result: PipelineResult) -> None:
-        """Stops a job and waits for its end; raises whatever where that was not seen."""
-        if not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
+    @contextlib.contextmanager
+    def closing(self, runner: PipelineRunner) -> Iterator[None]:
+        """At the end, what the runner has started for a job ends, and its temporary files go."""
+        try:
+            yield
+        finally:
+            if isinstance(runner, TidyRunner):
+                runner.close()
+
+    @contextlib.contextmanager
+    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+        """Around a job, of which the user is told what its client does not say.
+
+        Args:
+            interrupt: Ends the waiting for a job whose end nobody will ever tell of.
+        """
+        yield
+
+    def stop(self, result: PipelineResult | None) -> None:
+        """Stops a job and waits for its end; raises whatever where that was not seen.
+
+        Args:
+            result: Of its submission; None where that came to no end.
+        """
+        if result and not self.runs_here:  # else the engine is this process's child, and has ended with Beam's waiting
             cancel(result)
 
     def explain(self, error: Exception) -> UserError | RunError | None:
         """What is behind an error of the engine's own; None for any other."""
+        if isinstance(error, grpc.RpcError):
+            told = error.details() if isinstance(error, grpc.Call) else error
+            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
         return None
+
+
+def output_digest(output: str) -> str:
+    """What stands for an output in the names of its jobs: hex digits, the same wherever it is called from."""
+    path = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:_DIGEST_LENGTH]
+
+
+def job_name(prefix: str, output: str, run_id: str = "") -> str:
+    """The name of a job; without an output, or a run, it has no part of that."""
+    return "-".join([prefix, *([output_digest(output)] if output else []), *([run_id[:_DIGEST_LENGTH]] if run_id else [])])
 
 
 def cancel(result: PipelineResult) -> None:
@@ -112,6 +216,10 @@ def cancel(result: PipelineResult) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"it is still {result.state}")
         time.sleep(1)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:200]
 
 
 def check_program(name: str, option: str, location: str | None, download: Callable[[], str], hint: str = "") -> None:

@@ -8,26 +8,27 @@ import argparse
 import contextlib
 import http.client
 import json
+import re
 import shutil
-import time
 import urllib.error
 import urllib.request
 import uuid
-from typing import Any
+from typing import Any, Callable, Iterator
 
 from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions, PortableOptions
 from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, FlinkJarJobServer, FlinkRunner
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
 
-from beam_pipelines.errors import UserError
-from beam_pipelines.runners.engine import Engine, check_program
-from beam_pipelines.runners.job_servers import ReservesJobPort
+from beam_pipelines.errors import EngineError, RunError, UserError
+from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
+from beam_pipelines.runners.flink_watch import JobWatch
+from beam_pipelines.runners.job_servers import JobServerRunner
 
-STOP_SECONDS = 300
 _KEPT_MILLISECONDS = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
+_JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
 
 
 class FlinkExchangeOptions(PipelineOptions):
@@ -46,6 +47,7 @@ class Flink(Engine):
     """A Flink cluster."""
 
     runs_tensorflow = True
+    poll_seconds = 0.2
 
     @property
     def runs_here(self) -> bool:
@@ -63,7 +65,7 @@ class Flink(Engine):
     def _check_needs(self, wait: bool) -> None:
         super()._check_needs(wait)
         if self._has_master:
-            self._check_master()
+            self._ask("config")
         flink = self.options.view_as(FlinkRunnerOptions)
         if self.options.view_as(PortableOptions).job_endpoint or flink.flink_submit_uber_jar:
             return
@@ -77,17 +79,7 @@ class Flink(Engine):
             lambda: JavaJarServer.local_jar(FlinkJarJobServer(self.options).path_to_jar()),
         )
 
-    def _check_master(self) -> None:
-        try:
-            self._ask("config")
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise UserError(
-                f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason}); "
-                "expected HOST:PORT of a Flink cluster's REST interface"
-            ) from None
-
-    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+    def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """Gives the job a name that no other one has, and lets stages run side by side.
 
         Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
@@ -97,7 +89,7 @@ class Flink(Engine):
         needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink takes the same option
-        cloud.job_name = f"{cloud.job_name or f'recordmill-{name}'}-{uuid.uuid4().hex[:8]}"
+        cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
         exchange = self.options.view_as(FlinkExchangeOptions)
         exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
         if has_tensorflow:
@@ -107,26 +99,63 @@ class Flink(Engine):
     def make_runner(self) -> FlinkRunner:
         return _FlinkRunner()
 
-    def stop(self, result: PipelineResult) -> None:
+    @contextlib.contextmanager
+    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+        if not self._has_master:
+            yield
+            return
+        watch = JobWatch(self._ask, self.options.view_as(GoogleCloudOptions).job_name, f"--flink_master={self._master}", interrupt)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
+
+    def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:
             return super().stop(result)
         with contextlib.suppress(Exception):  # Ctrl-C has ended the job server; without it, it must not submit from now on
             result.cancel()
         name = self.options.view_as(GoogleCloudOptions).job_name
-        deadline = time.monotonic() + STOP_SECONDS
-        while going_on := [job for job in self._ask("jobs/overview")["jobs"] if job["name"] == name and job["state"] not in _ENDED]:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"it is still {going_on[0]['state']}")
-            for job in going_on:
-                if job["state"] != "CANCELLING":
-                    self._ask(f"jobs/{job['jid']}?mode=cancel", "PATCH")
-            time.sleep(0.2)
+        self._cancel_until_none(lambda job: job.name == name)
+
+    def explain(self, error: Exception) -> UserError | RunError | None:
+        """What Java tells of the cluster; what Python tells is of the job, and a fault of ours keeps its traceback."""
+        told = _JAVA_ERROR.search(str(error))
+        if told and "Traceback (most recent call last)" not in str(error):
+            return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(told[0].split())[:300]})")
+        return super().explain(error)
+
+    def _list_jobs(self) -> list[Job]:
+        if not self._has_master:
+            return []
+        jobs = self._ask("jobs/overview")["jobs"]
+        return [
+            Job(job["jid"], job["name"], job["state"], f"{self._url}/#/job/running/{job['jid']}")
+            for job in jobs
+            if job["state"] not in _ENDED
+        ]
+
+    def _cancel_job(self, job_id: str) -> None:
+        self._ask(f"jobs/{job_id}?mode=cancel", "PATCH")
+
+    @property
+    def _url(self) -> str:
+        return FlinkRunner.add_http_scheme(self._master)
 
     def _ask(self, path: str, method: str = "GET") -> Any:
-        request = urllib.request.Request(f"{FlinkRunner.add_http_scheme(self._master)}/{path}", method=method)
-        with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as response:
-            return json.load(response)
+        """What the cluster's REST interface answers; EngineError where it does not, UserError where it is none."""
+        try:
+            request = urllib.request.Request(f"{self._url}/{path}", method=method)
+            with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as response:
+                return json.load(response)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            told = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
+            if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
+                raise EngineError(f"{told}: is the cluster's JobManager up, and is that its REST interface?") from error
+            raise UserError(f"{told}; expected HOST:PORT of a Flink cluster's REST interface") from None
 
 
-class _FlinkRunner(ReservesJobPort, FlinkRunner):
+class _FlinkRunner(JobServerRunner, FlinkRunner):
     pass

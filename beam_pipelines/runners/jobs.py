@@ -15,6 +15,8 @@ from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.local import Local
 from beam_pipelines.runners.portable import Portable
 from beam_pipelines.runners.prism import Prism
+from beam_pipelines.runners.waiting import JobOptions  # noqa: F401, so that they are known
+from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
 ENGINES: Mapping[str, type[Engine]] = {
     "DirectRunner": Local,  # the default
@@ -83,6 +85,7 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
     num_workers = options.view_as(DirectOptions).direct_num_workers
     if num_workers < 0:
         raise UserError(f"--direct_num_workers={num_workers}: expected 1 or more, or 0 for one for each core")
+    options.view_as(StoreOptions).check()
     worker_options = options.view_as(WorkerOptions)
     if worker_options.default_sdk_harness_log_level is None:
         worker_options.default_sdk_harness_log_level = "WARN"  # worker processes report each of their channels

@@ -21,7 +21,7 @@ class Local(Engine):
         """As many as there are cores beside its one worker in memory; other modes start workers of their own."""
         return num_cores() if self.options.view_as(DirectOptions).direct_running_mode == "in_memory" else 0
 
-    def set_defaults(self, name: str, *, has_tensorflow: bool = False) -> None:
+    def set_defaults(self, name: str, *, output: str = "", run_id: str = "", has_tensorflow: bool = False) -> None:
         """The types of our graphs are the same in every run, and looking at them takes as long as the rest of their making."""
         if not has_tensorflow:  # a graph with TensorFlow is in part the user's
             self.options.view_as(TypeOptions).pipeline_type_check = False

@@ -1,9 +1,19 @@
 """Any other engine with a job service, `--runner=PortableRunner --job_endpoint=HOST:PORT`."""
 
+from apache_beam.runners.portability.portable_runner import PortableRunner
+
 from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.job_servers import TidyRunner
 
 
 class Portable(Engine):
     """A cluster behind a job service; of it nothing is known but that Beam submits to it."""
 
     runs_tensorflow = True
+
+    def make_runner(self) -> PortableRunner:
+        return _PortableRunner()
+
+
+class _PortableRunner(TidyRunner, PortableRunner):
+    pass

@@ -1,11 +1,12 @@
 """Prism, `--runner=PrismRunner`: Beam's engine in Go, a process beside this one."""
 
-from apache_beam.options.pipeline_options import PrismRunnerOptions
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, PrismRunnerOptions
+from apache_beam.runners.portability.job_server import JobServer
 from apache_beam.runners.portability.prism_runner import PrismJobServer, PrismRunner
 from apache_beam.version import __version__ as beam_version
 
 from beam_pipelines.runners.engine import Engine, check_program
-from beam_pipelines.runners.job_servers import ReservesJobPort
+from beam_pipelines.runners.job_servers import JobServerRunner
 
 
 class Prism(Engine):
@@ -29,5 +30,7 @@ class Prism(Engine):
         return _PrismRunner()
 
 
-class _PrismRunner(ReservesJobPort, PrismRunner):
-    pass
+class _PrismRunner(JobServerRunner, PrismRunner):
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        options.view_as(DebugOptions).add_experiment("disable_prism_server_singleton")  # each run's ends with it
+        return super().default_job_server(options)

@@ -113,7 +113,7 @@ class InputReader:
         try:
             return read_whole(self._spool, image.spool, image.offset, image.num_bytes)
         except RunError as error:
-            raise RunError(f"{printable(image.path)}: {error}") from error
+            raise type(error)(f"{printable(image.path)}: {error}") from error
 
     def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""

@@ -10,7 +10,7 @@ from beam_pipelines.elements.plan import PlannedShard, WrittenShard
 from beam_pipelines.elements.plan_files import damage, read_done, write_done
 from beam_pipelines.elements.quality import LabelSequence, one_label
 from beam_pipelines.elements.statistics import merge_statistics
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import StorageError
 from beam_pipelines.shards.catalog import encode_catalog
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, make_place, part_path
 from beam_pipelines.shards.write_context import WriteContext
@@ -72,7 +72,7 @@ def _join(context: WriteContext, shard: PlannedShard, parts: Sequence[WrittenPar
         for part in parts:
             os.unlink(part.path)
     except OSError as error:
-        raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
     return crc
 
 

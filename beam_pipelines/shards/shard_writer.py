@@ -19,12 +19,13 @@ from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import DataError, StorageError
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, make_folder
+from beam_pipelines.storage.files import files_at, is_remote, make_folder
+from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
@@ -103,9 +104,12 @@ def write_part(shared_context: bytes, shard: PlannedShard, part: ShardPart) -> W
             files_at(path).create(path) as file,
             contextlib.closing(SpoolReader(context.config.spool_directory)) as spool,
         ):
-            return _Part(context, shard, references, file, spool).write(part, path)
+            written = _Part(context, shard, references, file, spool).write(part, path)
+            if is_remote(path):  # where it takes its place as the block ends
+                check_lease(context.config.scratch_directory, context.config.holder)
+            return written
     except OSError as error:
-        raise RunError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"shard {shard.address} could not be written: {error.strerror or error}") from error
 
 
 def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> str:
@@ -202,7 +206,7 @@ class _Part:
         if len(self._dead_letters) > max(self._context.max_dead_letters, _MANY):  # no other shard can make up for it
             count = ImageStatistics()
             count.dead_letters.add(self._dead_letters)
-            raise RunError(
+            raise DataError(
                 f"{count.dead_letters.num} inputs of shard {self._shard.address} alone are dead letters, more than "
                 f"--max_bad_fraction={self._context.config.max_bad_fraction:g} allows (with --resume another one may be given):{count.dead_letters.describe()}"
             )

@@ -15,7 +15,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.reference_runs import Run, read_references
 from beam_pipelines.elements.references import References
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import DataError, UserError
 from beam_pipelines.shuffle.ranks import choose_num_shards
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -73,7 +73,7 @@ def check_sample(
 
     Raises:
         UserError: None of it is an image, or a split is empty, or the number of shards does not fit.
-        RunError: So many are bad that the run cannot end well.
+        DataError: So many are bad that the run cannot end well.
     """
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
     for split in listing.splits:
@@ -101,7 +101,7 @@ def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: Prepar
     if bad.num == num:
         which = "no input has a readable image" if is_all else f"none of the {num} inputs that were tried first has a readable image"
         raise UserError(f"{which}; among the dead letters:{bad.describe()}")
-    raise RunError(
+    raise DataError(
         f"{bad.num} of the {num} inputs that were tried first are dead letters, so more of all than "
         f"--max_bad_fraction={limit:g} allows:{bad.describe()}"
     )

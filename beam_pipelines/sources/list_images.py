@@ -23,7 +23,7 @@ from beam_pipelines.parallel.parallel_map import ParallelMap, count_in_beam
 from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
 
 # Dead letters that are sorted at once.
@@ -59,8 +59,9 @@ class ListImages(beam.PTransform):
 
 def list_parts(unused: Any, config: PrepareConfig) -> list[tuple[str, None]]:
     """The parts of the source, each as the key of a pair, to be spread over workers."""
-    if not is_remote(config.working_directory):
-        make_marked(config.working_directory)  # gone where a whole job is tried again after its end was not heard
+    if not is_remote(config.scratch_directory):  # gone where a whole job is tried again after its end was not heard
+        make_marked(config.scratch_directory)
+        make_folder(config.run_directory)
     return [(part, None) for part in open_source(config).parts()]
 
 

@@ -6,3 +6,6 @@ not at all; what is a fact about an input, and what is a store that is busy, is 
 
 # A serialized tf.train.Example is a protocol buffer, and ends at 2 GiB; no single training image comes near.
 MAX_FILE_BYTES = 1 << 30
+
+# Seconds for which a store may answer nothing useful, unless the user says otherwise.
+STORE_TIMEOUT = 120

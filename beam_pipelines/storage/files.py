@@ -9,7 +9,7 @@ import os
 import re
 from typing import BinaryIO, ContextManager, Protocol
 
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import StorageError
 from beam_pipelines.storage.local_files import LocalFiles
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -110,8 +110,10 @@ def make_folder(path: str) -> None:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Writes a file whole, or raises RunError: the disk is full, say."""
+    """Writes a file whole, or raises StorageError: the disk is full, say."""
     try:
         files_at(path).write(path, data)
+    except StorageError:
+        raise
     except OSError as error:
-        raise RunError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error

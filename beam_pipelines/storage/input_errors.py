@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 
-from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.errors import StorageError, UserError, printable
 from beam_pipelines.storage.files import is_remote
 
 _FACTS = frozenset(
@@ -36,14 +36,14 @@ def describe_fact(error: OSError, path: str) -> str:
     """What a dead letter says of an input that can't be read.
 
     Raises:
-        RunError: It is no fact about the input.
+        StorageError: It is no fact about the input.
     """
     if is_fact(error, path):
         return error.strerror or str(error)
     raise _trouble(error, path) from error
 
 
-def listing_error(error: Exception, path: str, message: str) -> UserError | RunError:
+def listing_error(error: Exception, path: str, message: str) -> UserError | StorageError:
     """What to raise where a file that lists inputs can't be read.
 
     Args:
@@ -57,16 +57,18 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | RunE
     return _trouble(error, path) if is_trouble else UserError(message)
 
 
-def _trouble(error: OSError, path: str) -> RunError:
+def _trouble(error: OSError, path: str) -> StorageError:
+    if isinstance(error, StorageError):  # it says all that there is to say
+        return error
     reason = " ".join(str(error.strerror or error).split())
-    return RunError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out")
+    return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 
 
 def size_on_disk(path: str) -> int | None:
     """Bytes of a file on a disk, behind links; None where there is none: who reads it says why.
 
     Raises:
-        RunError: It could not be found out.
+        StorageError: It could not be found out.
     """
     found = _stat(path)
     return found.st_size if found and stat.S_ISREG(found.st_mode) else None
@@ -76,7 +78,7 @@ def kind_of(path: str) -> str | None:
     """What lies at a path on a disk, behind links: "file", "folder" or "other"; None if nothing does.
 
     Raises:
-        RunError: It could not be found out.
+        StorageError: It could not be found out.
     """
     found = _stat(path)
     if found is None:

@@ -7,7 +7,8 @@ import pathlib
 import shutil
 from typing import Callable, Iterator
 
-from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.storage.lease import LEASE
 from beam_pipelines.storage.local_files import TEMPORARY
 from tf_input.dataset_format import MANIFEST
 
@@ -15,10 +16,8 @@ from tf_input.dataset_format import MANIFEST
 MARKER = "INCOMPLETE"
 MARKER_TEXT = b"A run of recordmill is writing here, or failed: the next run goes on from here, or removes what is here. In what is whole this is not.\n"
 
-PLAN = "plan/plan.json"
-
 # What says of the rest that it is there: it goes first, so that who is killed meanwhile leaves nothing that claims too much.
-CLAIMS = (MANIFEST, PLAN)
+CLAIMS = (MANIFEST, LEASE)
 
 
 def is_ours(directory: str) -> bool:
@@ -44,10 +43,6 @@ def check_is_ours(directory: str, whose: str) -> None:
             return
     except OSError as error:
         raise UserError(f"{whose}: {shown}: {error.strerror}") from None
-    if os.path.isfile(f"{directory}/{MANIFEST}"):
-        raise UserError(
-            f"{whose}: {shown} is a whole data set, whose run was killed before it could rename it; rename it to keep it, or remove it"
-        )
     raise UserError(f"{whose}: {shown}, where the run would work, holds what no run has put there; move it away, or remove it")
 
 
@@ -85,8 +80,9 @@ def own_directory(
         The directory's descriptor.
 
     Raises:
-        UserError: Another run has it, it is not ours, or it can't be made.
-        RunError: It can't be written to: the disk is full, say.
+        BusyError: Another run has it.
+        UserError: It is not ours, or it can't be made.
+        StorageError: It can't be written to: the disk is full, say.
     """
     try:
         os.makedirs(directory, exist_ok=True)
@@ -99,7 +95,7 @@ def own_directory(
             if not is_same(descriptor, directory):
                 raise BlockingIOError  # another run has just ended, and renamed or removed it
         except BlockingIOError:
-            raise UserError(f"{whose}: {busy}") from None
+            raise BusyError(f"{whose}: {busy}") from None
         if not goes_on:
             check_is_ours(directory, whose)
         rescue()
@@ -114,7 +110,7 @@ def own_directory(
             raise
         finally:
             if not is_left and is_same(descriptor, directory):  # else it is in its place, and another run may have made a new one
-                _remove(directory)
+                remove_directory(directory)
     finally:
         os.close(descriptor)
 
@@ -153,7 +149,7 @@ def _mark(directory: str) -> None:
         with open(path, "wb") as file:
             file.write(MARKER_TEXT)
     except OSError as error:
-        raise RunError(f"{printable(directory)} could not be written: {error.strerror}") from None
+        raise StorageError(f"{printable(directory)} could not be written: {error.strerror}") from None
 
 
 def _empty(directory: str, ignore_errors: bool = False) -> None:
@@ -173,7 +169,7 @@ def _empty(directory: str, ignore_errors: bool = False) -> None:
 _MAX_REMOVALS = 20
 
 
-def _remove(directory: str) -> None:
+def remove_directory(directory: str) -> None:
     """The mark goes last, and stays where something can't be removed, or comes again and again."""
     for _ in range(_MAX_REMOVALS):
         with contextlib.suppress(OSError):

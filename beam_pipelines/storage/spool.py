@@ -5,7 +5,7 @@ import os
 import threading
 from typing import BinaryIO, Iterator
 
-from beam_pipelines.errors import RunError
+from beam_pipelines.errors import RunError, StorageError
 from beam_pipelines.storage.files import files_at, is_remote, make_folder
 from beam_pipelines.storage.local_files import read_at
 
@@ -149,7 +149,7 @@ def read_whole(reader: SpoolReader, spool: int, offset: int, num_bytes: int) -> 
     try:
         data = reader.read(spool, offset, num_bytes)
     except OSError as error:
-        raise RunError(f"the spool could not be read: {error.strerror or error}") from error
+        raise StorageError(f"the spool could not be read: {error.strerror or error}") from error
     if len(data) != num_bytes:
         raise RunError(f"the spool has {len(data)} bytes at {offset}; expected {num_bytes}")
     return data

@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 from typing import Any, Iterator
 
 from beam_pipelines.config.analyze_config import AnalyzeConfig
-from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.publish.written_data_set import read_data_set
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
@@ -111,7 +111,7 @@ def analysis_directory(directory: str, overwrite: bool) -> Iterator[str]:
             raise
         except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
             if reason := find_not_writable(str(error)):
-                raise RunError(f"{printable(working)} could not be written: {reason}") from None
+                raise StorageError(f"{printable(working)} could not be written: {reason}") from None
             raise
 
 
@@ -146,9 +146,9 @@ def _bring_back(working: str, directory: str) -> None:
     try:
         _move_back(_moves(working, directory))
     except OSError as error:
-        raise RunError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
+        raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
     told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
-    print(f"recordmill: {printable(directory)}: {told}", file=sys.stderr)
+    say(f"{printable(directory)}: {told}")
 
 
 def publish_analysis(working: str, directory: str) -> None:

@@ -20,7 +20,7 @@ from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.jobs import choose_engine, explained_errors
-from beam_pipelines.runners.waiting import wait_for
+from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.transform.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
@@ -138,7 +138,7 @@ class Analysis:
             )
         transform_fn | "WriteTransform" >> tft_beam.WriteTransformFn(f"{working}/whole")
         with ProgressDisplay(progress_directory, self._stages):
-            wait_for(pipeline.run(), engine.stop)
+            run_job(pipeline, engine)
 
     def _reader(self, progress_directory: str = "") -> ReadRecordBatches:
         shards = [shard for split in self.config.splits for shard in self.manifest.splits[split]]

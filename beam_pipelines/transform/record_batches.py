@@ -17,7 +17,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from beam_pipelines.errors import RunError, printable
+from beam_pipelines.errors import RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.publish.metadata import schema_pbtxt
@@ -156,7 +156,7 @@ def _read_records(pointer: BatchPointer) -> Iterator[bytes]:
                 raise RunError(f"{printable(pointer.path)}: {place}: {record.message}")
             yield record.data
     except OSError as error:
-        raise RunError(f"{printable(pointer.path)}: {error.strerror or error}") from None
+        raise StorageError(f"{printable(pointer.path)}: {error.strerror or error}") from None
     except NoRecordsError as error:
         raise RunError(f"{printable(pointer.path)}: record {pointer.record_index}, at byte {pointer.offset}: {error}") from None
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import uuid
 from collections import Counter
 from typing import NamedTuple
 
@@ -49,6 +50,8 @@ class TransformJob(OutputPaths):
     name: str
     progress_directory: str = ""
     is_output_new: bool = False
+    run_id: str = ""
+    holder: str = ""
     output_option = "OUT2"
 
     @property
@@ -99,9 +102,11 @@ def make_job(config: TransformConfig) -> TransformJob:
         example_bytes=_example_bytes(config.directory, manifest, info.schema),
         output=os.path.realpath(config.output),
         is_output_new=is_new(config.output),
+        run_id=uuid.uuid4().hex,
+        holder=uuid.uuid4().hex,
         name=config.name,
     )
-    return dataclasses.replace(job, progress_directory=f"{job.scratch_directory}/{PROGRESS}")
+    return dataclasses.replace(job, progress_directory=f"{job.run_directory}/{PROGRESS}")
 
 
 def _read_transform(directory: str, manifest: Manifest) -> tuple[TransformInfo, str]:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence, one_label
-from beam_pipelines.errors import RunError, printable
+from beam_pipelines.errors import RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.parallel.read_ahead import read_ahead
@@ -85,7 +85,7 @@ def transform_shard(job: TransformJob, split: str, shard_index: int) -> Transfor
                 count(job.progress_directory, written=len(batch.examples))
             writer.flush()
     except OSError as error:
-        raise RunError(f"{shard} could not be written: {error.strerror or error}") from error
+        raise StorageError(f"{shard} could not be written: {error.strerror or error}") from error
     encoded = encode_index(rows)
     write_file(make_place(job.working_directory, index), encoded)
     info = ShardInfo(shard, len(rows), writer.num_bytes, writer.crc32c, index, len(encoded), google_crc32c.value(encoded))

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -126,6 +127,7 @@ class Cluster:
             "rest.port": self.rest_port,
             "parallelism.default": 2,
             "io.tmp.dirs": self.folder / "tmp",
+            "blob.service.cleanup.interval": 60,  # seconds; by default a TaskManager keeps each job's copy of the job server for an hour
             # Without these the loss of one TaskManager fails the job.
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": 5,
@@ -156,7 +158,7 @@ class Cluster:
     def _start(self, name: str, java_options: list[str], main_class: str, arguments: list[str]) -> None:
         conf = self.folder / "conf"
         command = [java(), *java_options, *_JAVA_MODULES, f"-Dlog4j.configurationFile={conf / 'log4j.properties'}"]
-        command += ["-cp", f"{LIBRARIES}/lib/*:{JAR}", main_class, "--configDir", str(conf), *arguments]
+        command += [f"-Djava.io.tmpdir={self.folder / 'tmp'}", "-cp", f"{LIBRARIES}/lib/*:{JAR}", main_class, "--configDir", str(conf), *arguments]
         environment = {**os.environ, "FLINK_PLUGINS_DIR": str(LIBRARIES / "plugins")}
         with open(self.folder / "logs" / f"{name}.log", "wb") as log:
             # In a session of its own: Ctrl-C at the terminal is not for it.
@@ -207,12 +209,13 @@ class Cluster:
         (self.folder / "pids" / name).unlink()
 
     def down(self) -> None:
-        """Ends exactly the processes of this cluster."""
+        """Ends exactly the processes of this cluster, and removes what they kept beside their configuration and logs."""
         for name, pid in sorted(self.process_ids().items(), reverse=True):  # TaskManagers first
             end(self.folder, pid, signal.SIGTERM)
             (self.folder / "pids" / name).unlink()
         for pid in self.worker_ids():  # they may outlive a killed TaskManager
             end(self.folder, pid, signal.SIGKILL)
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
 
 
 def main() -> int:

@@ -137,7 +137,7 @@ def kill_task_manager(cluster: Any, output: pathlib.Path) -> Callable[[subproces
     """Once images have been written, which is in mid-run."""
 
     def kill(process: subprocess.Popen) -> None:
-        while not read_counts(f"{output}.incomplete/progress").written:
+        while not any(read_counts(str(path)).written for path in output.parent.glob(f"{output.name}.incomplete/*/progress")):
             if process.poll() is not None:
                 if process.returncode:
                     return  # `prepare` says why it failed

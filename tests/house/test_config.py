@@ -91,16 +91,17 @@ def test_the_default_splits_are_a_config_too():
 
 
 def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
-    config = make_config(output="data/out")
-    assert config.working_directory == "data/out.incomplete"
-    assert config.spool_directory == "data/out.incomplete/spool"
+    config = make_config(output="data/out", run_id="1a2b")
+    assert config.scratch_directory == "data/out.incomplete"
+    assert config.working_directory == "data/out.incomplete/1a2b"
+    assert config.spool_directory == "data/out.incomplete/1a2b/spool"
 
 
 def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
-    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/data_set")):
-        config = make_config(output="gs://bucket/out", is_output_new=is_output_new)
+    for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/1a2b/data_set")):
+        config = make_config(output="gs://bucket/out", run_id="1a2b", is_output_new=is_output_new)
         assert config.working_directory == expected
-        assert config.spool_directory == "gs://bucket/out.incomplete/spool"
+        assert config.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"
 
 
 def test_splits_are_parsed_as_exact_fractions_in_the_given_order():

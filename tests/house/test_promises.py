@@ -248,7 +248,7 @@ def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
 def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     write_class_folders(tmp_path / "in", {"ant": 40, "bee": 40})
     options = ("prepare", "--input", "in", "--output", "out", "--num_shards", "8")

@@ -1,23 +1,32 @@
 """The output of a run: whose it is, what a failed run leaves, and how a data set gets to its place."""
 
-import dataclasses
+import json
 import os
 import pathlib
+import shutil
+from typing import Any
 
 import pytest
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import BusyError, RunError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.publishing import move_into_place
+from beam_pipelines.storage.lease import LEASE
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_marked
 from made_images import write_class_folders, write_files
 
 
-def make_config(output: pathlib.Path) -> PrepareConfig:
-    return PrepareConfig(input=".", output=str(output), name="made")
+def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> PrepareConfig:
+    return PrepareConfig(input=".", output=str(output), name="made", run_id=run_id, holder=f"{run_id}'s", **top)
+
+
+def publish_whole(config: PrepareConfig, manifest: bytes = b"{}") -> None:
+    """As the last step of its job does."""
+    write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
+    publish.publish(config, manifest)
 
 
 def names(directory: pathlib.Path) -> list[str]:
@@ -42,7 +51,7 @@ def test_what_a_killed_run_left_is_removed_wherever_it_was_killed(tmp_path):
         for name, data in files.items():
             (tmp_path / "out.incomplete" / name).write_bytes(data)
         with working_directory(make_config(tmp_path / "out")):
-            assert names(tmp_path / "out.incomplete") == [MARKER], when
+            assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "run"] and not names(tmp_path / "out.incomplete/run"), when
             assert (tmp_path / "out.incomplete" / MARKER).read_bytes() == MARKER_TEXT, when
         assert names(tmp_path) == [], when
 
@@ -55,7 +64,6 @@ FOREIGN = {
     "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, where the run would work, holds what no run has put there"),
     "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "holds what no run has put there"),
     "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "holds what no run has put there"),
-    "killed before the rename": ("out.incomplete", {"manifest.json": b"{}"}, "out.incomplete is a whole data set, whose run was killed"),
     "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "bring it back (`mv "),
     "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
 }
@@ -88,29 +96,56 @@ def test_a_link_to_a_folder_is_not_taken_for_what_a_run_left(tmp_path):
 
 
 def test_what_came_to_the_output_meanwhile_is_left_as_it_is(tmp_path):
-    config = dataclasses.replace(make_config(tmp_path / "out"), is_output_new=True)
+    config = make_config(tmp_path / "out", is_output_new=True)
     with pytest.raises(RunError, match="out came into being while the run was at work"), working_directory(config):
         write_files(tmp_path / "out", {"notes.txt": b"mine"})
-        publish.publish(config, b"{}")
+        publish_whole(config)
     assert snapshot(tmp_path) == {"out": None, "out/notes.txt": b"mine"}
 
 
 def test_what_this_very_run_has_published_may_be_replaced_by_its_second_attempt(tmp_path):
-    config = dataclasses.replace(make_config(tmp_path / "out"), is_output_new=True)
+    config = make_config(tmp_path / "out", is_output_new=True)
     with working_directory(config):
+        publish_whole(config)
+        assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json", "run.json"], "the mark is gone"
+        make_marked(config.scratch_directory)  # the whole job is tried again
+        write_files(pathlib.Path(config.working_directory), {"half": b""})
         publish.publish(config, b"{}")
-        assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json"], "the mark is gone"
-        make_marked(config.working_directory)  # the whole job is tried again
-        publish.publish(config, b"{}")
-    assert names(tmp_path) == ["out"] and names(tmp_path / "out") == ["manifest.json"]
+    assert names(tmp_path / "out") == ["manifest.json", "run.json"]
+
+
+def test_a_job_whose_command_was_killed_publishes_nothing_once_another_run_has_begun(tmp_path):
+    orphan = make_config(tmp_path / "out", is_output_new=True)
+    context = working_directory(orphan)
+    context.__enter__()
+    write_files(pathlib.Path(orphan.working_directory), {"made-0": b"its own"})
+    os.rename(tmp_path / "out.incomplete", tmp_path / "killed")  # the command's lock goes with it
+    shutil.copytree(tmp_path / "killed", tmp_path / "out.incomplete")
+    with working_directory(other := make_config(tmp_path / "out", "other", is_output_new=True)):
+        assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "other"]
+        with pytest.raises(OSError):  # wherever the job is: what it writes to is gone
+            (pathlib.Path(orphan.working_directory) / "made-1").write_bytes(b"its own")
+        with pytest.raises(RunError, match="another run has taken over what this one was making"):
+            publish.publish(orphan, b"{}")
+        publish_whole(other, b"[]")
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == b"[]"
+
+
+def test_a_job_whose_command_was_killed_may_publish_where_nobody_has_taken_over(tmp_path):
+    config = make_config(tmp_path / "out", is_output_new=True)
+    with working_directory(config):
+        shutil.copytree(tmp_path / "out.incomplete", tmp_path / "killed")
+    os.rename(tmp_path / "killed", tmp_path / "out.incomplete")
+    publish_whole(config)
+    assert names(tmp_path) == ["out"]
 
 
 def test_two_runs_do_not_write_to_one_output(tmp_path):
     with working_directory(make_config(tmp_path / "out")):
         (tmp_path / "out.incomplete" / "half").write_text("")
-        with pytest.raises(UserError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
+        with pytest.raises(BusyError, match="another run is writing"), working_directory(make_config(tmp_path / "out")):
             pass
-        assert names(tmp_path / "out.incomplete") == [MARKER, "half"]
+        assert names(tmp_path / "out.incomplete") == [MARKER, LEASE, "half", "run"]
 
 
 def test_a_run_that_is_done_does_not_remove_what_the_next_one_has_begun(tmp_path):

@@ -1,8 +1,10 @@
 """The promises hold in object stores: the same bytes as on disk, all or nothing, and what replaces what."""
 
+import dataclasses
 import errno
 import hashlib
 import itertools
+import json
 import pathlib
 from typing import Any, Callable, Iterator, NamedTuple
 
@@ -11,8 +13,12 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements.plan import Plan
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.shuffle import global_shuffle
+from beam_pipelines.storage import lease
+from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
 from beam_pipelines.storage.marked_directory import MARKER
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -147,24 +153,72 @@ def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_f
     assert main([*call, "--splits=train=0.999999,test=0.000001"]) == 2
     assert "split 'test' would come out empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
-    assert main([*call, "--max_bad_fraction=0"]) == 1
+    assert main([*call, "--max_bad_fraction=0"]) == 2
     assert "1 of 53 inputs are dead letters" in capsys.readouterr().err
     assert MANIFEST not in objects(server, f"{bucket}/out")
     assert main([*call, "--max_bad_fraction=0.1", "--resume"]) == 0
     assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
 
 
-def test_what_a_killed_run_left_is_no_data_set_and_goes_when_asked(server, bucket, prepared, capsys):
+def test_what_a_killed_run_left_before_its_plan_was_whole_goes_unasked(server, bucket, prepared):
     out, store = f"{bucket}/out", open_store(server, bucket)
     for name in (MARKER, "made-train.tfrecord-00000-of-00009", "index/made-train-00000-of-00009.idx"):
         store.write(f"{out}/{name}", b"left")
     for name in (MARKER, "spool/0.spool"):
         store.write(f"{out}.incomplete/{name}", b"left")
-    assert prepare(f"{bucket}/in", out, *server.flags) == 2
-    assert "holds what a run left that failed or still goes on" in capsys.readouterr().err
-    assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 0
+    assert prepare(f"{bucket}/in", out, *server.flags) == 0
     assert digest(objects(server, out)) == prepared
     assert not objects(server, f"{out}.incomplete")
+
+
+def lease_elsewhere(directory: str, holder: str = "its") -> None:
+    """As a command on another machine takes it, just now."""
+    write_lease(directory, dataclasses.replace(make_lease("run", holder), host="elsewhere"))
+
+
+def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, capsys):
+    out = f"{bucket}/out"
+    lease_elsewhere(f"{out}.incomplete")
+    for options in ((), ("--overwrite",), ("--restart",)):
+        assert prepare(f"{bucket}/in", out, *options, *server.flags) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"recordmill: --output={out}: another run is writing to it: process "), error
+        assert error.count("\n") == 1 and "on elsewhere, since" in error and "its lease runs out in" in error
+    assert list(objects(server, f"{out}.incomplete")) == [LEASE] and not objects(server, out)
+
+
+def test_what_a_command_on_another_machine_has_left_is_waited_for_and_gone_on_from(server, bucket, prepared, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    monkeypatch.setattr(lease, "LIFE_SECONDS", 3.0)
+    lease_elsewhere(f"{out}.incomplete")
+    assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
+    assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
+    assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
+
+
+def test_a_run_whose_lease_another_has_taken_writes_no_shard_and_publishes_nothing(server, bucket, capsys, monkeypatch):
+    out = f"{bucket}/out"
+    write_plan = global_shuffle.write_plan
+
+    def lose_the_lease(plan: Plan) -> None:
+        write_plan(plan)
+        lease_elsewhere(f"{out}.incomplete")
+
+    monkeypatch.setattr(global_shuffle, "write_plan", lose_the_lease)
+    assert prepare(f"{bucket}/in", out, *server.flags) == 1
+    assert "another run has taken over what this one was making (process " in capsys.readouterr().err
+    assert set(objects(server, out)) <= {MARKER}
+    assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "what is there is the other's"
+
+
+def test_what_a_killed_run_has_half_sent_is_forgotten(server, bucket, prepared):
+    store = open_store(server, bucket)
+    if server.scheme == "gs":
+        pytest.skip("the store forgets uploads by itself, and does not list them")
+    store._client.create_multipart_upload(Bucket=bucket.removeprefix("s3://"), Key="out/made-train.tfrecord-00000-of-00007")
+    store.write(f"{bucket}/out/{MARKER}", b"left")
+    assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
+    assert not store._client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
 
 
 def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
@@ -189,7 +243,7 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
         assert prepare(f"{bucket}/in", out, "--overwrite", *server.flags) == 1
     error = capsys.readouterr().err
     assert f"{out} was being replaced, and is not whole; {NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on" in error, error
-    kept = objects(server, f"{out}.incomplete/data_set")
+    kept = {name.partition("/data_set/")[2]: data for name, data in objects(server, f"{out}.incomplete").items() if "/data_set/" in name}
     assert digest({name: data for name, data in kept.items() if name != MARKER}) == prepared
     assert prepare(f"{bucket}/in", out, "--overwrite", "--resume", *server.flags) == 0
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")

@@ -81,16 +81,21 @@ def kill_at(forker: Forker, command: list[str], place: str) -> None:
 
 def finished_files(output: pathlib.Path) -> dict[str, tuple[int, int]]:
     """Inode and time of the files of every finished shard, below OUT.incomplete, by their names."""
-    directory = output.with_name(f"{output.name}.incomplete")
     files = {}
-    for path in (directory / "done").glob("*.json"):
+    for path in output.with_name(f"{output.name}.incomplete").glob("*/done/*.json"):
         try:
             info = plain_json.loads(path.read_bytes(), WrittenShard).info
-            found = {name: os.stat(directory / name) for name, *_ in info.files()}
+            found = {name: os.stat(path.parents[1] / name) for name, *_ in info.files()}
         except FileNotFoundError:  # the run has just come to its end
             continue
         files |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in found.items()}
     return files
+
+
+def run_directory(output: pathlib.Path) -> pathlib.Path:
+    """Of what a run has left."""
+    (directory,) = (path for path in output.with_name(f"{output.name}.incomplete").iterdir() if path.is_dir())
+    return directory
 
 
 def check_resumed(output: pathlib.Path, unbroken: dict[str, str], kept: dict[str, tuple[int, int]]) -> None:
@@ -166,8 +171,8 @@ def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroke
     kill_at(forker, call(source, output), place)
     kept = finished_files(output)
     if "last rename" in case:  # by then only the data set is there
-        files = (path for path in (tmp_path / "out.incomplete").rglob("*") if path.is_file())
-        kept = {str(path.relative_to(tmp_path / "out.incomplete")): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
+        files = (path for path in run_directory(output).rglob("*") if path.is_file())
+        kept = {str(path.relative_to(run_directory(output))): (os.stat(path).st_ino, os.stat(path).st_mtime_ns) for path in files}
     if has_left:
         assert main(call(source, output)) == 2
         told = capsys.readouterr().err
@@ -196,7 +201,7 @@ def test_resume_writes_what_is_missing_and_shows_how_far_it_is(source, left, unb
     monkeypatch.setattr(write_metadata, "publish_files", lambda config, *arguments: (
         counts.append(progress.read_counts(config.progress_directory)), publish(config, *arguments)
     ))  # fmt: skip
-    write_files(left.with_name("out.incomplete"), {".made-train.tfrecord-00007-of-00011.0.tmp": b"half", "progress/1-a": b"\1" + bytes(39)})
+    write_files(run_directory(left), {".made-train.tfrecord-00007-of-00011.0.tmp": b"half", "progress/1-a": b"\1" + bytes(39)})
     assert main(call(source, left, "--resume")) == 0
     (count,) = counts
     assert (count.listed, count.written, count.dead_letters) == (301, 301, 1), "what was there counts as written"
@@ -206,7 +211,7 @@ def test_resume_writes_what_is_missing_and_shows_how_far_it_is(source, left, unb
 
 def test_a_finished_shard_that_is_damaged_is_written_again(source, left, unbroken):
     kept = finished_files(left)
-    path = left.with_name("out.incomplete") / next(name for name in kept if ".tfrecord-" in name)
+    path = run_directory(left) / next(name for name in kept if ".tfrecord-" in name)
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     assert main(call(source, left, "--resume")) == 0
     split, place = re.fullmatch(r"made-(.*)\.tfrecord-(.*)", path.name).groups()
@@ -224,17 +229,24 @@ def test_where_no_plan_is_whole_the_command_begins_anew(source, killed, unbroken
     for case, options in {"nothing is there": ["--resume"], "half a plan": ["--resume"], "the same command": []}.items():
         if case != "nothing is there":
             shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
-            (tmp_path / "out.incomplete/plan/plan.json").unlink()
+            (run_directory(tmp_path / "out") / "plan/plan.json").unlink()
         assert main(call(source, tmp_path / "out", *options)) == 0, case
         assert capsys.readouterr().err == (BEGUN_ANEW if options else ""), case
         assert digest(tmp_path / "out") == unbroken and os.listdir(tmp_path) == ["out"], case
         shutil.rmtree(tmp_path / "out")
 
 
-def test_a_finished_output_is_refused_as_ever(source, left, capsys):
+def test_with_resume_the_same_command_again_is_always_right(source, left, capsys):
     assert main(call(source, left, "--resume")) == 0
     capsys.readouterr()
-    assert main(call(source, left, "--resume")) == 2
+    before = os.stat(left / "manifest.json")
+    assert main(call(source, left, "--resume")) == 0
+    assert capsys.readouterr().err == "recordmill: --resume: the data set is there, whole; nothing was left to do\n"
+    assert os.path.samestat(os.stat(left / "manifest.json"), before)
+    assert main(call(source, left, "--resume", "--seed=5")) == 2
+    told = f"--output={left} exists, and --seed=5: the run that is there has --seed=0; expected a new path, or --overwrite"
+    assert capsys.readouterr().err == f"recordmill: {told}\n"
+    assert main(call(source, left)) == 2
     assert capsys.readouterr().err == f"recordmill: --output={left} exists; expected a new path, or --overwrite\n"
     assert main(call(source, left, "--resume", "--restart")) == 2
     assert "--restart: not allowed with argument --resume" in capsys.readouterr().err
@@ -307,7 +319,7 @@ def test_every_option_of_a_run_is_compared_by_a_name_that_the_command_has():
 
 
 def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, left, capsys):
-    plan = left.with_name("out.incomplete") / "plan/plan.json"
+    plan = run_directory(left) / "plan/plan.json"
     whole = plan.read_bytes()
     version = re.search(rb'"version": "(recordmill .*?, format \d+)"', whole)[1]
     cases = {
@@ -329,14 +341,14 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
 # Failures and interrupts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, forker, tmp_path, number):
     output = tmp_path / "out"
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (130, "recordmill: interrupted; nothing was written\n")
+    assert (run.wait(), run.told()) == (128 + number, "recordmill: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 130 and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     run = forker.start(*call(source, output, "--resume"))
@@ -348,7 +360,7 @@ def test_too_many_dead_letters_leave_what_a_larger_fraction_goes_on_from(source,
     write_files(tmp_path / "in", {f"{label}/{index}.jpg": jpeg(index) for label in "ab" for index in range(100)})
     write_files(tmp_path / "in", {"a/0.jpg": b"no image", "b/1.jpg": b"no image", "b/2.jpg": b"no image"})
     output = tmp_path / "out"
-    assert main(call(tmp_path / "in", output)) == 1
+    assert main(call(tmp_path / "in", output)) == 2
     error = capsys.readouterr().err
     assert "3 of 200 inputs are dead letters, more than --max_bad_fraction=0.01 allows (with --resume another one may be given)" in error
     assert error.endswith(f"\n{NUM_SHARDS} of {NUM_SHARDS} shards are there: --resume goes on\n"), error
@@ -446,8 +458,9 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, store_forker,
     assert main(call_few(source, out, *options)) == 2
     told = f"3 of {FEW_SHARDS} shards are there: --resume goes on, --restart begins anew"
     assert capsys.readouterr().err == f"recordmill: --output={out}: {told}\n"
-    working = f"{out}.incomplete/data_set" if replaces else out
-    done = plain_json.loads(next(data for name, data in objects(server, f"{out}.incomplete").items() if name.startswith("done/")), WrittenShard)
+    name, data = next((name, data) for name, data in objects(server, f"{out}.incomplete").items() if "/done/" in name)
+    working = f"{out}.incomplete/{name.partition('/')[0]}/data_set" if replaces else out
+    done = plain_json.loads(data, WrittenShard)
     traced = bytes(done.info.num_bytes)  # in the place of a finished shard, and of the right size, so that its writing would be seen
     open_store(server, out).write(f"{working}/{done.info.name}", traced)
     assert main(call_few(source, out, *options, "--resume")) == 0

@@ -1,5 +1,6 @@
 """What an engine lacks is said in one clear line before any work; what suits it is settled without being asked."""
 
+import dataclasses
 import http.server
 import os
 import pathlib
@@ -7,10 +8,15 @@ import threading
 from typing import Iterator
 
 import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 
+import beam_pipelines.runners.engine
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.errors import StillRunningError
 from beam_pipelines.launch import make_run_info, settle_processes
+from beam_pipelines.runners.engine import Job, output_digest
+from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 from made_images import write_class_folders
 
@@ -44,11 +50,11 @@ def flink_master() -> Iterator[str]:
     server.shutdown()
 
 
-def refusal(capsys: pytest.CaptureFixture, *options: str) -> str:
+def refusal(capsys: pytest.CaptureFixture, *options: str, code: int = 2) -> str:
     """The one line with which a call is refused."""
-    code = main(["prepare", "--input", "flowers", "--output", "out", *options])
+    returned = main(["prepare", "--input", "flowers", "--output", "out", *options])
     printed = capsys.readouterr()
-    assert (code, printed.out) == (2, ""), printed.err
+    assert (returned, printed.out) == (code, ""), printed.err
     assert not os.path.exists("out") and not os.path.exists("out.incomplete")
     (line,) = printed.err.splitlines()
     return line
@@ -67,10 +73,15 @@ def test_local_paths_are_refused_where_workers_may_not_see_them(folder, capsys):
     assert "expected a gs:// path" in refusal(capsys, "--runner=DataflowRunner", "--shared_filesystem")
 
 
-def test_a_flink_master_that_does_not_answer_is_named(folder, capsys):
-    for master, reason in (("localhost:1", "Connection refused"), ("no.such.host:8081", ""), ("localhost:x", "")):
-        line = refusal(capsys, *FLINK, f"--flink_master={master}")
-        assert f"--flink_master={master}: no answer ({reason}" in line and "expected HOST:PORT" in line
+def test_a_flink_master_that_does_not_answer_is_named(folder, capsys, flink_master):
+    for master, reason, code, expected in (
+        ("localhost:1", "Connection refused", 1, "is the cluster's JobManager up"),  # it may be, by the next time
+        ("no.such.host:8081", "", 1, "is the cluster's JobManager up"),
+        ("localhost:x", "", 2, "expected HOST:PORT"),
+        (flink_master + "/no", "", 2, "expected HOST:PORT"),
+    ):
+        line = refusal(capsys, *FLINK, f"--flink_master={master}", code=code)
+        assert f"--flink_master={master}: no answer ({reason}" in line and expected in line
 
 
 def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
@@ -141,3 +152,46 @@ def test_the_run_says_which_options_it_had_but_no_secret():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
     told = str(make_run_info(PrepareConfig("in", "out", "made"), options))
     assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told
+
+
+def test_a_flink_job_is_named_by_data_set_output_and_run():
+    flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
+    flink.set_defaults("flowers", output="/data/out", run_id="0123456789abcdef")
+    name = flink.options.view_as(GoogleCloudOptions).job_name
+    assert name == f"recordmill-flowers-{output_digest('/data/out')}-01234567"
+    flink.set_defaults("flowers", output="/data/out", run_id="0123456789abcdef")
+    assert flink.options.view_as(GoogleCloudOptions).job_name.startswith(f"{name}-"), "the user's own name is a prefix"
+
+
+def test_a_job_is_found_by_its_output_whatever_its_data_set_run_and_prefix(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    monkeypatch.chdir(tmp_path)
+    digest = output_digest("out")
+    names = [f"recordmill-flowers-{digest}-01234567", f"nightly-{digest}", f"a-{digest}-b", f"a-{output_digest('other')}-01234567"]
+    jobs = [Job(str(number), name, "RUNNING", "") for number, name in enumerate(names)]
+    monkeypatch.setattr(Flink, "_list_jobs", lambda self: jobs)
+    flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
+    for output in ("out", "link", "out/", str(tmp_path / "out")):
+        assert flink.find_jobs(output) == jobs[:2], output
+    for name in ("DirectRunner", "PrismRunner", "PortableRunner"):
+        engine = choose_engine(parse_pipeline_options([f"--runner={name}"]))
+        assert engine.find_jobs("out") == []
+
+
+def test_a_job_is_cancelled_once_its_end_was_seen(monkeypatch):
+    monkeypatch.setattr(Flink, "poll_seconds", 0)
+    flink = choose_engine(parse_pipeline_options(["--runner=FlinkRunner"]))
+    mine, other = (Job(name, name, "RUNNING", f"http://made/{name}") for name in ("mine", "other"))
+    told = iter([[mine, other], [dataclasses.replace(mine, state="CANCELLING"), other], [other]])
+    cancelled = []
+    monkeypatch.setattr(Flink, "_list_jobs", lambda self: next(told))
+    monkeypatch.setattr(Flink, "_cancel_job", lambda self, job_id: cancelled.append(job_id))
+    flink.cancel_jobs([mine])
+    assert cancelled == ["mine"]
+
+    monkeypatch.setattr(Flink, "_list_jobs", lambda self: [mine])
+    monkeypatch.setattr(beam_pipelines.runners.engine, "_STOP_SECONDS", -1)
+    message = r"could not be cancelled \(it is still RUNNING\): mine, http://made/mine"
+    with pytest.raises(StillRunningError, match=message):
+        flink.cancel_jobs([mine])

@@ -1,15 +1,22 @@
-"""The port that is told to a job server, which listens there only some seconds later."""
+"""A job server: the port that it is told of, where it listens only some seconds later; and its end, which is its client's at the latest."""
 
 import errno
+import os
+import pathlib
+import signal
 import socket
 import struct
+import subprocess
+import sys
+import time
 
+import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import JobServerOptions
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
-from beam_pipelines.runners.job_servers import reserve_port
+from beam_pipelines.runners.job_servers import _UNTIL_CLIENT_ENDS, TidyRunner, reserve_port
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
 
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
@@ -48,10 +55,11 @@ def test_a_reserved_port_is_given_to_nobody_who_asks_for_any():
 
 
 @pytest.mark.parametrize("name, runner_class", [("FlinkRunner", FlinkRunner), ("PrismRunner", PrismRunner)])
-def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(name, runner_class):
+def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(name, runner_class, tmp_path):
     for flags, expected in (([], None), (["--job_port=7077"], 7077)):
-        options = parse_pipeline_options([f"--runner={name}", "--experiments=disable_prism_server_singleton", *flags])
+        options = parse_pipeline_options([f"--runner={name}", *flags])
         runner = choose_engine(options).make_runner()
+        runner.folder = str(tmp_path)
         assert isinstance(runner, runner_class)
         runner.default_job_server(options)
         port = options.view_as(JobServerOptions).job_port
@@ -59,3 +67,66 @@ def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(nam
             assert error_of_binding(port) == errno.EADDRINUSE
         else:
             assert port == expected
+
+
+# A client that reads what its server prints, as Beam does; the server is a program that ends for no signal but SIGKILL.
+CLIENT = """
+import subprocess, sys, time
+server = [sys.executable, "-c", "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"]
+watched = subprocess.Popen([sys.executable, "-I", *sys.argv[1:3], *server], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+print(watched.pid, watched.stdout.readline().decode().strip(), flush=True)
+time.sleep(600)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(is_so, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("killed", ["client", "watcher"])
+def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
+    """Killed, or by a signal to the program that watches, as Beam sends it."""
+    folder = tmp_path / "of the client"
+    (folder / "artifacts").mkdir(parents=True)
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, _UNTIL_CLIENT_ENDS, folder], stdout=subprocess.PIPE, text=True)
+    try:
+        watcher, server = map(int, client.stdout.readline().split())
+        assert is_alive(watcher) and is_alive(server)
+        if killed == "client":
+            client.kill()
+            client.wait()
+        else:
+            os.kill(watcher, signal.SIGINT)
+        wait_until(lambda: not (is_alive(watcher) or is_alive(server)))
+        assert folder.exists() == (killed == "watcher"), "the client that lives removes its files itself"
+    finally:
+        client.kill()
+        client.wait()
+        client.stdout.close()
+
+
+def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = []
+
+    class Runner(TidyRunner, FlinkRunner):
+        def run_portable_pipeline(self, *unused):
+            made.extend(path.name for path in tmp_path.rglob("*"))
+
+    options = parse_pipeline_options(["--runner=FlinkRunner", "--environment_type=PROCESS", '--environment_config={"command": "/boot"}'])
+    pipeline = beam.Pipeline(runner=Runner(), options=options)
+    pipeline | beam.Impulse()
+    with choose_engine(options).closing(pipeline.runner):
+        pipeline.run()
+    assert "submission_environment_dependencies.txt" in made
+    assert os.listdir(tmp_path) == []

@@ -44,7 +44,7 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1, printed[-3000:]
+    assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert os.listdir(tmp_path) == ["out.incomplete"]
     finish(start_prepare(source, tmp_path / "out", *options, "--resume"))
@@ -61,6 +61,6 @@ def test_an_interrupted_run_leaves_nothing_until_its_plan_is_whole(source, optio
         run.send_signal(signal.SIGTERM)
         gate.open()
         printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 130, printed[-3000:]
+    assert run.returncode == 143, printed[-3000:]
     assert sorted(os.listdir(tmp_path)) == ["gates", *(["out.incomplete"] if stage == "written" else [])]
     assert ("--resume goes on" in printed) == (stage == "written")

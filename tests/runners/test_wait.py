@@ -2,17 +2,22 @@
 
 import os
 import pathlib
+import signal
+import time
 
+import apache_beam as beam
 import grpc
 import pytest
 from apache_beam.runners.runner import PipelineState
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError
+from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.publish.output_directory import working_directory
-from beam_pipelines.runners import engine
-from beam_pipelines.runners.engine import cancel
-from beam_pipelines.runners.waiting import wait_for
+from beam_pipelines.runners import engine, waiting
+from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
+from beam_pipelines.runners.waiting import run_job
+from made_images import write_class_folders
 
 
 class Job:
@@ -26,6 +31,12 @@ class Job:
     def state(self) -> str:
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
+    def run(self) -> "Job":
+        """Of the pipeline; and its runner needs nothing."""
+        return self
+
+    runner = None
+
     def wait_until_finish(self) -> str:
         if isinstance(self._ending, BaseException):
             raise self._ending
@@ -37,21 +48,25 @@ class Job:
             raise ConnectionError("nobody there")
 
 
+def wait_for(job: Job, *options: str) -> None:
+    run_job(job, choose_engine(parse_pipeline_options(["--runner=PortableRunner", *options])))
+
+
 def test_a_job_that_is_done_is_done():
-    wait_for(Job(PipelineState.DONE, PipelineState.DONE), cancel)
+    wait_for(Job(PipelineState.DONE, PipelineState.DONE))
 
 
 @pytest.mark.parametrize("state", [PipelineState.FAILED, PipelineState.CANCELLED])
 def test_any_other_end_is_an_error(state):
     with pytest.raises(RunError, match=f"the job ended as {state}"):
-        wait_for(Job(state, state), cancel)
+        wait_for(Job(state, state))
 
 
 def test_an_interrupted_job_is_cancelled_and_its_end_is_awaited(monkeypatch):
     monkeypatch.setattr(engine.time, "sleep", lambda seconds: None)
     job = Job(KeyboardInterrupt(), PipelineState.RUNNING, PipelineState.CANCELLING, PipelineState.CANCELLED)
     with pytest.raises(KeyboardInterrupt):
-        wait_for(job, cancel)
+        wait_for(job)
     assert job.is_cancelled and job.state == PipelineState.CANCELLED
 
 
@@ -66,14 +81,14 @@ def test_a_stream_that_broke_on_this_side_was_interrupted(monkeypatch):
     for code, expected in cases.items():
         job = Job(BrokenStream(code), PipelineState.RUNNING, PipelineState.CANCELLED)
         with pytest.raises(expected):
-            wait_for(job, cancel)
+            wait_for(job)
         assert job.is_cancelled
 
 
 def test_a_job_that_failed_by_itself_is_not_cancelled():
     job = Job(RuntimeError("failed"), PipelineState.FAILED)
     with pytest.raises(RuntimeError, match="failed"):
-        wait_for(job, cancel)
+        wait_for(job)
     assert not job.is_cancelled
 
 
@@ -81,7 +96,7 @@ def test_a_job_that_failed_by_itself_is_not_cancelled():
 def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails):
     monkeypatch.setattr(engine, "_STOP_SECONDS", -1)
     with pytest.raises(StillRunningError, match="the job could not be stopped"):
-        wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails), cancel)
+        wait_for(Job(KeyboardInterrupt(), PipelineState.RUNNING, cancel_fails=cancel_fails))
 
 
 def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
@@ -91,3 +106,46 @@ def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
             pathlib.Path(config.working_directory, "a shard").touch()
             raise error
         assert os.path.exists(f"{config.working_directory}/a shard") == stays
+
+
+@pytest.mark.parametrize("is_swallowed", [False, True])
+def test_a_job_that_takes_too_long_is_stopped_and_says_so(monkeypatch, is_swallowed):
+    monkeypatch.setattr(waiting, "_SECONDS_TO_HEAR", 0.1)
+    job = Job(PipelineState.DONE, PipelineState.RUNNING, PipelineState.CANCELLED)
+
+    def wait() -> None:
+        for swallowed in (is_swallowed, False):
+            try:
+                time.sleep(60)
+            except KeyboardInterrupt:
+                if not swallowed:
+                    raise
+
+    job.wait_until_finish = wait
+    with pytest.raises(RunError, match="the job was not done after --job_timeout=1 seconds, and was stopped"):
+        wait_for(job, "--job_timeout=1")
+    assert job.is_cancelled
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_job_that_is_done_in_time_is_not_interrupted_later():
+    wait_for(Job(PipelineState.DONE, PipelineState.DONE), "--job_timeout=1")
+    time.sleep(1.2)
+
+
+def test_a_limit_that_is_no_number_of_seconds_is_refused():
+    for text in ("0", "-1", "1.5", "an hour"):
+        with pytest.raises(UserError, match=f"--job_timeout: {text}: expected a whole number of seconds, 1 or more"):
+            parse_pipeline_options([f"--job_timeout={text}"])
+
+
+def test_the_local_runner_is_stopped_too_and_gone_on_from(tmp_path, monkeypatch, capsys):
+    """Held where its plan is whole and its shards are not."""
+    write_class_folders(tmp_path / "in", {"rose": 20, "tulip": 20})
+    command = ["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--name=made", "--direct_running_mode=in_memory"]
+    with monkeypatch.context() as held:
+        held.setattr("beam_pipelines.publish.write_metadata.WriteMetadata.expand", lambda self, shards: shards | beam.Map(lambda shard: time.sleep(3)))
+        assert main([*command, "--job_timeout=2"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("recordmill: the job was not done after --job_timeout=2 seconds, and was stopped; ") and "--resume" in error, error
+    assert main([*command, "--resume"]) == 0

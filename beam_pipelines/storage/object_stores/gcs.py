@@ -13,7 +13,7 @@ import requests
 import urllib3
 from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
-from google.api_core.exceptions import GoogleAPICallError, NotFound, RequestRangeNotSatisfiable
+from google.api_core.exceptions import Conflict, GoogleAPICallError, NotFound, PreconditionFailed, RequestRangeNotSatisfiable
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, InvalidOperation, TransportError
 from google.cloud import storage
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
@@ -23,18 +23,20 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
 from beam_pipelines.storage.object_stores.retries import (
+    ABANDON_SECONDS,
     CHECK_SECONDS,
     CONNECT_SECONDS,
     RESPONSE_SECONDS,
+    Breaker,
     Transient,
     split_path,
     status_error,
 )
+from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _TYPE = "application/octet-stream"
-_REQUEST = {"timeout": (CONNECT_SECONDS, RESPONSE_SECONDS), "retry": None}  # `call` makes the attempts
 _BROKEN_OFF = (
     ConnectionError,
     DataCorruption,
@@ -63,6 +65,10 @@ class GcsStore(ObjectStore):
         emulator = os.environ.get("STORAGE_EMULATOR_HOST")
         self._endpoint = emulator or "storage.googleapis.com"
         self._anonymous = bool(emulator) or not _has_credentials(options)
+        timeout = options.view_as(StoreOptions).store_timeout
+        self.timeouts = min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout)
+        self.once = {"timeout": self.timeouts, "retry": None}  # `call` makes the attempts
+        self.breaker = Breaker(self._endpoint, timeout)
         self._client = create_storage_client(options, use_credentials=not self._anonymous)
         self.uploads = requests.Session()  # an upload's address is all that it takes
         for session in (self._client._http, self.uploads):
@@ -76,25 +82,39 @@ class GcsStore(ObjectStore):
         data = _Bounded()
         span = {} if num_bytes is None else {"start": offset, "end": offset + num_bytes - 1}
         try:
-            self.blob(bucket, key).download_to_file(data, raw_download=True, **span, **_REQUEST)
+            self.blob(bucket, key).download_to_file(data, raw_download=True, **span, **self.once)
         except RequestRangeNotSatisfiable:  # it begins behind the end
             return b""
         return data.getvalue()
 
     def _head(self, bucket: str, key: str) -> int:
         blob = self.blob(bucket, key)
-        blob.reload(**_REQUEST)
+        blob.reload(**self.once)
         return blob.size
 
     def _put(self, bucket: str, key: str, data: bytes) -> None:
-        self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **_REQUEST)
+        self.blob(bucket, key).upload_from_string(data, content_type=_TYPE, checksum="crc32c", **self.once)
+
+    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
+        blob = self.blob(bucket, key)
+        data = blob.download_as_bytes(raw_download=True, **self.once)
+        return data, str(blob.generation)  # from the same answer
+
+    def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
+        blob = self.blob(bucket, key)
+        condition = {"if_generation_match": int(version or 0)}  # 0: there is none
+        try:
+            blob.upload_from_string(data, content_type=_TYPE, checksum="crc32c", **condition, **self.once)
+        except (Conflict, PreconditionFailed):
+            return None
+        return str(blob.generation)
 
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         fields = "items(name,size),prefixes,nextPageToken"
         names = {"prefix": prefix, "delimiter": delimiter or None, "page_token": token}
         if first:
             names["start_offset"] = prefix + first
-        blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **_REQUEST)
+        blobs = self._client.list_blobs(bucket, page_size=object_store.PAGE_OBJECTS, fields=fields, **names, **self.once)
         objects = [(blob.name, blob.size) for blob in next(blobs.pages, ())]
         return Page(objects, sorted(blobs.prefixes), blobs.next_page_token)
 
@@ -108,17 +128,20 @@ class GcsStore(ObjectStore):
     def _remove(self, bucket: str, keys: Names) -> None:
         def remove(bucket: str, key: str) -> None:
             with contextlib.suppress(NotFound):
-                self.blob(bucket, key).delete(**_REQUEST)
+                self.blob(bucket, key).delete(**self.once)
 
         with ThreadPoolExecutor(NUM_THREADS) as pool:
             for _ in pool.map(lambda key: self.call(f"gs://{bucket}/{key}", remove), keys):
                 pass
 
+    def _abandon_uploads(self, folder: str) -> None:
+        """Nothing to do: the store does not list resumable uploads, shows and bills nothing of them, and forgets them after a week."""
+
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         blob = self.blob(*split_path(source))
 
         def rewrite(bucket: str, key: str, token: str | None) -> str | None:
-            return self.blob(bucket, key).rewrite(blob, token=token, **_REQUEST)[0]
+            return self.blob(bucket, key).rewrite(blob, token=token, **self.once)[0]
 
         token = self.call(target, rewrite, None)
         while token:
@@ -197,11 +220,14 @@ class _GcsUpload(Upload):
 
     def abandon(self) -> None:
         if self._address:
-            self._store.uploads.delete(self._address, timeout=_REQUEST["timeout"])
+            self._store.call(self._path, self._forget, patience=ABANDON_SECONDS)
+
+    def _forget(self, *unused: str) -> None:
+        self._store.uploads.delete(self._address, timeout=self._store.timeouts)
 
     def _begin(self, bucket: str, key: str) -> str:
         blob = self._store.blob(bucket, key)
-        return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **_REQUEST)
+        return blob.create_resumable_upload_session(content_type=_TYPE, checksum=None, **self._store.once)
 
     def _send_rest(self, bucket: str, key: str, chunk: bytes, end: int, is_last: bool) -> None:
         """Sends what has not arrived of a chunk; after an attempt with an unknown end, asks first."""
@@ -218,7 +244,7 @@ class _GcsUpload(Upload):
 
     def _put(self, data: bytes, span: str) -> requests.Response:
         return self._store.uploads.put(
-            self._address, data, headers={"Content-Range": span}, timeout=_REQUEST["timeout"], allow_redirects=False
+            self._address, data, headers={"Content-Range": span}, timeout=self._store.timeouts, allow_redirects=False
         )
 
     def _note(self, response: requests.Response, end: int) -> None:
@@ -232,8 +258,8 @@ class _GcsUpload(Upload):
 
     def _check(self, bucket: str, key: str) -> None:
         blob = self._store.blob(bucket, key)
-        blob.reload(**_REQUEST)
+        blob.reload(**self._store.once)
         expected = base64.b64encode(self._checksum.digest()).decode()
         if blob.crc32c != expected:
-            blob.delete(**_REQUEST)
+            blob.delete(**self._store.once)
             raise OSError(errno.EIO, f"arrived with CRC32C {blob.crc32c}; expected {expected}", self._path)

@@ -8,10 +8,10 @@ import abc
 import contextlib
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, persist, split_path
+from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.storage.object_stores.retries import CHECK_ATTEMPTS, CHECK_SECONDS, Breaker, Transient, persist, split_path
 from beam_pipelines.storage.object_stores.upload import Upload
 
 NUM_THREADS = 32
@@ -42,6 +42,7 @@ class ObjectStore(abc.ABC):
     """
 
     library_errors: tuple[type[Exception], ...]
+    breaker: Breaker
 
     def read(self, path: str) -> bytes:
         """A whole object of at most `storage.MAX_FILE_BYTES`, in one request."""
@@ -65,6 +66,38 @@ class ObjectStore(abc.ABC):
     def write(self, path: str, data: bytes) -> None:
         """Writes an object whole, or not at all."""
         self.call(path, self._put, data)
+
+    def read_versioned(self, path: str) -> tuple[bytes, str]:
+        """A whole object, and the version that it has: what `write_if` takes.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        return self.call(path, self._get_versioned)
+
+    def write_if(self, path: str, data: bytes, version: str | None) -> str | None:
+        """Writes an object whole if nobody else has written it in between.
+
+        Args:
+            path: The object.
+            data: Its new contents. No two writers may write the same, nor one writer twice: they hold an id that is made for this
+                write. By it a writer knows its own where the answer to it was lost.
+            version: The version that it replaces; None: there is no such object yet.
+
+        Returns:
+            The version that it has now; None: somebody else was there first, and nothing was written.
+
+        Raises:
+            OSError: Also where the store does not take conditional writes.
+        """
+        written = self.call(path, self._put_if, data, version)
+        if written:
+            return written
+        try:
+            found, found_version = self.read_versioned(path)
+        except FileNotFoundError:
+            return None
+        return found_version if found == data else None
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[Upload]:
@@ -107,12 +140,17 @@ class ObjectStore(abc.ABC):
         bucket, key = split_path(path)
         self._remove(bucket, [key])
 
-    def remove_all(self, folder: str, but: str = "") -> None:
-        """Removes every object below a folder, but for the one that is named `but`."""
-        bucket, kept = split_path(_as_folder(folder) + but)
+    def remove_all(self, folder: str, but: Sequence[str] = ()) -> None:
+        """Removes every object below a folder, but for those that are named `but`."""
+        bucket, prefix = split_path(_as_folder(folder))
+        kept = {prefix + name for name in but}
         for page in self._pages(folder):
-            if keys := [key for key, _ in page.objects if not but or key != kept]:
+            if keys := [key for key, _ in page.objects if key not in kept]:
                 self._remove(bucket, keys)
+
+    def abandon_uploads(self, folder: str) -> None:
+        """Forgets what a run that was killed has sent of large objects below a folder; one that is still on its way fails."""
+        self._abandon_uploads(_as_folder(folder))
 
     def copy_all(self, source: str, target: str, last: str) -> None:
         """Copies every object below `source` to below `target` inside the store, the object named `last` after all others."""
@@ -133,18 +171,21 @@ class ObjectStore(abc.ABC):
         """Asks the store whether objects below a path can be listed: one that is silent twice, and one that is busy for a moment.
 
         Raises:
-            UserError: They cannot: no such bucket, no credentials, no permission, nobody there.
+            UserError: They cannot: no such bucket, no credentials, no permission.
+            StorageError: Nobody is there, or it is too busy to answer.
         """
         split_path(path)
         try:
             self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS, min_attempts=CHECK_ATTEMPTS)
         except OSError as error:
-            raise UserError(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}") from None
+            kind = StorageError if isinstance(error, Transient) else UserError
+            raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:
         """Makes a request for the bucket and the key of a path; how often, see `persist`."""
         bucket, key = split_path(path)
-        return persist(lambda: request(bucket, key, *arguments), self.library_errors, lambda e: self._os_error(path, e), **how_often)
+        explain = lambda error: self._os_error(path, error)
+        return persist(path, lambda: request(bucket, key, *arguments), self.library_errors, explain, self.breaker, **how_often)
 
     def _pages(self, folder: str, delimiter: str = "", first: str = "") -> Iterator[Page]:
         token = None
@@ -165,6 +206,13 @@ class ObjectStore(abc.ABC):
     def _put(self, bucket: str, key: str, data: bytes) -> None: ...
 
     @abc.abstractmethod
+    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]: ...
+
+    @abc.abstractmethod
+    def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
+        """The new version; None: the store has refused since another one is there, or none where one is expected."""
+
+    @abc.abstractmethod
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         """Keys below a prefix; those before prefix + first need not be among them."""
 
@@ -175,6 +223,10 @@ class ObjectStore(abc.ABC):
     @abc.abstractmethod
     def _remove(self, bucket: str, keys: Names) -> None:
         """Removes a page of objects, those that are gone already too, in as many calls as it takes."""
+
+    @abc.abstractmethod
+    def _abandon_uploads(self, folder: str) -> None:
+        """In as many calls as it takes."""
 
     @abc.abstractmethod
     def _copy(self, source: str, target: str, num_bytes: int) -> None:

@@ -2,25 +2,94 @@
 
 import errno
 import itertools
+import math
 import random
 import re
+import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import SilentStoreError, UserError, printable
 
-RETRY_SECONDS = 120.0
+RETRY_SECONDS = 120.0  # of one request, while the store answers others
 # Before a run, and for each request of it: longer than a lost first packet takes to be sent a third time (after 1, 3 and 7 seconds).
 CHECK_SECONDS = 8.0
 CHECK_ATTEMPTS = 2
 CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
+ABANDON_SECONDS = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
+_COOL_SECONDS = 10.0  # a store that has been given up is not asked again sooner
+
+# Of the whole process: it has been told to end, and no request is worth waiting for.
+_is_ending = threading.Event()
 
 _PATH = re.compile(r"\w+://([^/]+)(?:/(.*))?", re.DOTALL)
 
 
 class Transient(OSError):
     """Worth another attempt: the store is busy, or a connection broke off."""
+
+
+class Breaker:
+    """Whether a store answers, as all threads of a process see it: one that is silent for too long is given up, by all of them at once.
+
+    Args:
+        endpoint: How a message names the store.
+        timeout: Seconds for which it may answer nothing useful while it is asked.
+    """
+
+    def __init__(self, endpoint: str, timeout: float) -> None:
+        self._endpoint, self._timeout = endpoint, timeout
+        self._lock = threading.Lock()
+        self._last_answer = self._last_failure = -math.inf
+        self._silent_since: float | None = None
+        self._is_open, self._reason = False, ""
+
+    def check(self, path: str) -> None:
+        """Before an attempt.
+
+        Raises:
+            SilentStoreError: The store has been given up, and has just been asked again in vain.
+        """
+        with self._lock:
+            if self._is_open and time.monotonic() - self._last_failure < _COOL_SECONDS:
+                raise self._error(path)
+
+    def note_answer(self) -> None:
+        with self._lock:
+            self._last_answer = time.monotonic()
+            self._silent_since, self._is_open = None, False
+
+    def note_failure(self, began: float, reason: str) -> None:
+        """Of an attempt; `began` is the monotonic time of its beginning."""
+        with self._lock:
+            has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # nobody has asked
+            if self._silent_since is None or has_paused:
+                self._silent_since = max(began, self._last_answer)
+            self._last_failure, self._reason = time.monotonic(), reason
+
+    def give_up(self, path: str, delay: float) -> None:
+        """Before another attempt after some seconds.
+
+        Raises:
+            SilentStoreError: By then the store would have been silent for too long.
+        """
+        with self._lock:
+            self._is_open = self._silent_since is not None and time.monotonic() + delay - self._silent_since > self._timeout
+            if self._is_open:
+                raise self._error(path)
+
+    def has_answered_since(self, began: float) -> bool:
+        return self._last_answer > began
+
+    def _error(self, path: str) -> SilentStoreError:
+        told = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
+        return SilentStoreError(f"{printable(path)}: {told}")
+
+
+def end_waiting(is_ending: bool = True) -> None:
+    """From now on no request of this process is made more than once, and none waits for another attempt; or again as ever."""
+    _is_ending.set() if is_ending else _is_ending.clear()
 
 
 def split_path(path: str) -> tuple[str, str]:
@@ -32,9 +101,11 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def persist(
+    path: str,
     request: Callable[[], Any],
     library_errors: tuple[type[Exception], ...],
     make_os_error: Callable[[Exception], OSError],
+    breaker: Breaker,
     patience: float | None = None,
     min_attempts: int = 1,
 ) -> Any:
@@ -44,26 +115,46 @@ def persist(
     together.
 
     Args:
+        path: What it is for.
         request: What to do; the same each time.
         library_errors: What may come of it.
         make_os_error: Says what such an error means.
-        patience: Seconds after which there is no other attempt; None: `RETRY_SECONDS`.
+        breaker: Of the store; it decides how long a store is waited for that answers nobody.
+        patience: Seconds after which there is no other attempt; None: `RETRY_SECONDS`, where the store answers others meanwhile.
         min_attempts: There are so many in any case: on a busy machine the first one can take all of the time.
 
     Raises:
         OSError: What the last error meant.
+        SilentStoreError: The store answers nobody.
     """
-    deadline = time.monotonic() + (RETRY_SECONDS if patience is None else patience)
+    first = time.monotonic()
     for attempt in itertools.count():
+        breaker.check(path)
+        began = time.monotonic()
         try:
-            return request()
+            result = request()
         except library_errors as error:
             failure = make_os_error(error)
-            delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2**attempt))
-            is_over = attempt + 1 >= min_attempts and time.monotonic() + delay > deadline
-            if is_over or not isinstance(failure, Transient):
+            if not isinstance(failure, Transient):
+                breaker.note_answer()
                 raise failure from error
-        time.sleep(delay)
+            breaker.note_failure(began, " ".join(str(failure.strerror or failure).split()))
+            delay = random.uniform(0, min(_LONGEST_DELAY, _FIRST_DELAY * 2**attempt))
+            if _is_ending.is_set():
+                raise failure from error
+            if attempt + 1 >= min_attempts:
+                breaker.give_up(path, delay)
+                is_late = time.monotonic() + delay > first + (RETRY_SECONDS if patience is None else patience)
+                if is_late and (patience is not None or breaker.has_answered_since(first)):
+                    raise failure from error
+        else:
+            breaker.note_answer()
+            return result
+        _pause(delay)
+
+
+def _pause(seconds: float) -> None:
+    _is_ending.wait(seconds)
 
 
 def status_error(path: str, status: int, reason: str, *, no_bucket: bool = False) -> OSError:

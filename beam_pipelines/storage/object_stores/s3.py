@@ -14,18 +14,20 @@ from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.object_store import NUM_THREADS, Names, ObjectStore, Page
 from beam_pipelines.storage.object_stores.retries import (
+    ABANDON_SECONDS,
     CHECK_SECONDS,
     CONNECT_SECONDS,
     RESPONSE_SECONDS,
+    Breaker,
     Transient,
     split_path,
     status_error,
 )
+from beam_pipelines.storage.object_stores.store_options import StoreOptions
 from beam_pipelines.storage.object_stores.upload import Upload
 
 COPY_BYTES = 128 << 20  # in one request; the store is silent until they are copied
 _MAX_PARTS = 10_000
-_ABANDON_SECONDS = 10.0
 
 _STATUS = {  # of what comes with another one, or in the body of an answer that has none of its own
     "AccessDenied": 403,
@@ -66,7 +68,10 @@ class S3Store(ObjectStore):
             "verify": s3.s3_verify,
             "use_ssl": not s3.s3_disable_ssl,
         }
-        self._client = self._make_client(CONNECT_SECONDS, RESPONSE_SECONDS)
+        timeout = options.view_as(StoreOptions).store_timeout
+        self._client = self._make_client(min(CONNECT_SECONDS, timeout), min(RESPONSE_SECONDS, timeout))
+        self.breaker = Breaker(self._client.meta.endpoint_url, timeout)
+        self._keeps_conditions = False  # as far as is known
 
     def _make_client(self, connect_seconds: float, response_seconds: float) -> Any:
         config = Config(
@@ -101,6 +106,36 @@ class S3Store(ObjectStore):
     def _put(self, bucket: str, key: str, data: bytes) -> None:
         self._client.put_object(Bucket=bucket, Key=key, Body=data)
 
+    def _get_versioned(self, bucket: str, key: str) -> tuple[bytes, str]:
+        response = self._client.get_object(Bucket=bucket, Key=key)
+        return response["Body"].read(), response["ETag"]
+
+    def _put_if(self, bucket: str, key: str, data: bytes, version: str | None) -> str | None:
+        is_none = {"IfNoneMatch": "*"}
+        etag = self._put_on(bucket, key, data, {"IfMatch": version} if version else is_none)
+        if etag and not self._keeps_conditions:
+            # A store that does not know a condition may write all the same; one that knows it does not write what is there already.
+            if self._put_on(bucket, key, data, is_none):
+                raise self._no_conditions(bucket, key, "takes no notice of the condition of a write")
+            self._keeps_conditions = True
+        return etag
+
+    def _put_on(self, bucket: str, key: str, data: bytes, condition: dict[str, str]) -> str | None:
+        """The ETag of what was written; None: the condition does not hold."""
+        try:
+            return self._client.put_object(Bucket=bucket, Key=key, Body=data, **condition)["ETag"]
+        except exceptions.ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if _status(error) == 501:
+                raise self._no_conditions(bucket, key, "answers 501 to a conditional write") from None
+            if _status(error) in (409, 412) or code == "NoSuchKey":
+                return None
+            raise
+
+    def _no_conditions(self, bucket: str, key: str, found: str) -> OSError:
+        expected = "expected a store that keeps If-Match and If-None-Match, so that no two runs write the same data set"
+        return OSError(errno.ENOTSUP, f"{self._client.meta.endpoint_url} {found}; {expected}", f"s3://{bucket}/{key}")
+
     def _page(self, bucket: str, prefix: str, delimiter: str, token: str | None, first: str) -> Page:
         request = {"Bucket": bucket, "Prefix": prefix, "Delimiter": delimiter, "MaxKeys": object_store.PAGE_OBJECTS}
         if token:
@@ -124,6 +159,18 @@ class S3Store(ObjectStore):
                 raise exceptions.ClientError({"Error": error}, "DeleteObjects")
 
         self.call(f"s3://{bucket}", remove)
+
+    def _abandon_uploads(self, folder: str) -> None:
+        markers: dict[str, str] = {}
+        while True:
+            page = self.call(folder, lambda bucket, key: self._client.list_multipart_uploads(Bucket=bucket, Prefix=key, **markers))
+            for upload in page.get("Uploads", ()):
+                name = {"Key": upload["Key"], "UploadId": upload["UploadId"]}
+                with contextlib.suppress(FileNotFoundError):  # it has been forgotten since
+                    self.call(folder, lambda bucket, _: self._client.abort_multipart_upload(Bucket=bucket, **name))
+            if not page.get("IsTruncated"):
+                return
+            markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def _copy(self, source: str, target: str, num_bytes: int) -> None:
         source_bucket, source_key = split_path(source)
@@ -196,7 +243,7 @@ class _Multipart:
                 raise
 
     def abandon(self) -> None:
-        self._call("abort_multipart_upload", patience=_ABANDON_SECONDS, UploadId=self._id)
+        self._call("abort_multipart_upload", patience=ABANDON_SECONDS, UploadId=self._id)
 
     def _call(self, method: str, patience: float | None = None, **request: Any) -> dict[str, Any]:
         send = getattr(self._store._client, method)

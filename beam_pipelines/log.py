@@ -1,0 +1,111 @@
+"""What a command says on the standard error output while it works: for people, for a log, or for programs (`--log_format`).
+
+    as it is    recordmill: warning: sky: 1 class has a number and no example
+    text        2026-11-22T22:01:07Z 1a2b3c4d write warning: sky: 1 class has a number and no example
+    json        {"time": "2026-11-22T22:01:07Z", "run_id": "1a2b…", "stage": "write", "level": "warning", "message": "sky: …"}
+"""
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable
+
+from beam_pipelines.errors import UserError, printable
+
+FORMATS = ("text", "json")
+
+_format: str | None = None
+_run_id = ""
+_find_stage: Callable[[], str] = lambda: "start"
+
+
+def set_format(name: str | None) -> None:
+    """How everything is told from now on, of no run yet; None: plain lines, and none that only a log needs."""
+    global _format
+    _format = name
+    set_run("", lambda: "start")
+
+
+def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
+    """From now on each line is of this run. `find_stage` says how far it is: start, list, plan, write, publish."""
+    global _run_id, _find_stage
+    _run_id, _find_stage = run_id, find_stage
+
+
+def is_kept() -> bool:
+    """Whether the lines go to a log, where a start, an end and what it was done with are looked for."""
+    return _format is not None
+
+
+def stage() -> str:
+    """How far the run is."""
+    return _find_stage()
+
+
+def say(message: str, level: str = "info", **fields: Any) -> None:
+    """Says one thing.
+
+    Args:
+        message: For people: one line, or a list behind one.
+        level: info, warning or error.
+        **fields: The same for programs, as plain values.
+    """
+    shown = f"warning: {message}" if level == "warning" else message
+    if _format is None:
+        line = f"recordmill: {shown}"
+    else:
+        now, step = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), stage()
+        if _format == "json":
+            line = json.dumps({"time": now, "run_id": _run_id, "stage": step, "level": level, "message": message, **fields}, default=str)
+        else:
+            line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
+    print(line, file=sys.stderr, flush=True)
+
+
+def write_error(path: str, error: BaseException | None, message: str, exit_code: int, in_place: str) -> None:
+    """Writes what `--error_json` names: of the failure of this command.
+
+    Args:
+        path: Of the file; empty: nobody asked.
+        error: What ended the command; None: an interrupt.
+        message: What was told of it.
+        exit_code: Of the command.
+        in_place: What of its work is there.
+    """
+    if not path:
+        return
+    found = {
+        "kind": "interrupted" if error is None else getattr(error, "kind", "unexpected"),
+        "message": message,
+        "stage": stage(),
+        "path": getattr(error, "path", None),
+        "retryable": exit_code != 2,
+        "exit_code": exit_code,
+        "in_place": in_place,
+        "run_id": _run_id,
+    }
+    try:
+        with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+        os.replace(f"{path}.tmp", path)
+    except OSError as failure:
+        if not message.startswith("--error_json="):  # which says so already
+            say(f"--error_json={printable(path)} could not be written: {failure.strerror}", "warning")
+
+
+def clear_error(path: str) -> None:
+    """Before a command begins: what an earlier one has written there says nothing of this one.
+
+    Raises:
+        UserError: Nothing can be written there.
+    """
+    if not path:
+        return
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)
+        elif not os.path.isdir(os.path.dirname(path) or "."):
+            raise UserError(f"--error_json={printable(path)}: expected a path in a folder that is there")
+    except OSError as error:
+        raise UserError(f"--error_json={printable(path)}: {error.strerror}; expected the path of a file") from None

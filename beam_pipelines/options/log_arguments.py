@@ -1,0 +1,27 @@
+"""The options that every command has: how it tells of its work, and of its failure."""
+
+import argparse
+from typing import Sequence
+
+from beam_pipelines.log import FORMATS
+
+
+def add_log_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("for those who operate it").add_argument
+    add(
+        "--log_format",
+        choices=FORMATS,
+        help="each line on the standard error output with its time, run and stage, and one for the start, the end and each 30 s (default: "
+        "plain lines, for people)",
+    )
+    add("--error_json", default="", metavar="FILE", help="where to write what a failure was, for programs; the file is not there after success")
+
+
+def error_file(argv: Sequence[str]) -> str:
+    """What `--error_json` says, also where the rest of a command line is wrong."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--error_json", default="")
+    try:
+        return parser.parse_known_args(argv)[0].error_json
+    except argparse.ArgumentError:
+        return ""

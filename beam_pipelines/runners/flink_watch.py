@@ -1,0 +1,113 @@
+"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself."""
+
+import threading
+import time
+from typing import Any, Callable
+
+from beam_pipelines.errors import EngineError, RunError, find_user_facing
+from beam_pipelines.log import say
+
+POLL_SECONDS = 5.0
+_PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
+_SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
+_SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
+_ENDING = ("FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED")
+
+
+class JobWatch(threading.Thread):
+    """Tells of a job, as `log.say` does.
+
+    Args:
+        ask: Path -> what the cluster's REST interface answers to it; EngineError where it does not.
+        name: The job's, which no other job has.
+        place: Whom `ask` asks, as a message names it.
+        interrupt: Ends the waiting for the job.
+    """
+
+    def __init__(self, ask: Callable[[str], Any], name: str, place: str, interrupt: Callable[[RunError], None]) -> None:
+        super().__init__(daemon=True)
+        self._ask, self._name, self._place, self._interrupt = ask, name, place, interrupt
+        self._over = threading.Event()
+        self._heard = time.monotonic()
+        self._is_silent = False
+        self._job_id = ""
+        self._waiting_since: float | None = None
+        self._told_slots: tuple[int, ...] = ()
+        self._last_failure = 0
+        self._num_restarts = 0
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def run(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                self._look()
+            except EngineError as error:
+                self._hear_nothing(error)
+            else:
+                if self._is_silent:
+                    self._tell(f"{self._place} answers again")
+                self._heard, self._is_silent = time.monotonic(), False
+
+    def _look(self) -> None:
+        """What is new since the last time."""
+        jobs = {job["name"]: job for job in self._ask("jobs/overview")["jobs"]}
+        job = jobs.get(self._name)
+        if job:
+            self._job_id = job["jid"]
+            self._look_for_slots(job)
+            self._look_for_restarts(job)
+        elif self._job_id:
+            self._end(f"{self._place} does not know job {self._job_id} any more: its JobManager has been started anew, without high availability")
+
+    def _look_for_slots(self, job: dict[str, Any]) -> None:
+        tasks, now = job["tasks"], time.monotonic()
+        if job["state"] in _ENDING or not tasks["scheduled"]:
+            if self._told_slots:
+                self._tell("every task has a slot now")
+            self._waiting_since, self._told_slots = None, ()
+            return
+        self._waiting_since = self._waiting_since or now
+        if now - self._waiting_since < _PATIENCE:
+            return
+        cluster = self._ask("overview")
+        slots = cluster["taskmanagers"], cluster["slots-total"], cluster["slots-available"]
+        if slots != self._told_slots:
+            self._told_slots = slots
+            has = "TaskManagers: {}, slots: {}, free slots: {}".format(*slots)
+            told = f"{tasks['scheduled']} of {tasks['total']} tasks wait for slots of {self._place} ({has})"
+            self._tell(f"{told}; expected more TaskManagers, or a lower --parallelism")
+
+    def _look_for_restarts(self, job: dict[str, Any]) -> None:
+        failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
+        for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
+            if failure["timestamp"] > self._last_failure and job["state"] not in _ENDING:
+                self._last_failure = failure["timestamp"]
+                self._num_restarts += 1
+                self._tell(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
+
+    def _hear_nothing(self, error: EngineError) -> None:
+        seconds = time.monotonic() - self._heard
+        is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
+        limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
+        if seconds > limit:
+            self._end(f"{error} It has been so for {seconds:.0f} seconds")
+        elif seconds > _PATIENCE and not self._is_silent:
+            self._is_silent = True
+            self._tell(f"{error} Waiting for it up to {limit} seconds")
+
+    def _end(self, reason: str) -> None:
+        self.stop()
+        self._interrupt(EngineError(reason))
+
+    def _tell(self, text: str) -> None:
+        if not self._over.is_set():
+            say(text, "warning")
+
+
+def _reason(failure: dict[str, Any]) -> str:
+    """One line, of what may be a traceback of Java's around one of Python's."""
+    known = find_user_facing(RuntimeError(failure["stacktrace"]))
+    text = str(known) if known else failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
+    return " ".join(text.split())[:300]

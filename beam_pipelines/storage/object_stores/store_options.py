@@ -1,0 +1,21 @@
+"""What a user says of object stores beside Beam's own options: it goes with them to every worker, on every engine."""
+
+import argparse
+import math
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_pipelines.errors import require
+from beam_pipelines.storage import STORE_TIMEOUT
+
+
+class StoreOptions(PipelineOptions):
+    """See `recordmill prepare --help`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--store_timeout", type=float, default=STORE_TIMEOUT)
+
+    def check(self) -> None:
+        """Raises UserError unless the options are fit to run."""
+        require(0 < self.store_timeout < math.inf, "--store_timeout", f"{self.store_timeout:g}", "seconds, more than 0")

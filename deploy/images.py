@@ -1,0 +1,187 @@
+"""Builds the images of deploy/: from bases whose digests are recorded, of a commit, with packages whose hashes are.
+
+    python deploy/images.py digests                    # asks the registries for those of base_images.json, and records them: commit that
+    python deploy/images.py build flink-workers --repository REGISTRY/PROJECT --push
+    python deploy/images.py requirements               # resolves requirements*.txt anew, from pyproject.toml and constraints.txt; needs uv
+
+It needs Python alone, and docker or buildah. `build` takes the names in `IMAGES`.
+"""
+
+import argparse
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from typing import Any, NamedTuple, Sequence
+
+DEPLOY = pathlib.Path(__file__).resolve().parent
+CHECKOUT = DEPLOY.parent
+BASES = DEPLOY / "base_images.json"
+
+
+class Image(NamedTuple):
+    """One image.
+
+    Attributes:
+        folder: Of its Dockerfile, in deploy/.
+        target: The stage that it is, where the Dockerfile makes several; empty: the last one.
+        arguments: Of the build, beside the base images.
+    """
+
+    folder: str
+    target: str = ""
+    arguments: tuple[str, ...] = ()
+
+
+IMAGES = {
+    "dataflow": Image("dataflow"),
+    "flink": Image("flink", "flink"),
+    "flink-workers": Image("flink", "workers"),
+    "flink-workers-transform": Image("flink", "workers", ("REQUIREMENTS=requirements_transform.txt",)),
+    "serving": Image("serving"),
+    "tf-data-service": Image("tf_data_service"),
+    "trainer": Image("trainer"),
+}
+
+# File -> the extras of pyproject.toml that are in it, and other packages. What prepares a data set needs no TensorFlow, the package's own
+# base requirement, which is larger than all the rest.
+REQUIREMENTS = {
+    "dataflow/requirements.txt": (("gcp",), ()),
+    "flink/requirements.txt": (("gcp", "aws"), ()),
+    "flink/requirements_transform.txt": (("gcp", "aws", "transform"), ()),
+    "tf_data_service/requirements.txt": ((), ("tensorflow",)),
+    "trainer/requirements.txt": ((), ("boto3", "google-crc32c", "obstore")),
+}
+_INSPECT = {"docker": ("docker", "buildx", "imagetools", "inspect", "--raw"), "skopeo": ("skopeo", "inspect", "--raw")}
+
+
+class ImageError(Exception):
+    """One line for the user."""
+
+
+def call(command: Sequence[str], **options: Any) -> bytes:
+    """Runs a command at the checkout's root, and returns what it printed.
+
+    Raises:
+        ImageError: It could not be run, or failed.
+    """
+    try:
+        return subprocess.run(command, cwd=CHECKOUT, check=True, stdout=subprocess.PIPE, **options).stdout
+    except FileNotFoundError:
+        raise ImageError(f"{command[0]} was not found; expected it on the PATH") from None
+    except subprocess.CalledProcessError as error:
+        raise ImageError(f"`{' '.join(command)}` failed with exit code {error.returncode}") from None
+
+
+def record_digests() -> None:
+    """Asks for what each tag of base_images.json is now, and writes it there: the digest of an image (or of its list of platforms) is the
+    SHA-256 of its manifest."""
+    tool = next((tool for tool in _INSPECT if shutil.which(tool)), None)
+    if tool is None:
+        raise ImageError(f"digests: expected {' or '.join(_INSPECT)} on the PATH, to ask the registries")
+    bases = json.loads(BASES.read_text())
+    for base in bases.values():
+        place = base["image"] if tool == "docker" else f"docker://{base['image']}"
+        base["digest"] = f"sha256:{hashlib.sha256(call((*_INSPECT[tool], place))).hexdigest()}"
+        print(f"{base['image']}@{base['digest']}")
+    BASES.write_text("{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(base)}" for name, base in bases.items()) + "\n}\n")
+
+
+def base_arguments(image: Image) -> list[str]:
+    """NAME=IMAGE@DIGEST of each base that the Dockerfile asks for."""
+    bases, arguments = json.loads(BASES.read_text()), []
+    for name in re.findall(r"^ARG (\w+_IMAGE)$", (DEPLOY / image.folder / "Dockerfile").read_text(), re.MULTILINE):
+        base = bases[name]
+        if not base["digest"]:
+            raise ImageError(f"{BASES.name} has no digest of {base['image']}: `images.py digests` asks for it; commit what it writes")
+        arguments.append(f"{name}={base['image']}@{base['digest']}")
+    return arguments
+
+
+def find_tag() -> str:
+    """The commit that is checked out; an image of anything else could not be told from it.
+
+    Raises:
+        ImageError: There is no commit, or the tree is another one.
+    """
+    tag = call(("git", "describe", "--always", "--dirty")).decode().strip()
+    if tag.endswith("-dirty"):
+        raise ImageError(f"the tree differs from the commit {tag.removesuffix('-dirty')}: commit it, or name the image with --tag")
+    return tag
+
+
+def build(name: str, repository: str, tag: str, tool: str, push: bool) -> str:
+    """Builds an image, and pushes it. Returns its name."""
+    if push and tag.endswith("-dirty"):
+        raise ImageError(f"--tag={tag}: nothing that is not committed is pushed")
+    image = IMAGES[name]
+    reference = f"{repository.rstrip('/')}/recordmill-{name}:{tag}"
+    dockerfile = DEPLOY / image.folder / "Dockerfile"
+    command = [tool, "build", f"--file={dockerfile}", f"--tag={reference}"]
+    command += [f"--build-arg={argument}" for argument in (*base_arguments(image), *image.arguments)]
+    command += [f"--target={image.target}"] if image.target else []
+    command += [f"--ignorefile={dockerfile}.dockerignore"] if tool == "buildah" else []  # docker finds it by its name
+    call([*command, "."])
+    if push:
+        call([tool, "push", reference])
+    return reference
+
+
+def lock(file: str, extras: Sequence[str], packages: Sequence[str]) -> None:
+    """Writes every version that these need, within constraints.txt, and the hashes of its files. What was there and fits still is kept."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = [*packages, *(one for extra in extras for one in requirements(project, extra))]
+    command = "uv pip compile - --quiet --python-version=3.11 --no-header --no-annotate --generate-hashes --constraint=deploy/constraints.txt"
+    call([*command.split(), f"--output-file=deploy/{file}"], input="\n".join(wanted).encode())
+
+
+def requirements(project: dict[str, list[str]], extra: str) -> list[str]:
+    """What an extra requires, and what those of this package do that it names."""
+    found: list[str] = []
+    for requirement in project[extra]:
+        named = re.fullmatch(r"recordmill\[(.*)\]", requirement)
+        found += [one for name in named[1].split(",") for one in requirements(project, name)] if named else [requirement]
+    return found
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("digests", help="record what the tags of base_images.json are now")
+    commands.add_parser("requirements", help="resolve the packages of the images anew")
+    arguments = commands.add_parser("arguments", help="print NAME=IMAGE@DIGEST of an image's bases, for another builder")
+    arguments.add_argument("image", choices=IMAGES)
+    add = commands.add_parser("build", help="build an image", allow_abbrev=False).add_argument
+    add("image", choices=IMAGES)
+    add("--repository", required=True, metavar="REGISTRY/PATH", help="the image is REGISTRY/PATH/recordmill-IMAGE:TAG")
+    add("--tag", metavar="TAG", help="(default: the commit; a tree that differs from it is refused)")
+    add("--tool", choices=("docker", "buildah"), default="docker", help="(default: docker)")
+    add("--push", action="store_true", help="push it")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit code: 0 done, 1 not."""
+    arguments: Any = make_parser().parse_args(argv)
+    try:
+        if arguments.command == "digests":
+            record_digests()
+        elif arguments.command == "requirements":
+            for file, (extras, packages) in REQUIREMENTS.items():
+                lock(file, extras, packages)
+        elif arguments.command == "arguments":
+            print("\n".join(base_arguments(IMAGES[arguments.image])))
+        else:
+            print(build(arguments.image, arguments.repository, arguments.tag or find_tag(), arguments.tool, arguments.push))
+    except ImageError as error:
+        print(f"images.py: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

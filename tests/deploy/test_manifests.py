@@ -1,0 +1,192 @@
+"""Every manifest of deploy/: Kubernetes' own schemas, and what a cluster's owner asks of what runs there."""
+
+import pathlib
+from typing import Any, Iterator, NamedTuple
+
+import pytest
+import yaml
+
+from dockerfiles import ROOT
+
+PATHS = sorted((ROOT / "deploy").glob("*/kubernetes/*.yaml"))
+OLDEST = "1.31"  # since then a Job's podFailurePolicy is there to stay
+# What others define: the custom resources of Flink's operator, of which the pods alone are checked.
+CUSTOM = {"flink.apache.org/v1beta1"}
+
+
+def documents(folder: pathlib.Path) -> list[dict[str, Any]]:
+    return [one for path in sorted(folder.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())]
+
+
+FOLDERS = sorted({path.parent for path in PATHS})
+every_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+
+
+class Pods(NamedTuple):
+    """Pods of one kind.
+
+    Attributes:
+        owner: The manifest that makes them.
+        name: For messages.
+        labels: Of each.
+        spec: Of each.
+    """
+
+    owner: dict[str, Any]
+    name: str
+    labels: dict[str, str]
+    spec: dict[str, Any]
+
+
+def pods(folder: pathlib.Path) -> Iterator[Pods]:
+    for one in documents(folder):
+        kind, name, spec = one["kind"], one["metadata"]["name"], one.get("spec", {})
+        if kind == "FlinkDeployment":
+            for part in ("jobManager", "taskManager"):
+                labels = {"app": name, "component": part.lower()}  # as the operator does
+                yield Pods(one, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
+        if kind in ("StatefulSet", "Job", "CronJob"):
+            template = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]
+            labels = {**template["metadata"]["labels"], **({"job-name": name} if kind == "Job" else {})}
+            yield Pods(one, name, labels, template["spec"])
+
+
+def jobs(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in documents(folder):
+        if one["kind"] in ("Job", "CronJob"):
+            yield one["metadata"]["name"], one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+
+
+def named(folder: pathlib.Path, kind: str) -> set[str]:
+    return {one["metadata"]["name"] for one in documents(folder) if one["kind"] == kind}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [OLDEST, "latest"])
+@every_folder
+def test_kubernetes_takes_it(folder, version):
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate, with Kubernetes' schemas, is not installed")
+    version = validate.latest_version() if version == "latest" else version
+    for one in documents(folder):
+        if one["apiVersion"] not in CUSTOM:
+            validate.validate(one, version, strict=True)
+    for one in pods(folder):
+        if one.owner["apiVersion"] in CUSTOM:
+            spec = {**one.spec, "containers": [{"image": "made", **container} for container in one.spec["containers"]]}
+            validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "made"}, "spec": spec}, version, strict=True)
+
+
+@every_folder
+def test_pods_run_without_privileges(folder):
+    """As the `restricted` standard of Kubernetes asks."""
+    for one in pods(folder):
+        context = one.spec["securityContext"]
+        assert context["runAsNonRoot"] is True and context["runAsUser"] > 0, one.name
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}, one.name
+        for container in one.spec["containers"]:
+            assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}, one.name
+
+
+@every_folder
+def test_a_container_says_what_it_needs(folder):
+    for one in pods(folder):
+        for container in one.spec["containers"]:
+            if container["name"] == "flink-main-container":  # the operator's own field
+                part = one.owner["spec"][one.name.partition("/")[2]]
+                assert {"cpu", "memory"} == set(part["resource"])
+                continue
+            resources = container["resources"]
+            assert {"cpu", "memory"} <= set(resources["requests"]), one.name
+            assert resources["limits"]["memory"] == resources["requests"]["memory"], one.name
+
+
+@every_folder
+def test_a_server_is_probed(folder):
+    for one in pods(folder):
+        if one.owner["kind"] in ("Job", "CronJob"):
+            continue
+        for container in one.spec["containers"]:
+            assert {"readinessProbe", "livenessProbe"} <= set(container), f"{one.name}: {container['name']}"
+
+
+@every_folder
+def test_a_job_ends_and_is_cleared_away(folder):
+    for name, spec in jobs(folder):
+        assert spec["activeDeadlineSeconds"] > 0 and spec["ttlSecondsAfterFinished"] > 0, name
+        assert spec["backoffLimit"] > 0, name
+        (container,) = spec["template"]["spec"]["containers"]
+        fail, ignore = spec["podFailurePolicy"]["rules"]
+        codes = {"containerName": container["name"], "operator": "In", "values": [2]}
+        assert (fail["action"], fail["onExitCodes"]) == ("FailJob", codes), "exit code 2: again is no better"
+        assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget", "status": "True"}])
+        assert spec["template"]["spec"]["restartPolicy"] == "Never", "a policy on failures wants that"
+        words = " ".join([*container.get("command", []), *container.get("args", [])]).split()
+        assert "--resume" in words, "a second try goes on"
+        for timeout in (word.partition("=")[2] for word in words if word.startswith("--job_timeout=")):
+            assert int(timeout) < spec["activeDeadlineSeconds"], "the command says why it ends"
+
+
+@every_folder
+def test_what_is_used_is_defined(folder):
+    claims, accounts = named(folder, "PersistentVolumeClaim"), named(folder, "ServiceAccount")
+    for one in pods(folder):
+        assert one.spec["serviceAccountName"] in accounts, one.name
+        own = {claim["metadata"]["name"] for claim in one.owner["spec"].get("volumeClaimTemplates", ())}
+        volumes = {volume["name"]: volume for volume in one.spec.get("volumes", ())}
+        for volume in volumes.values():
+            if claim := volume.get("persistentVolumeClaim"):
+                assert claim["claimName"] in claims, one.name
+        for container in one.spec["containers"]:
+            for mount in container.get("volumeMounts", ()):
+                assert mount["name"] in {*volumes, *own}, one.name
+    roles = {(one["roleRef"]["kind"], one["roleRef"]["name"]) for one in documents(folder) if one["kind"] == "RoleBinding"}
+    assert roles == {("Role", name) for name in named(folder, "Role")}
+
+
+def test_a_claim_is_the_same_wherever_it_is_defined():
+    found: dict[str, Any] = {}
+    for folder in FOLDERS:
+        for one in documents(folder):
+            if one["kind"] == "PersistentVolumeClaim":
+                assert found.setdefault(one["metadata"]["name"], one["spec"]) == one["spec"]
+
+
+def selects(policy: dict[str, Any], labels: dict[str, str]) -> bool:
+    wanted = (policy["spec"].get("podSelector") or policy["spec"].get("selector"))["matchLabels"]
+    return wanted.items() <= labels.items()
+
+
+@every_folder
+def test_no_port_is_open_to_everybody(folder):
+    """Flink's REST interface, a pool of workers and a tf.data service run what whoever reaches them sends."""
+    policies = [one for one in documents(folder) if one["kind"] == "NetworkPolicy"]
+    for policy in policies:
+        assert policy["spec"]["policyTypes"] == ["Ingress"]
+        for rule in policy["spec"].get("ingress", ()):
+            assert rule["from"] and all(one.get("podSelector", {}).get("matchLabels") for one in rule["from"])
+    for one in pods(folder):
+        assert any(selects(policy, one.labels) for policy in policies), one.name
+    for policy in policies:
+        assert any(selects(policy, one.labels) for one in pods(folder)), policy["metadata"]["name"]
+
+
+@every_folder
+def test_a_drained_node_does_not_take_all_servers_at_once(folder):
+    budgets = [one for one in documents(folder) if one["kind"] == "PodDisruptionBudget"]
+    for one in pods(folder):
+        part = one.owner["spec"].get(one.name.partition("/")[2], one.owner["spec"])
+        if one.owner["kind"] not in ("Job", "CronJob") and part["replicas"] > 1:
+            (budget,) = (found for found in budgets if selects(found, one.labels))
+            least = budget["spec"].get("minAvailable", part["replicas"] - budget["spec"].get("maxUnavailable", 0))
+            assert 0 < least < part["replicas"], "neither all at once nor none"
+
+
+def test_every_image_is_one_that_is_built():
+    from test_images import images
+
+    names = {f"REGISTRY/recordmill-{name}:TAG" for name in images.IMAGES}
+    for folder in FOLDERS:
+        for one in pods(folder):
+            found = {container["image"] for container in one.spec["containers"] if "image" in container}
+            found |= {one.owner["spec"]["image"]} if one.owner["kind"] == "FlinkDeployment" else set()
+            assert found <= names, one.name

@@ -1,0 +1,156 @@
+"""What is told of a run to logs and to programs: `--log_format`, `--error_json`, `recordmill status`."""
+
+import datetime
+import json
+import pathlib
+import re
+import signal
+import threading
+
+import pytest
+
+from beam_pipelines import log
+from beam_pipelines.__main__ import main
+from beam_pipelines.errors import StorageError, UserError, find_user_facing
+from beam_pipelines.parallel import progress
+from engines import finish, start_recordmill
+from forked_runs import Forker, forked_runs
+from held_stages import Gate
+from made_images import write_class_folders, write_files
+
+LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([0-9a-f]{8}|-) (start|list|plan|write|publish|done) (.*)")
+
+
+@pytest.fixture(autouse=True)
+def plain_lines():
+    yield
+    log.set_format(None)
+
+
+@pytest.fixture
+def source(tmp_path) -> pathlib.Path:
+    write_class_folders(tmp_path / "in", {"ant": 30, "bee": 20})
+    return tmp_path / "in"
+
+
+def call(source: pathlib.Path, output: pathlib.Path, *options: str) -> list[str]:
+    return ["prepare", "--input", str(source), "--output", str(output), "--num_shards=3", *options]
+
+
+def test_a_log_has_the_start_and_the_end_with_time_run_and_stage(source, tmp_path, capsys):
+    assert main(call(source, tmp_path / "out", "--log_format=text")) == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    run_id = json.loads((tmp_path / "out/run.json").read_text())["run_id"]
+    assert LINE.fullmatch(first).groups()[1:3] == (run_id[:8], "list") and f"run {run_id} to {tmp_path}/out on DirectRunner" in first
+    assert LINE.fullmatch(last).groups()[1:3] == (run_id[:8], "done") and re.search(r"done after \d+ s: ", last)
+    datetime.datetime.fromisoformat(LINE.fullmatch(last)[1])
+
+
+def test_for_programs_each_line_is_json_with_the_options_first(source, tmp_path, capsys):
+    assert main(call(source, tmp_path / "out", "--log_format=json", "--seed=7")) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert all({"time", "run_id", "stage", "level", "message"} <= set(line) for line in lines)
+    assert lines[0]["options"]["seed"] == 7 and len({line["run_id"] for line in lines}) == 1
+    assert main(call(source, tmp_path / "out", "--log_format=json")) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert (told["level"], told["kind"], told["stage"]) == ("error", "usage", "start") and "exists; expected a new path" in told["message"]
+
+
+def test_people_are_told_nothing_of_that(source, tmp_path, capsys):
+    assert main(call(source, tmp_path / "out")) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "TELL_SECONDS", 0.05)
+    directory, told = str(tmp_path / "progress"), threading.Event()
+    say = log.say
+    monkeypatch.setattr(log, "say", lambda *args, **fields: (say(*args, **fields), told.set()))
+    progress.count(directory, listed=100, listing_done=1, written=40, dead_letters=2)
+    with progress.ProgressDisplay(directory):
+        assert told.wait(30)
+    line = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters", line), line
+
+
+# What fails -> kind, stage, exit code
+FAILURES = {
+    "wrong use": (["prepare", "--input"], "usage", "start", 2),
+    "a wrong option": (["prepare", "--input", "in", "--output", "out", "--seed=x"], "usage", "start", 2),
+    "no input": (["prepare", "--input", "nowhere", "--output", "out"], "usage", "start", 2),
+    "too many dead letters": (["prepare", "--input", "in", "--output", "out", "--max_bad_fraction=0"], "data", "publish", 2),
+    "status of nothing": (["status", "nowhere"], "usage", "start", 2),
+    "repair of nothing": (["repair", "nowhere"], "usage", "start", 2),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_failure_is_written_for_programs_as_it_is_told(source, tmp_path, monkeypatch, capsys, case):
+    command, kind, stage, exit_code = FAILURES[case]
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
+    (tmp_path / "error.json").write_text("of an earlier command")
+    assert main([*command, "--error_json", "error.json"]) == exit_code
+    found = json.loads((tmp_path / "error.json").read_text())
+    assert (found["kind"], found["stage"], found["exit_code"], found["retryable"]) == (kind, stage, exit_code, False), found
+    assert capsys.readouterr().err == f"recordmill: {found['message']}\n"
+
+
+def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "error.json").write_text("of an earlier command")
+    assert main(call(source, tmp_path / "out", "--error_json=error.json")) == 0
+    assert not (tmp_path / "error.json").exists()
+    assert main(["status", "out", "--error_json=nowhere/error.json"]) == 2
+    assert capsys.readouterr().err == "recordmill: --error_json=nowhere/error.json: expected a path in a folder that is there\n"
+
+
+def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
+    error = StorageError("/in/a.jpg could not be read: Input/output error", "/in/a.jpg")
+    for wrapped in (RuntimeError(f"{error} [while running 'Write']"), RuntimeError(f"Traceback\nbeam_pipelines.errors.StorageError: {error}\n")):
+        wrapped.__cause__ = error if "Traceback" not in str(wrapped) else None
+        found = find_user_facing(wrapped)
+        assert (type(found), found.path, found.exit_code, found.kind) == (StorageError, "/in/a.jpg", 1, "storage")
+    assert find_user_facing(UserError("x")).exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def forker(tmp_path_factory) -> Forker:
+    with forked_runs(tmp_path_factory.mktemp("forker")) as forker:
+        yield forker
+
+
+def status(output: pathlib.Path, capsys) -> dict:
+    assert main(["status", str(output), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path, forker, capsys):
+    output = tmp_path / "out"
+    run = forker.start(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
+    assert run.wait() == -signal.SIGKILL
+    found = status(output, capsys)
+    assert found["data_set"] is None
+    left = found["run"]
+    assert (left["state"], left["stage"], left["shards_done"], left["can_resume"]) == ("ended", "write", 1, True)
+    assert main(["status", str(output)]) == 0
+    told = capsys.readouterr().out
+    assert "data set: not there yet" in told and "1 of 3 shards are there" in told and "next:     --resume goes on" in told, told
+    assert main(call(source, output, "--resume")) == 0
+    capsys.readouterr()
+    found = status(output, capsys)
+    assert found["run"] is None and sum(found["data_set"]["examples"].values()) == 50
+
+
+def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
+    with Gate(tmp_path / "gates", "written") as gate:
+        run = start_recordmill(*call(source, tmp_path / "out"), gates=tmp_path / "gates")
+        gate.wait_for_arrivals(run)
+        found = status(tmp_path / "out", capsys)["run"]
+        assert (found["state"], found["process"], found["engine"]) == ("at work", run.pid, "DirectRunner")
+        assert main(call(source, tmp_path / "out", "--resume", "--error_json", str(tmp_path / "e.json"))) == 1
+        error = json.loads((tmp_path / "e.json").read_text())
+        assert (error["kind"], error["retryable"]) == ("busy", True)
+        gate.open()
+        finish(run)

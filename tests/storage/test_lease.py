@@ -1,0 +1,165 @@
+"""Leases: of two commands one has an output, a command that was killed loses it, and what it left behind publishes nothing."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Iterator
+
+import pytest
+
+from beam_pipelines.errors import BusyError, RunError, StorageError
+from beam_pipelines.storage import lease as leases
+from beam_pipelines.storage.lease import (
+    LEASE,
+    Lease,
+    check_lease,
+    describe_process,
+    hold_in_store,
+    make_lease,
+    read_lease,
+    wait_for_lease,
+    write_lease,
+)
+from object_stores import StoreServer, reached, shared_server
+
+NEVER = lambda lease: False
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+    with reached(shared_server(request.param)) as server:
+        yield server
+
+
+@pytest.fixture
+def directory(server) -> str:
+    return f"{server.make_bucket()}/out.incomplete"
+
+
+def elsewhere(holder: str, age: float = 0, **changes: object) -> Lease:
+    """The lease of a command on another machine, renewed so many seconds ago."""
+    return dataclasses.replace(make_lease("run", holder), host="elsewhere", renewed=time.time() - age, **changes)
+
+
+def hold(directory: str, lease: Lease, is_at_work=NEVER, lost=lambda: None):
+    return hold_in_store(directory, lease, "--output=out", is_at_work, lost)
+
+
+def put(directory: str, lease: Lease) -> None:
+    """As the other machine does."""
+    write_lease(directory, lease)
+
+
+def test_a_command_that_lives_keeps_others_out(directory):
+    with hold(directory, make_lease("run", "mine")):
+        assert read_lease(directory).holder == "mine"
+        with pytest.raises(BusyError, match=rf"--output=out: another run is writing to it: process {os.getpid()} on "), hold(directory, make_lease("2", "2")):
+            pass
+        check_lease(directory, "mine")
+    with hold(directory, make_lease("run 2", "its")):  # it was given back
+        assert read_lease(directory).holder == "its"
+
+
+def test_of_two_that_come_at_once_one_is_first(directory):
+    held, refused, all_tried = [], [], threading.Barrier(6)
+
+    def take(number: int) -> None:
+        try:
+            with hold(directory, make_lease("run", str(number))):
+                held.append(number)
+                all_tried.wait()
+        except BusyError:
+            refused.append(number)
+            all_tried.wait()
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(held) == 1 and len(refused) == 5
+
+
+def test_a_lease_that_was_not_renewed_runs_out(directory):
+    put(directory, elsewhere("its"))
+    with pytest.raises(BusyError, match=r"if it was killed, its lease runs out in (8\d|90) s"), hold(directory, make_lease("2", "mine")):
+        pass
+    put(directory, elsewhere("its", age=leases.LIFE_SECONDS + 1))
+    with hold(directory, make_lease("2", "mine")):
+        with pytest.raises(RunError, match="another run has taken over what this one was making"):
+            check_lease(directory, "its")
+
+
+def test_a_process_of_this_machine_that_is_gone_holds_nothing(directory):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    described = describe_process(process.pid)
+    assert described
+    left = dataclasses.replace(make_lease("run", "its"), process_id=process.pid, process=described)
+    assert left.is_live
+    process.communicate(b"\n")
+    put(directory, left)
+    with hold(directory, make_lease("2", "mine")):
+        pass
+    reused = dataclasses.replace(make_lease("run", "its"), process="another one of the same number")
+    assert not reused.is_live
+
+
+def test_a_submitted_job_holds_it_until_its_engine_says_that_it_has_ended(directory):
+    with hold(directory, dataclasses.replace(make_lease("run", "its", "DataflowRunner", "recordmill-made"), host="elsewhere")) as held:
+        held.detach()
+    found = read_lease(directory)
+    assert found.is_detached and found.is_live
+    asked = []
+    with pytest.raises(BusyError, match="job recordmill-made on DataflowRunner"):
+        with hold(directory, make_lease("2", "mine"), lambda lease: bool(asked.append(lease.job)) or True):
+            pass
+    with hold(directory, make_lease("2", "mine"), lambda lease: bool(asked.append(lease.job))):
+        pass
+    assert asked == ["recordmill-made"] * 2
+
+
+def test_it_is_renewed_and_who_loses_it_hears_of_it(directory, monkeypatch):
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
+    lost = threading.Event()
+    with hold(directory, make_lease("run", "mine"), lost=lost.set):
+        first = read_lease(directory).renewed
+        while read_lease(directory).renewed == first:
+            time.sleep(0.02)
+        assert not lost.is_set()
+        put(directory, elsewhere("its"))  # after it has run out: the machine was asleep, say
+        assert lost.wait(30)
+    assert read_lease(directory).holder == "its", "it is not given back by who has lost it"
+
+
+def test_who_goes_on_waits_for_one_that_may_have_been_killed(directory, monkeypatch, capsys):
+    monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "LIFE_SECONDS", 1.0)
+    wait_for_lease(directory, "--output=out")
+    assert capsys.readouterr().err == ""
+    put(directory, elsewhere("its"))
+    wait_for_lease(directory, "--output=out")
+    assert not read_lease(directory).is_live
+    assert capsys.readouterr().err.startswith("recordmill: --output=out: waiting for process ")
+    put(directory, elsewhere("its"))
+    timer = threading.Timer(0.3, put, (directory, elsewhere("its", age=-60)))
+    timer.start()
+    with pytest.raises(BusyError, match="another run is writing to it"):
+        wait_for_lease(directory, "--output=out")
+
+
+def test_what_is_half_written_or_gone_is_nobodys(directory, tmp_path):
+    for data in (b"", b"{", b"[1]", b'{"run_id": 1}'):
+        (tmp_path / LEASE).write_bytes(data)
+        assert read_lease(str(tmp_path)) is None, data
+        with pytest.raises(RunError, match="it is gone"):
+            check_lease(str(tmp_path), "mine")
+    check_lease(str(tmp_path / "nowhere"), "")  # of a run without one
+    with pytest.raises(RunError, match="it is gone"):
+        check_lease(str(tmp_path / "nowhere"), "mine")
+    (tmp_path / LEASE).unlink()
+    (tmp_path / LEASE).mkdir()
+    with pytest.raises(StorageError, match="LEASE could not be read: Is a directory"):
+        check_lease(str(tmp_path), "mine")
