@@ -100,6 +100,11 @@ def flink_cluster() -> ModuleType:
     return _load(FLINK / "cluster.py", "flink_cluster")
 
 
+def flink_exporter() -> ModuleType:
+    """The module `deploy/flink/monitoring/exporter.py`."""
+    return _load(FLINK / "monitoring" / "exporter.py", "flink_exporter")
+
+
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
     """Where the workers of the cluster in a folder can be held, in runs with `--beam_plugin=held_stages`."""
     return folder / "gates"

@@ -73,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
         "prepare",
         help="images and labels -> a globally shuffled data set",
         description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
-        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).",
+        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n--job_timeout SECONDS stops a job that takes longer.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -3,7 +3,6 @@
 from typing import Any, Callable, Iterable, Iterator
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
@@ -53,9 +52,3 @@ def _in_global_window(output: Any) -> Any:
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])
-
-
-def count_in_beam(**counts: int) -> None:
-    """Adds to Beam's metrics, which every engine shows; our own progress bars have `progress.count`."""
-    for name, number in counts.items():
-        Metrics.counter("recordmill", name).inc(number)

@@ -10,7 +10,7 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner, Dataflo
 from apache_beam.runners.runner import PipelineResult
 
 from beam_pipelines.errors import BusyError, EngineError, RunError, UserError
-from beam_pipelines.runners.engine import Engine, Job, job_name
+from beam_pipelines.runners.engine import Engine, Job, JobOptions, job_name
 from beam_pipelines.runners.job_servers import TidyRunner
 
 # A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
@@ -59,6 +59,9 @@ class Dataflow(Engine):
         if not (cloud.job_name and cloud.template_location):
             name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
             cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output)
+        if limit := self.options.view_as(JobOptions).job_timeout:  # the service's own, which holds where nobody waits
+            services = cloud.dataflow_service_options or []
+            cloud.dataflow_service_options = [*services, f"max_workflow_runtime_walltime_seconds={limit}"]
 
     def _list_jobs(self) -> list[Job]:
         from google.cloud import dataflow_v1beta3 as api

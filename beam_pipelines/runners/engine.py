@@ -1,5 +1,6 @@
 """What is asked of every engine; each runner's module answers it for one."""
 
+import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -18,6 +19,22 @@ from beam_pipelines.storage.files import is_remote
 
 _STOP_SECONDS = 300
 _DIGEST_LENGTH = 8  # hex digits
+
+
+class JobOptions(PipelineOptions):
+    """Options of ours that hold for every engine."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--job_timeout", type=_parse_seconds, help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never)."
+        )
+
+
+def _parse_seconds(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of seconds, 1 or more")
+    return int(text)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
 _SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
 _SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
-_ENDING = ("FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED")
+_LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
 
 class JobWatch(threading.Thread):
@@ -63,7 +63,7 @@ class JobWatch(threading.Thread):
 
     def _look_for_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
-        if job["state"] in _ENDING or not tasks["scheduled"]:
+        if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
             if self._told_slots:
                 self._tell("every task has a slot now")
             self._waiting_since, self._told_slots = None, ()
@@ -82,7 +82,7 @@ class JobWatch(threading.Thread):
     def _look_for_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
         for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
-            if failure["timestamp"] > self._last_failure and job["state"] not in _ENDING:
+            if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
                 self._num_restarts += 1
                 self._tell(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")

@@ -1,6 +1,5 @@
 """Runs a job to its end, and stops it where nobody waits any more, or where it takes too long."""
 
-import argparse
 import signal
 import threading
 from types import FrameType
@@ -8,33 +7,16 @@ from typing import Sequence
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.engine import Engine, JobOptions
 from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.object_stores.store_watch import watched_stores
 
 _SECONDS_TO_HEAR = 5.0
-
-
-class JobOptions(PipelineOptions):
-    """Options of ours that hold for every engine."""
-
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--job_timeout", type=_parse_seconds, help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never)."
-        )
-
-
-def _parse_seconds(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of seconds, 1 or more")
-    return int(text)
 
 
 def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:

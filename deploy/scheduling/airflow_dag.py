@@ -50,7 +50,7 @@ def run(arguments: list[str], error_json: str) -> None:
 )
 def prepare_flowers() -> None:
     @task(execution_timeout=datetime.timedelta(seconds=SECONDS + 900))  # later than --job_timeout, which says why
-    def prepare(ds: str = "") -> None:
+    def prepare(ds: str | None = None) -> None:  # the date that Airflow gives
         with tempfile.TemporaryDirectory() as folder:
             error_json = f"{folder}/error.json"
             run(command(f"{OUTPUT}/{ds}", error_json), error_json)

@@ -182,7 +182,7 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
 
 @pytest.mark.slow
 def test_what_the_user_chooses_is_in_the_request(in_process):
-    chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50"]
+    chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50", "--job_timeout=3600"]
     chosen += ["--experiments=use_sibling_sdk_workers", "--service_account_email=a@b", "--no_use_public_ips"]
     assert main(no_auth(in_process, "chosen", *chosen)) == 0
     job = in_process.dataflow.jobs[-1].request
@@ -191,6 +191,7 @@ def test_what_the_user_chooses_is_in_the_request(in_process):
     assert (pool["machineType"], pool["numWorkers"], pool["diskSizeGb"]) == ("n2-highmem-8", 3, 50)
     assert "use_sibling_sdk_workers" in job["environment"]["experiments"]
     assert job["environment"]["serviceAccountEmail"] == "a@b"
+    assert "max_workflow_runtime_walltime_seconds=3600" in job["environment"]["serviceOptions"]
     assert pool["ipConfiguration"] in ("WORKER_IP_PRIVATE", 2)
 
 
@@ -563,6 +564,7 @@ def test_the_metadata_is_what_the_service_takes():
         ("header_bytes", ["0", "16"], ["-1", "a"]),
         ("footer_bytes", ["0", "16"], ["-1", "a"]),
         ("skip_lines", ["0", "1"], ["-1", "a"]),
+        ("store_timeout", ["120", "30"], ["-1", "a"]),
         ("image_size", ["short=256", "long=1024", "exact=224x224"], ["256", "short=", "exact=224"]),
         ("image_format", ["keep", "png", "jpeg", "jpeg:90", "webp:80"], ["gif", "png:90", "jpeg:"]),
     ],
@@ -580,7 +582,7 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 def test_every_pattern_is_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from"}
-    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format"}
+    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 

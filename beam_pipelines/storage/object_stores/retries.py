@@ -20,6 +20,9 @@ ABANDON_SECONDS = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
 _COOL_SECONDS = 10.0  # a store that has been given up is not asked again sooner
 
+# Of the whole process, since it is one of many threads that asks and another that counts.
+_retries, _lock = [0], threading.Lock()
+
 # Of the whole process: it has been told to end, and no request is worth waiting for.
 _is_ending = threading.Event()
 
@@ -155,7 +158,16 @@ def persist(
         else:
             breaker.note_answer()
             return result
+        with _lock:
+            _retries[0] += 1
         _pause(delay)
+
+
+def take_retries() -> int:
+    """Attempts of this process that followed a first one, since the last call."""
+    with _lock:
+        taken, _retries[0] = _retries[0], 0
+    return taken
 
 
 def _pause(seconds: float) -> None:

@@ -16,6 +16,7 @@ from made_shards import flip
 from object_stores import request, store_server
 from prepared import prepare_images
 from range_server import RangeServer
+from tf_input.storage import object_stores
 
 pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
 
@@ -204,7 +205,8 @@ def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, we
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_an_oserror():
+def test_a_server_that_does_not_answer_is_an_oserror(monkeypatch):
+    monkeypatch.setattr(object_stores, "_RETRIES", {**object_stores._RETRIES, "max_retries": 1})
     port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}")
