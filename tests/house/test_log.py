@@ -2,9 +2,12 @@
 
 import datetime
 import json
+import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -18,6 +21,7 @@ from forked_runs import Forker, forked_runs
 from held_stages import Gate
 from made_images import write_class_folders, write_files
 
+ROOT = pathlib.Path(__file__).parents[2]
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([0-9a-f]{8}|-) (start|list|plan|write|publish|done) (.*)")
 
 
@@ -104,6 +108,15 @@ def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, caps
     assert not (tmp_path / "error.json").exists()
     assert main(["status", "out", "--error_json=nowhere/error.json"]) == 2
     assert capsys.readouterr().err == "recordmill: --error_json=nowhere/error.json: expected a path in a folder that is there\n"
+
+
+def test_what_a_worker_process_logs_names_the_run():
+    code = (
+        "import logging; from beam_pipelines.log import name_run_in_messages as name; logging.basicConfig(format='%(message)s')\n"
+        "name('of the first'); name('1a2b'); name(''); logging.warning('%d bundles', 3)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert run.stderr == "3 bundles (run 1a2b)\n"
 
 
 def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
