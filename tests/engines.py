@@ -54,15 +54,16 @@ TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
 def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None) -> ForkedPython:
-    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given.
-
-    With gates it can be held where its workers are in its own processes. It leads a session, as a terminal's does.
-    """
+    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given."""
     given = {option.partition("=")[0] for option in options}
     defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
+    return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, gates=gates)
+
+
+def start_recordmill(*arguments: str, gates: pathlib.Path | None = None) -> ForkedPython:
+    """`recordmill …` as a user starts it, the leader of a session; with gates it can be held where its workers are in its own processes."""
     return ForkedPython(
-        *("-m", "held_stages" if gates else "beam_pipelines", "prepare"),
-        *(f"--input={source}", f"--output={output}", *defaults, *options),
+        *("-m", "held_stages" if gates else "beam_pipelines", *arguments),
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         merged=True,
         leads=True,

@@ -16,7 +16,7 @@ from beam_pipelines import log
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
-from engines import finish, start_recordmill
+from engines import finish, start_prepare
 from forked_runs import Forker, forked_runs
 from held_stages import Gate
 from made_images import write_class_folders, write_files
@@ -158,7 +158,7 @@ def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path,
 
 def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
     with Gate(tmp_path / "gates", "written") as gate:
-        run = start_recordmill(*call(source, tmp_path / "out"), gates=tmp_path / "gates")
+        run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")
         gate.wait_for_arrivals(run)
         found = status(tmp_path / "out", capsys)["run"]
         assert (found["state"], found["process"], found["engine"]) == ("at work", run.pid, "DirectRunner")
