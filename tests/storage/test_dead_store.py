@@ -1,4 +1,4 @@
-"""A store that dies amid a run: the run ends in one line, soon, and another one goes on from what is there. And a run that is told to end."""
+"""A store that dies amid a run: it ends in one line, soon, and another goes on from what is there. And a run that is told to end."""
 
 import contextlib
 import hashlib
@@ -120,7 +120,8 @@ def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, 
             told = told_by(run)
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 3 s \(--store_timeout\), at last: .*"
-    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; what is in {bucket}/out could not be found out; --resume goes on from it\n", told), told
+    in_place = f"what is in {bucket}/out could not be found out; --resume goes on from it"
+    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; {in_place}\n", told), told
     assert "manifest.json" not in objects(server, f"{bucket}/out")
     check_resumed(server, bucket, unbroken)
 
