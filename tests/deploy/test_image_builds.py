@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from test_images import images
 
 import dockerfiles
 import standin_images
 from dockerfiles import DOCKERFILES, ROOT
-from test_images import images
 
 pytestmark = pytest.mark.skipif(bool(standin_images.missing()), reason=standin_images.missing() or "it is all there")
 
