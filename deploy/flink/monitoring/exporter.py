@@ -19,9 +19,10 @@ _NAMESPACE = "recordmill"
 _URN = "beam:metric:user:sum_int64:v1"
 _SECONDS_TO_ANSWER = 10
 
-# Name -> what it is. The last label of the second and third is in the counter's name.
+# Name -> what it is.
 METRICS = {
     "recordmill_job_running": "1 while the job has not ended.",
+    "recordmill_waiting_tasks": "Tasks of the job that wait for a slot.",
     "recordmill_dead_letters_by_reason_total": "Inputs that were refused.",
     "recordmill_stage_seconds_total": "Seconds that workers have spent in a stage.",
     "recordmill_listed_total": "Inputs that were listed.",
@@ -66,8 +67,9 @@ class Flink:
         lines: dict[str, list[str]] = {name: [] for name in METRICS}
         for job in self.ask("jobs/overview")["jobs"]:
             labels = {"job_name": job["name"], "job_id": job["jid"]}
-            lines["recordmill_job_running"].append(_line("recordmill_job_running", labels, int(job["end-time"] < 0)))
-            for name, own_labels, value in _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators"))):
+            values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
+            values += _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators")))
+            for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
         told = []
         for name, its_lines in lines.items():
