@@ -34,6 +34,7 @@ from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
+from beam_pipelines.storage.object_stores.retries import check_timeout
 from tf_input.dataset_format import LAYOUTS
 
 _EXAMPLE = """\
@@ -215,6 +216,7 @@ def _version() -> str:
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """What the arguments of `recordmill prepare` say; UserError where they are not fit to run."""
+    check_timeout(arguments.store_timeout)
     output = parse_directory("--output", arguments.output)
     return PrepareConfig(
         input=arguments.input,

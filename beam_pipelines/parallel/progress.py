@@ -178,17 +178,22 @@ class ProgressDisplay:
         self._thread.join()
 
     def _tell(self) -> None:
-        began, before = time.monotonic(), {}
+        began, before, num_bytes = time.monotonic(), {}, 0
         while not self._stop.wait(TELL_SECONDS):
-            stages = self._stages(read_counts(self._directory))
+            counts = read_counts(self._directory)
+            stages = self._stages(counts)
             told = []
             for stage in stages:
                 rate = (stage.done - before.get(stage.name, 0)) / TELL_SECONDS
                 total = f" of {stage.total:,}" if stage.total is not None else ""
                 left = f", {_format_seconds((stage.total - stage.done) / rate)} left" if stage.total and rate else ""
                 told.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
-            before = {stage.name: stage.done for stage in stages}
-            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **before)
+            if counts.written_bytes:
+                told.append(f"{(counts.written_bytes - num_bytes) / TELL_SECONDS / 1e6:,.1f} MB/s")
+            if counts.retries:
+                told.append(f"{counts.retries:,} requests made again")
+            before, num_bytes = {stage.name: stage.done for stage in stages}, counts.written_bytes
+            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **counts._asdict())
 
     def _show(self) -> None:
         from rich.console import Console

@@ -32,7 +32,7 @@ def ask(tmp_path):
         ' *"flex-template run"*) echo job-1;; esac\n'
     )
     (tools / "sleep").write_text("#!/bin/sh\n")
-    (tools / "python3").write_text(f"#!/bin/sh\nprintf 'BEAM_IMAGE=a@sha256:1\\nLAUNCHER_IMAGE=b@sha256:2\\nPYTHON_IMAGE=c@sha256:3\\n'\n")
+    (tools / "python3").write_text("#!/bin/sh\nprintf 'BEAM_IMAGE=a@sha256:1\\nLAUNCHER_IMAGE=b@sha256:2\\nPYTHON_IMAGE=c@sha256:3\\n'\n")
     for tool in tools.iterdir():
         tool.chmod(0o755)
 

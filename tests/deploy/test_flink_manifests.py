@@ -7,7 +7,7 @@ import yaml
 import dockerfiles
 import engines
 from beam_pipelines.__main__ import make_parser
-from beam_pipelines.runners.flink import STOP_SECONDS
+from beam_pipelines.runners import engine
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from engines import FLINK
 
@@ -84,7 +84,7 @@ def test_beam_is_on_the_class_path_as_on_this_machine():
 
 
 def test_the_grace_of_the_job_is_longer_than_cancelling_takes():
-    assert only("Job")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > STOP_SECONDS
+    assert only("Job")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > engine._STOP_SECONDS
 
 
 def test_the_flink_version_is_the_same_everywhere():

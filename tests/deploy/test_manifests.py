@@ -120,7 +120,7 @@ def test_a_job_ends_and_is_cleared_away(folder):
         assert (fail["action"], fail["onExitCodes"]) == ("FailJob", codes), "exit code 2: again is no better"
         assert (ignore["action"], ignore["onPodConditions"]) == ("Ignore", [{"type": "DisruptionTarget", "status": "True"}])
         assert spec["template"]["spec"]["restartPolicy"] == "Never", "a policy on failures wants that"
-        words = [*container.get("command", []), *container.get("args", [])]
+        words = " ".join([*container.get("command", []), *container.get("args", [])]).split()
         assert "--resume" in words, "a second try goes on"
         for timeout in (word.partition("=")[2] for word in words if word.startswith("--job_timeout=")):
             assert int(timeout) < spec["activeDeadlineSeconds"], "the command says why it ends"

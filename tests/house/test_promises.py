@@ -283,6 +283,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
 
 
+@pytest.mark.slow
 def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(source, tmp_path, capsys):
     assert prepare(source, tmp_path / "out") == 0
     before = digest(tmp_path / "out")

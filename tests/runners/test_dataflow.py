@@ -564,6 +564,7 @@ def test_the_metadata_is_what_the_service_takes():
         ("header_bytes", ["0", "16"], ["-1", "a"]),
         ("footer_bytes", ["0", "16"], ["-1", "a"]),
         ("skip_lines", ["0", "1"], ["-1", "a"]),
+        ("store_timeout", ["120", "30"], ["-1", "a"]),
         ("image_size", ["short=256", "long=1024", "exact=224x224"], ["256", "short=", "exact=224"]),
         ("image_format", ["keep", "png", "jpeg", "jpeg:90", "webp:80"], ["gif", "png:90", "jpeg:"]),
     ],
@@ -581,7 +582,7 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 def test_every_pattern_is_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from"}
-    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format"}
+    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 

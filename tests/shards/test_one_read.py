@@ -76,6 +76,7 @@ def check_opened(opened: collections.Counter, source: pathlib.Path) -> None:
 OPTIONS = ("--num_shards=train=3,validation=1", "--max_bad_fraction=0.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light processes", "two workers"])
 def test_each_file_is_opened_once_and_light_processes_are_light(photographs, tmp_path, mode):
     write_files(tmp_path / "site", {"sitecustomize.py": SITECUSTOMIZE.encode()})

@@ -259,6 +259,7 @@ def test_a_streamed_object_is_not_held_in_memory(store, bucket):
     assert store.size(f"{bucket}/large") == 60 * MIB
 
 
+@pytest.mark.slow
 def test_a_folder_is_copied_and_its_last_object_comes_last(faulty_store, bucket, faults):
     names = ["manifest.json", *(f"shard-{index:02d}" for index in range(40)), "index/a b+c", "z/deep/er"]
     for name in names:
@@ -574,6 +575,7 @@ def test_uploads_that_a_killed_run_left_are_abandoned(store, server, bucket):
     assert contents(store, bucket) == {"out/whole": b"1", "outer": b"1" * (CHUNK_BYTES + 1)}
 
 
+@pytest.mark.slow
 def test_threads_share_one_store_and_its_connections(faulty_store, bucket, faults):
     for index in range(20):
         faulty_store.write(f"{bucket}/{index}", b"%d" % index)
@@ -624,6 +626,7 @@ def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, b
     assert "no Google credentials were found" in check(bucket)
 
 
+@pytest.mark.slow
 def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited, monkeypatch):
     set_check_seconds(monkeypatch, 1.0)
     faults.choose = lambda method, path, number: 503 if number < 2 else None
@@ -636,6 +639,7 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     assert sum(waited) <= 1.0 and faults.count(503) == len(waited) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", 503])
 def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_store, bucket, faults, monkeypatch, fault):
     """As where this machine, or that of the store, is busy."""
@@ -687,6 +691,7 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
     assert check(f"{scheme}://bucket/a", StorageError) == f"{scheme}://bucket/a: {url} cannot be reached"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
     set_check_seconds(monkeypatch, 0.5)
@@ -720,6 +725,7 @@ class HangingUp(socketserver.BaseRequestHandler):
         self.server.num_callers += 1
 
 
+@pytest.mark.slow
 def test_google_credentials_are_looked_for_once(tmp_path):
     """In a process of its own: Google's library remembers. Where the metadata server should be, calls are counted and not answered."""
     code = (

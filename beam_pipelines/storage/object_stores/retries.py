@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import SilentStoreError, UserError, printable
+from beam_pipelines.errors import SilentStoreError, UserError, printable, require
 
 RETRY_SECONDS = 120.0  # of one request, while the store answers others
 # Before a run, and for each request of it: longer than a lost first packet takes to be sent a third time (after 1, 3 and 7 seconds).
@@ -87,7 +87,12 @@ class Breaker:
 
     def _error(self, path: str) -> SilentStoreError:
         told = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
-        return SilentStoreError(f"{printable(path)}: {told}")
+        return SilentStoreError(f"{printable(path)}: {told}", path)
+
+
+def check_timeout(seconds: float) -> None:
+    """Raises UserError unless a store can be waited for so long."""
+    require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "seconds, more than 0")
 
 
 def end_waiting(is_ending: bool = True) -> None:

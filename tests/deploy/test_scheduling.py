@@ -1,0 +1,108 @@
+"""What schedulers start is one command, that is always right; and the DAG is one that Airflow takes."""
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import types
+
+import pytest
+import yaml
+
+from beam_pipelines.__main__ import make_parser
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.runners.waiting import JobOptions
+from dockerfiles import ROOT
+from engines import flink_cluster
+
+SCHEDULING = ROOT / "deploy" / "scheduling"
+DAG = SCHEDULING / "airflow_dag.py"
+CACHE = flink_cluster().CACHE
+
+
+class Failed(Exception):
+    """AirflowException."""
+
+
+class FailedForGood(Failed):
+    """AirflowFailException."""
+
+
+def load_dag(monkeypatch) -> types.ModuleType:
+    """The file, imported with the few names of Airflow that it uses."""
+    exceptions, sdk = types.ModuleType("airflow.exceptions"), types.ModuleType("airflow.sdk")
+    exceptions.AirflowException, exceptions.AirflowFailException = Failed, FailedForGood
+    sdk.task = lambda **options: lambda function: lambda: options
+    sdk.dag = lambda **options: lambda function: lambda: (options, function())
+    for name, module in {"airflow": types.ModuleType("airflow"), "airflow.exceptions": exceptions, "airflow.sdk": sdk}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    specification = importlib.util.spec_from_file_location("scheduled_dag", DAG)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def commands(monkeypatch) -> dict[str, list[str]]:
+    """Each command that a scheduler would run, `recordmill prepare` first."""
+    found = {"airflow": load_dag(monkeypatch).command("gs://data/flowers/2026-01-31", "/tmp/error.json")}
+    for path in sorted(SCHEDULING.glob("kubernetes/*job.yaml")):
+        (one,) = yaml.safe_load_all(path.read_text())
+        spec = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+        (container,) = spec["template"]["spec"]["containers"]
+        shell = shlex.split(container["args"][0]) if "args" in container else ["exec", *container["command"]]
+        assert shell.pop(0) == "exec", "a shell would keep the signal that ends it to itself"
+        found[path.name] = shell
+    lines = [line for line in (SCHEDULING / "crontab").read_text().splitlines() if re.match(r"[0-9*]", line)]
+    for index, line in enumerate(lines):
+        words = shlex.split(line.split(maxsplit=5)[5].replace("\\%", "%"))
+        found[f"crontab {index}"] = [word for word in words[words.index("recordmill") :] if not word.startswith("2>>")]
+    return found
+
+
+def test_every_scheduler_runs_a_command_that_may_be_run_again(monkeypatch):
+    found = commands(monkeypatch)
+    assert len(found) == 5
+    for name, (program, command, *options) in found.items():
+        assert (program, command) == ("recordmill", "prepare"), name
+        parsed, others = make_parser().parse_known_args([command, *options])
+        others = [other for other in others if other != "-u" and not other.startswith("+%F)")]  # of the shell's date
+        assert parsed.resume and not parsed.overwrite and not parsed.restart, name
+        assert parse_pipeline_options(others).view_as(JobOptions).job_timeout and parsed.log_format == "json" and parsed.error_json, name
+
+
+@pytest.mark.parametrize(("code", "error"), [(0, None), (1, Failed), (2, FailedForGood), (130, Failed), (143, Failed)])
+def test_the_dag_tries_again_what_may_get_better(code, error, monkeypatch, tmp_path):
+    module, told = load_dag(monkeypatch), tmp_path / "error.json"
+    told.write_text(json.dumps({"message": "the store is away"}))
+    program = [sys.executable, "-c", f"import sys; sys.exit({code})"]
+    if error is None:
+        assert module.run(program, str(told)) is None
+        return
+    with pytest.raises(Failed) as caught:
+        module.run(program, str(told))
+    assert type(caught.value) is error and str(caught.value) == f"exit code {code}: the store is away"
+
+
+def test_a_task_lives_longer_than_its_command(monkeypatch):
+    module = load_dag(monkeypatch)
+    options, _ = module.prepare_flowers()
+    assert options["max_active_runs"] == 1 and options["default_args"]["retries"] > 0
+    calls = [node for node in ast.walk(ast.parse(DAG.read_text())) if isinstance(node, ast.keyword) and node.arg == "execution_timeout"]
+    assert ast.unparse(calls[0].value) == "datetime.timedelta(seconds=SECONDS + 900)"
+
+
+@pytest.mark.slow(seconds=10)
+def test_airflow_takes_the_dag(tmp_path):
+    """Airflow pins hundreds of packages and wants an environment of its own: whoever has one there has this test."""
+    python = CACHE / "airflow" / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"there is no Airflow: python -m venv {CACHE / 'airflow'}, and there pip install apache-airflow")
+    code = f"from airflow.models.dagbag import DagBag as B; b = B({str(SCHEDULING)!r}, include_examples=False); print(b.import_errors, [*b.dags])"
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "PATH": f"{python.parent}:/usr/bin:/bin"}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.stdout.splitlines()[-1] == "{} ['prepare_flowers']", done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,0 +1,107 @@
+"""Images in the place of the bases of deploy/: the same kind of system and Python, from Debian's packages, where no registry of images is.
+
+They are built once into a store of this user's cache, by buildah, without a daemon. The layers of what was built from them stay there too.
+"""
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import engines
+from dockerfiles import ROOT
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "recordmill"
+STORE = CACHE / "images"
+_TOOLS = ("buildah", "mmdebstrap", "go")
+_BEAM = json.loads((ROOT / "deploy" / "base_images.json").read_text())["BEAM_IMAGE"]["image"].rpartition(":")[2]
+_FLINK = engines.flink_cluster().LIBRARIES
+_DOCKERFILE = """\
+FROM localhost/debian AS python
+RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && ln -sf python3 /usr/bin/python
+FROM python AS beam
+COPY container /opt/apache/beam/boot
+FROM python AS launcher
+RUN mkdir -p /opt/google/dataflow && touch /opt/google/dataflow/python_template_launcher
+FROM python AS maven
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jre-headless maven > /dev/null
+FROM maven AS flink
+RUN mkdir -p /opt/java && cp -rL /usr/lib/jvm/java-17-openjdk-* /opt/java/openjdk
+COPY flink /opt/flink
+FROM python AS tensorflow
+RUN pip install --quiet --no-cache-dir tensorflow=={tensorflow}
+"""
+
+
+def missing() -> str:
+    """Why nothing can be built here; empty: it can."""
+    for tool in _TOOLS:
+        if not shutil.which(tool):
+            return f"{tool} is not installed, with which images are built without a daemon"
+    if os.geteuid():
+        return "images are built without a daemon by root alone"
+    return "" if _FLINK.exists() else "deploy/flink/cluster.py has fetched no Flink"
+
+
+def buildah(*arguments: str | os.PathLike) -> str:
+    """What buildah prints; RuntimeError with the end of what it said where it fails."""
+    command = ["buildah", f"--root={STORE / 'root'}", f"--runroot={STORE / 'run'}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def build(dockerfile: pathlib.Path, context: pathlib.Path, tag: str, *options: str) -> None:
+    """Builds one image; packages come as they come on this machine."""
+    config = STORE / "pip.conf"
+    certificate = os.environ.get("PIP_CERT")
+    config.write_text("[global]\ntimeout = 180\n" + ("cert = /etc/pip-certificates.pem\n" if certificate else ""))
+    volumes = [f"--volume={config}:/etc/pip.conf:ro", *([f"--volume={certificate}:/etc/pip-certificates.pem:ro"] if certificate else [])]
+    trusted = pathlib.Path("/etc/ssl/certs/java/cacerts")
+    if tag.startswith("recordmill-flink") and trusted.exists():
+        volumes.append(f"--volume={trusted}:{trusted}:ro")
+    buildah("build", "--isolation=chroot", "--layers", "--pull=never", f"--file={dockerfile}", f"--tag=localhost/{tag}", *volumes, *options, context)
+
+
+@functools.cache
+def base(name: str) -> str:
+    """The stand-in for one of the bases, by the name of its argument: `PYTHON_IMAGE`."""
+    stage = name.removesuffix("_IMAGE").lower()
+    STORE.mkdir(parents=True, exist_ok=True)
+    if "localhost/debian" not in buildah("images", "--format={{.Name}}"):
+        _import_debian()
+    constraints = (ROOT / "deploy" / "constraints.txt").read_text().splitlines()
+    (tensorflow,) = (line.partition("==")[2] for line in constraints if line.startswith("tensorflow=="))
+    with tempfile.TemporaryDirectory(dir=STORE) as folder:
+        context = pathlib.Path(folder)
+        (context / "Dockerfile").write_text(_DOCKERFILE.format(tensorflow=tensorflow))
+        if stage == "beam":
+            package = f"github.com/apache/beam/sdks/v2/python/container@v{_BEAM}"
+            subprocess.run(["go", "install", package], check=True, env={**os.environ, "GOBIN": folder})
+        if stage == "flink":
+            shutil.copytree(_FLINK, context / "flink")
+        build(context / "Dockerfile", context, f"standin-{stage}", f"--target={stage}")
+    return f"localhost/standin-{stage}"
+
+
+def _import_debian() -> None:
+    with tempfile.TemporaryDirectory(dir=STORE) as folder:
+        archive = f"{folder}/debian.tar"
+        packages = "--include=python3.11,python3-pip,ca-certificates"
+        subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", packages, "bookworm", archive], check=True)
+        container = buildah("from", "scratch").strip()
+        buildah("add", "--quiet", container, archive, "/")
+        buildah("commit", "--quiet", "--rm", container, "localhost/debian")
+
+
+def run(tag: str, *command: str) -> str:
+    """What a command prints in a new container of an image, as the image's user."""
+    container = buildah("from", "--pull-never", f"localhost/{tag}").strip()
+    try:
+        return buildah("run", "--isolation=chroot", container, "--", *command)
+    finally:
+        buildah("rm", container)
