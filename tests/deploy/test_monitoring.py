@@ -38,7 +38,7 @@ def test_prometheus_asks_where_the_exporter_and_the_reporter_answer():
     assert config["rule_files"] == ["alerts.yml"]
     first, last = yaml.safe_load((FOLDER / "flink-conf.yaml").read_text())["metrics.reporter.prom.port"].split("-")
     assert targets["flink"] == [f"localhost:{port}" for port in range(int(first), int(last) + 1)]
-    assert targets["recordmill"] == ["localhost:9251"]
+    assert targets["recordmill"] == ["localhost:9260"]
 
 
 def test_the_reporter_is_one_that_comes_with_flink():

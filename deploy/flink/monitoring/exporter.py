@@ -1,4 +1,4 @@
-"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9251/metrics`.
+"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9260/metrics`.
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
@@ -117,7 +117,7 @@ def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flink_master", default="localhost:8081", help="HOST:PORT of the cluster's REST interface (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=9251, help="where Prometheus asks (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9260, help="where Prometheus asks (default: %(default)s)")
     arguments = parser.parse_args()
     server = serve(Flink(arguments.flink_master), arguments.port)
     print(f"exporter.py: http://localhost:{server.server_port}/metrics", file=sys.stderr)
