@@ -160,8 +160,9 @@ def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_sha
         cluster.kill(name)
         cluster.start_task_manager(f"{name}-again")
         gate.open()
-        finish(run)
+        printed = finish(run)
     assert failures(cluster), "the job was not hit"
+    assert "Flink restarted the job (1): " in printed
     assert digest(tmp_path / "out") == expected
     after = {name: as_written(tmp_path / "out" / name) for name in done}
     assert after == done and bool(done) == (stage == "finished")
@@ -300,9 +301,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 
 @pytest.mark.slow(30)
 @needs_flink
-def test_a_job_that_lacks_a_slot_says_so_and_goes_on_once_there_is_one_and_its_counters_are_there_for_prometheus(
-    cluster, submits, start, expected, tmp_path
-):
+def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometheus(cluster, submits, start, expected, tmp_path):
     name = next(name for name in cluster.process_ids() if name.startswith("task-manager"))
     run = start(submits)
     cluster.kill(name)
@@ -325,7 +324,7 @@ def test_a_job_that_lacks_a_slot_says_so_and_goes_on_once_there_is_one_and_its_c
     assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
     server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with contextlib.closing(server), urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
+    with server, urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
         lines = response.read().decode().splitlines()
         server.shutdown()
     labels = f'job_name="{job["name"]}",job_id="{job["jid"]}"'
