@@ -31,6 +31,7 @@ demo: $(or $(wildcard .venv/test.stamp),.venv/demo.stamp)
 	.venv/bin/python deploy/demo/demo.py
 
 test: .venv/test.stamp
+	@PYTHONPATH=. .venv/bin/python tests/engines.py
 	$(PYTEST)
 
 test-fast: .venv/test.stamp

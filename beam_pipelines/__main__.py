@@ -19,8 +19,8 @@ from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.options.log_arguments import error_file
-from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.option_values import parse_directory
+from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
@@ -34,10 +34,16 @@ from beam_pipelines.transform.transform_job import make_job
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again, 130 interrupted."""
+    """Returns the exit code: 0 done, 1 the run failed and may be tried again, 2 it would fail again; of a signal see `interrupts`."""
     interrupts.listen()
     log.set_format(None)
     error_json = error_file(sys.argv[1:] if argv is None else argv)
+
+    def tell_interrupt(told: str, in_place: str) -> None:
+        log.say(told, "error")
+        log.write_error(error_json, None, told, interrupts.exit_code(), in_place)
+
+    interrupts.tell_by(tell_interrupt)
     try:
         log.clear_error(error_json)
         parser = make_parser()
@@ -49,10 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, KeyboardInterrupt) or (interrupts.received() and not isinstance(error, StillRunningError)):
             in_place = interrupts.find_in_place()
-            told = f"interrupted; {in_place or 'nothing was written'}"
-            log.say(told, "error")
-            log.write_error(error_json, None, told, 130, in_place)
-            return 130
+            interrupts.tell(f"interrupted; {in_place or 'nothing was written'}", in_place)
+            return interrupts.exit_code()
         in_place = "" if isinstance(error, UserError) else interrupts.find_in_place()
         if not isinstance(error, (UserError, RunError)):
             if in_place:
@@ -161,8 +165,15 @@ def _import(name: str, *needed: str) -> ModuleType:
 
 def run() -> NoReturn:
     """The command: `main`, and the end of the process."""
-    code = main()
+    interrupts.end_in_time()
+    try:
+        code = main()
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = 1
     interrupts.let_go()
+    if code:
+        interrupts.end(code)  # threads may still wait for a store, or for an engine
     gc.freeze()  # else the interpreter's last garbage collection takes a quarter of a second over Beam's modules
     sys.exit(code)
 

@@ -11,12 +11,12 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
+from beam_pipelines import log
 from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
-from beam_pipelines import log
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.log import say
@@ -107,7 +107,7 @@ def run_prepare(
                     detach()
                     return engine.describe_job(result, config.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
-                    run_job(pipeline, engine)
+                    run_job(pipeline, engine, [path for _, path in paths])
     for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
         say(line, "warning")
     return None

@@ -1,4 +1,9 @@
-"""Beam's other engines for the tests: a Flink cluster of `deploy/flink`, and Prism built from its source."""
+"""Beam's other engines for the tests: a Flink cluster of `deploy/flink`, and Prism built from its source.
+
+    python tests/engines.py
+
+brings into the cache what they need and says how long that took, so that it is in no test's time.
+"""
 
 import contextlib
 import hashlib
@@ -11,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from types import ModuleType
 from typing import Any, Iterator
 
@@ -48,15 +54,16 @@ TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
 def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None) -> ForkedPython:
-    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given.
-
-    With gates it can be held where its workers are in its own processes. It leads a session, as a terminal's does.
-    """
+    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given."""
     given = {option.partition("=")[0] for option in options}
     defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
+    return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, gates=gates)
+
+
+def start_recordmill(*arguments: str, gates: pathlib.Path | None = None) -> ForkedPython:
+    """`recordmill …` as a user starts it, the leader of a session; with gates it can be held where its workers are in its own processes."""
     return ForkedPython(
-        *("-m", "held_stages" if gates else "beam_pipelines", "prepare"),
-        *(f"--input={source}", f"--output={output}", *defaults, *options),
+        *("-m", "held_stages" if gates else "beam_pipelines", *arguments),
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         merged=True,
         leads=True,
@@ -92,6 +99,11 @@ def digest(directory: pathlib.Path) -> dict[str, str]:
 def flink_cluster() -> ModuleType:
     """The module `deploy/flink/cluster.py`."""
     return _load(FLINK / "cluster.py", "flink_cluster")
+
+
+def flink_exporter() -> ModuleType:
+    """The module `deploy/flink/monitoring/exporter.py`."""
+    return _load(FLINK / "monitoring" / "exporter.py", "flink_exporter")
 
 
 def gates_of(folder: pathlib.Path) -> pathlib.Path:
@@ -168,3 +180,22 @@ def prism() -> pathlib.Path:
 
 def has_go() -> bool:
     return shutil.which("go") is not None
+
+
+def fetch_all() -> None:
+    """What cannot be had is said; the tests of that engine fail, or say why they do not run."""
+    packages = _load(FLINK / "flink_packages.py", "flink_packages")
+    missing = {"Flink": packages.missing_tools(), "Prism": [] if has_go() else ["go"]}
+    start = time.monotonic()
+    for name, fetch in {"Flink": packages.fetch, "Prism": prism}.items():
+        if not missing[name]:
+            try:
+                fetch()
+            except (packages.ClusterError, subprocess.CalledProcessError) as error:
+                print(f"{name}: {error}")
+    without = "".join(f"; no {name} without {' and '.join(tools)}" for name, tools in missing.items() if tools)
+    print(f"Flink and Prism: {time.monotonic() - start:.0f} s of download and build, before the tests{without}", flush=True)
+
+
+if __name__ == "__main__":
+    fetch_all()

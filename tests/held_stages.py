@@ -66,8 +66,8 @@ class Gate:
 
 
 def _hold(count: Callable[..., None]) -> Callable[..., None]:
-    def count_and_wait(directory: str, **counts: int) -> None:
-        count(directory, **counts)
+    def count_and_wait(directory: str, *details: Any, **counts: int) -> None:
+        count(directory, *details, **counts)
         for stage, number in counts.items():
             if number:
                 _wait_at(pathlib.Path(os.environ[GATES], stage))

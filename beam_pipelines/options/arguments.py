@@ -34,6 +34,7 @@ from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
+from beam_pipelines.storage.object_stores.retries import check_timeout
 from tf_input.dataset_format import LAYOUTS
 
 _EXAMPLE = """\
@@ -72,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
         "prepare",
         help="images and labels -> a globally shuffled data set",
         description="Reads images and labels from where they lie, checks them, shuffles them globally and writes sharded TFRecords.\n"
-        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).",
+        "Every other option goes to Apache Beam (--runner, --direct_num_workers, --temp_location, ...).\n--job_timeout SECONDS stops a job that takes longer.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -215,6 +216,7 @@ def _version() -> str:
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
     """What the arguments of `recordmill prepare` say; UserError where they are not fit to run."""
+    check_timeout(arguments.store_timeout)
     output = parse_directory("--output", arguments.output)
     return PrepareConfig(
         input=arguments.input,

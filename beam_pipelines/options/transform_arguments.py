@@ -18,7 +18,7 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
         "transform",
         help="a data set of transformed examples, in the same order and shards",
         description="Applies the graph that `recordmill analyze` wrote to every example, and writes what comes out as a data set.\n"
-        "Every other option goes to Apache Beam.",
+        "Every other option goes to Apache Beam.\n--job_timeout SECONDS stops a job that takes longer.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

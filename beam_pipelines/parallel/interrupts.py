@@ -1,20 +1,40 @@
-"""Ctrl-C and SIGTERM, which hold even where a library swallows the exception: in a finalizer, or where it tries what it can import.
+"""Ctrl-C, SIGTERM and SIGHUP, which hold even where a library swallows the exception: in a finalizer, or where it tries what it can import.
+
+A command ends within ten seconds of one of them, whatever its threads wait for, and at once with a second one.
 """
 
+import atexit
+import contextlib
+import os
+import pathlib
+import select
 import signal
+import socket
 import sys
+import threading
+import time
 from types import FrameType
-from typing import Callable, NoReturn
+from typing import Callable, Iterator, NoReturn
+
+from beam_pipelines.storage.object_stores import retries
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# For the main thread to stop its work and to tell of it; and for each of the three things that are done in its place. Less than ten in all.
+_STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
+_SAME_SECONDS = 0.5  # a terminal and who watches over a process both send one, of the same Ctrl-C
 
 # Of the process, as the signals are: what is told of one is found out when it has come, wherever that was.
-_received = False
+_received: int | None = None
 _find_in_place: Callable[[], str] = str
+_num_unhurried = 0
+_tell: Callable[[str, str], None] = lambda told, in_place: None
+_telling = threading.Lock()
 
 
 def listen() -> None:
-    """From now on either signal raises KeyboardInterrupt, and is remembered. One that is ignored, as a background job's is, stays so."""
+    """From now on a signal raises KeyboardInterrupt, and is remembered. One that is ignored, as a background job's is, stays so."""
     forget()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     if sys.unraisablehook is sys.__unraisablehook__:
@@ -23,13 +43,19 @@ def listen() -> None:
 
 def forget() -> None:
     """As if no signal had come."""
-    global _received, _find_in_place
-    _received, _find_in_place = False, str
+    global _received, _find_in_place, _telling
+    _received, _find_in_place, _telling = None, str, threading.Lock()
+    retries.end_waiting(False)
 
 
 def received() -> bool:
     """Whether a signal came."""
-    return _received
+    return _received is not None
+
+
+def exit_code() -> int:
+    """Of a process that a signal has ended, as a shell has it: 130 of Ctrl-C, 143 of SIGTERM, 129 of SIGHUP."""
+    return 128 + (_received or signal.SIGINT)
 
 
 def note(find: Callable[[], str]) -> None:
@@ -43,9 +69,21 @@ def find_in_place() -> str:
     return _find_in_place()
 
 
+def tell_by(tell: Callable[[str, str], None]) -> None:
+    """From now on `tell` says that the command was interrupted: in one line, and what is in place."""
+    global _tell
+    _tell = tell
+
+
+def tell(told: str, in_place: str) -> None:
+    """Says that the command was interrupted, unless that is being said."""
+    if _telling.acquire(blocking=False):
+        _tell(told, in_place)
+
+
 def let_go() -> None:
     """All is told: from now on a signal ends the process, without a word."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         if signal.getsignal(number) is _interrupt:
             signal.signal(number, signal.SIG_DFL)
 
@@ -54,13 +92,93 @@ def check() -> None:
     """Raises:
     KeyboardInterrupt: A signal came, whether or not anybody heard of it.
     """
-    if _received:
+    if received():
         raise KeyboardInterrupt
 
 
-def _interrupt(unused_number: int, unused_frame: FrameType | None) -> NoReturn:
+@contextlib.contextmanager
+def unhurried() -> Iterator[None]:
+    """Within it a signal's ten seconds do not run: a cluster ends a job when it can."""
+    global _num_unhurried
+    _num_unhurried += 1
+    try:
+        yield
+    finally:
+        _num_unhurried -= 1
+
+
+def end_in_time() -> None:
+    """From now on this process ends in time, not only by an exception that the main thread may be long in getting, or in passing on.
+
+    For a command; a program that calls `main` has an end of its own.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)  # the system's handler writes there, wherever the main thread is
+    threading.Thread(target=_watch, args=(reader, writer), daemon=True).start()
+
+
+def end(code: int) -> NoReturn:
+    """Ends the process, with its children, and does not wait for threads that wait for something."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it
+            stream.flush()
+    _join(atexit._run_exitfuncs)  # the same as an interpreter's end, but for its threads
+    for child in _descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    os._exit(code)
+
+
+def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     global _received
-    _received = True
+    while (first := reader.recv(1)[0]) not in _SIGNALS:
+        pass
+    _received = _received or first  # where the main thread has not come to its handler
+    retries.end_waiting()
+    came = deadline = time.monotonic()
+    while _num_unhurried or time.monotonic() < deadline + _STOP_SECONDS:
+        if _num_unhurried:
+            deadline = time.monotonic()
+        if not select.select([reader], [], [], 0.1)[0] or reader.recv(1)[0] not in (signal.SIGINT, signal.SIGTERM):
+            continue
+        if time.monotonic() > came + _SAME_SECONDS:
+            job = "the job may go on, and " if _num_unhurried else ""
+            told, in_place = f"interrupted twice; {job}what is in place was not looked at", ""
+            break
+    else:
+        found: list[str] = []
+        _join(lambda: found.append(find_in_place()))
+        in_place = found[0] if found else "what is in place could not be found out in time; --resume goes on from it"
+        nothing = "nothing was written" if _find_in_place is str else "no shard is finished, and what was begun was left there"
+        told = f"interrupted; {in_place or nothing}"
+    _join(lambda: tell(told, in_place))
+    end(128 + first)
+
+
+def _join(function: Callable[[], None]) -> None:
+    """Calls a function that may wait for something, and does not."""
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(_LOOK_SECONDS)
+
+
+def _descendants(process: int) -> list[int]:
+    """All processes that a process has started, and that these have; none where the system does not tell: they end with their input."""
+    children = [int(child) for path in pathlib.Path(f"/proc/{process}/task").glob("*/children") for child in _words(path)]
+    return [found for child in children for found in (child, *_descendants(child))]
+
+
+def _words(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:  # it has just ended
+        return []
+
+
+def _interrupt(number: int, unused_frame: FrameType | None) -> NoReturn:
+    global _received
+    _received = _received or number
     raise KeyboardInterrupt
 
 

@@ -105,7 +105,8 @@ def _read_message(stream: BinaryIO) -> bytes:
 
 def run_child(preloaded: list[str]) -> None:
     """Says that it is ready, and reads tasks from standard input until it ends; answers (succeeded, value or exception)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the parent decides
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C, or its end, reaches the whole terminal; the parent decides
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not reach the answers
     for module in preloaded:

@@ -3,11 +3,11 @@
 from typing import Any, Callable, Iterable, Iterator
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_pipelines import log
 from beam_pipelines.parallel.light_processes import TaskWindow
 
 
@@ -19,10 +19,14 @@ class ParallelMap(beam.DoFn):
 
     Args:
         num_processes: Light processes; 0: none.
+        run_id: Of the run that it is part of.
     """
 
-    def __init__(self, num_processes: int) -> None:
-        self._num_processes = num_processes
+    def __init__(self, num_processes: int, run_id: str) -> None:
+        self._num_processes, self._run_id = num_processes, run_id
+
+    def setup(self) -> None:
+        log.name_run_in_messages(self._run_id)
 
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._num_processes)
@@ -53,9 +57,3 @@ def _in_global_window(output: Any) -> Any:
     if isinstance(output, TaggedOutput):
         return TaggedOutput(output.tag, _in_global_window(output.value))
     return WindowedValue(output, 0, [GlobalWindow()])
-
-
-def count_in_beam(**counts: int) -> None:
-    """Adds to Beam's metrics, which every engine shows; our own progress bars have `progress.count`."""
-    for name, number in counts.items():
-        Metrics.counter("recordmill", name).inc(number)

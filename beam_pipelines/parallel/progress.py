@@ -1,32 +1,46 @@
 """Counts of work done, shared by every process of a run through small files, and shown on a terminal.
 
-Metrics of the local runner, and of Flink, arrive only at the end; so each worker process keeps a file with its own counts, or an
-object that it writes again every few seconds.
+Metrics of the local runner, and of Flink, arrive only at the end of a stage; so each worker process keeps a file with its own counts, or
+an object that it writes again every few seconds. Where it runs a step of Beam's it adds to Beam's metrics too, which engines show.
 """
 
 import os
 import pathlib
 import struct
+import sys
 import threading
 import time
 import uuid
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines import log
 from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.object_stores.retries import take_retries
 
 OBJECT_SECONDS = 5.0
 TELL_SECONDS = 30.0
 
 
 class Counts(NamedTuple):
-    """Work done so far."""
+    """Work done so far.
+
+    Attributes:
+        listed: Inputs that were listed.
+        listing_done: 1 once all are.
+        written: Inputs that were written, or refused by the writer.
+        dead_letters: Of these, the refused ones.
+        analyzed: Examples that a phase of an analysis has read.
+        written_bytes: Of records.
+        retries: Requests to object stores that were made again.
+    """
 
     listed: int = 0
     listing_done: int = 0
     written: int = 0
     dead_letters: int = 0
     analyzed: int = 0
+    written_bytes: int = 0
+    retries: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
         return Counts(*map(sum, zip(self, other)))
@@ -51,8 +65,16 @@ _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
 
 
-def count(directory: str, **counts: int) -> None:
-    """Adds to this process's counts, where anybody looks at them."""
+def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
+    """Adds to this process's counts, where anybody looks at them.
+
+    Args:
+        directory: The run's progress directory; empty: nobody looks there.
+        details: What only Beam's metrics tell: dead letters by reason, milliseconds of a stage.
+        **counts: Of `Counts`.
+    """
+    counts["retries"] = take_retries()
+    count_in_beam({**counts, **details})
     if not directory:
         return
     with _lock:
@@ -70,6 +92,26 @@ def count(directory: str, **counts: int) -> None:
             os.pwrite(descriptor, _COUNTS.pack(*total), 0)  # over the old counts: a reader never sees half of them
         finally:
             os.close(descriptor)
+
+
+def count_in_beam(counts: Mapping[str, int]) -> None:
+    """Adds to the counters of the step of Beam's that this thread runs; a light process runs none, and has no Beam."""
+    if beam_metrics := sys.modules.get("apache_beam.metrics"):
+        for name, number in counts.items():
+            if number:
+                beam_metrics.Metrics.counter("recordmill", name).inc(number)
+
+
+class Stopwatch:
+    """Milliseconds of a stage, for `count`."""
+
+    def __init__(self, stage: str) -> None:
+        self._name, self._since = f"{stage}_msecs", time.monotonic()
+
+    def lap(self) -> dict[str, int]:
+        """Since the last one."""
+        before, self._since = self._since, time.monotonic()
+        return {self._name: round(1000 * (self._since - before))}
 
 
 def _count_in_object(directory: str, counts: Counts) -> None:
@@ -108,8 +150,7 @@ def stage_of(directory: str) -> str:
     counts = read_counts(directory)
     if not counts.listing_done:
         return "list"
-    num_done = counts.written + counts.dead_letters
-    return "publish" if num_done >= counts.listed else "write" if counts.written else "plan"
+    return "publish" if counts.written >= counts.listed else "write" if counts.written else "plan"
 
 
 class ProgressDisplay:
@@ -137,17 +178,22 @@ class ProgressDisplay:
         self._thread.join()
 
     def _tell(self) -> None:
-        began, before = time.monotonic(), {}
+        began, before, num_bytes = time.monotonic(), {}, 0
         while not self._stop.wait(TELL_SECONDS):
-            stages = self._stages(read_counts(self._directory))
+            counts = read_counts(self._directory)
+            stages = self._stages(counts)
             told = []
             for stage in stages:
                 rate = (stage.done - before.get(stage.name, 0)) / TELL_SECONDS
                 total = f" of {stage.total:,}" if stage.total is not None else ""
                 left = f", {_format_seconds((stage.total - stage.done) / rate)} left" if stage.total and rate else ""
                 told.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
-            before = {stage.name: stage.done for stage in stages}
-            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **before)
+            if counts.written_bytes:
+                told.append(f"{(counts.written_bytes - num_bytes) / TELL_SECONDS / 1e6:,.1f} MB/s")
+            if counts.retries:
+                told.append(f"{counts.retries:,} requests made again")
+            before, num_bytes = {stage.name: stage.done for stage in stages}, counts.written_bytes
+            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **counts._asdict())
 
     def _show(self) -> None:
         from rich.console import Console

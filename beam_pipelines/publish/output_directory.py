@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import BusyError, StillRunningError, StorageError, UserError, printable
+from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import close_light_processes
@@ -27,6 +27,8 @@ from beam_pipelines.storage.marked_directory import (
     remove_temporary_files,
 )
 from tf_input.dataset_format import MANIFEST
+
+_BUSY = "another run is writing to it (`recordmill status` tells of it)"
 
 
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
@@ -166,8 +168,11 @@ def wait_for_others(config: OutputPaths) -> None:
     Raises:
         BusyError: It was not killed.
     """
+    whose = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
-        wait_for_lease(config.scratch_directory, f"{config.output_option}={config.output}")
+        wait_for_lease(config.scratch_directory, whose)
+    elif is_in_use(config.scratch_directory):
+        raise BusyError(f"{whose}: {_BUSY}")
 
 
 class Jobs:
@@ -237,7 +242,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
         try:
             yield held.detach
         except StillRunningError:
-            interrupts.note(str)
+            interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
             held.detach()
             raise
         except BaseException as error:
@@ -263,6 +268,8 @@ def _describe_objects(config: OutputPaths) -> str:
         if told and not config.is_output_new and _has(config.output, MARKER):  # the new data set is all that there is
             return f"{config.output} was being replaced, and is not whole; {told}"
         return told
+    except SilentStoreError:  # which was told before, or will be when a run goes on
+        return f"what is in {config.output} could not be found out; --resume goes on from it"
     except OSError as error:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 
@@ -284,14 +291,14 @@ def remove_marked(store: Files, directory: str) -> None:
 def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     scratch, output = config.scratch_directory, config.output
     missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
-    whose, busy, goes_on = f"{config.output_option}={printable(output)}", "another run is writing to it", on_left is OnLeft.RESUME
+    whose, goes_on = f"{config.output_option}={printable(output)}", on_left is OnLeft.RESUME
 
     def check() -> None:
         _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
         jobs.end_others(config)
 
     try:
-        with own_directory(scratch, whose, busy, check, goes_on, lambda error: _stays(config, error, on_left)):
+        with own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)):
             write_lease(scratch, lease)
             make_folder(config.run_directory)
             find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""
@@ -301,7 +308,7 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
             try:
                 yield lambda: None
             except StillRunningError:
-                interrupts.note(find_whole)
+                interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
                 raise
             except BaseException:
                 close_light_processes()  # so that nobody writes into what is removed

@@ -13,6 +13,7 @@ from beam_pipelines.elements.plan_files import dead_letters_path, read_done, rea
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import RunError
+from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
@@ -56,6 +57,7 @@ def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: Prepa
     """
     if finish_publishing(config):  # an earlier attempt came so far, and nobody heard of it
         return config.name
+    stopwatch = Stopwatch("publish")
     plan = read_plan(config)
     if plan is None:
         raise RunError("the plan of the run is gone")
@@ -79,6 +81,7 @@ def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: Prepa
     files = metadata.metadata_files(manifest, metadata.statistics(images, plan.listing, qualities), run_info)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         publish_files(config, manifest, files, merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool)))
+    count_in_beam(stopwatch.lap())
     return config.name
 
 

@@ -9,8 +9,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptio
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner, DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
-from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.runners.engine import Engine, Job, job_name
+from beam_pipelines.errors import BusyError, EngineError, RunError, UserError
+from beam_pipelines.runners.engine import Engine, Job, JobOptions, job_name
 from beam_pipelines.runners.job_servers import TidyRunner
 
 # A worker process for each of its 4 virtual CPUs, with 4 GB each: the least that is in every region.
@@ -59,6 +59,9 @@ class Dataflow(Engine):
         if not (cloud.job_name and cloud.template_location):
             name = re.sub("[^a-z0-9]+", "-", name.lower())[:40].strip("-")
             cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output)
+        if limit := self.options.view_as(JobOptions).job_timeout:  # the service's own, which holds where nobody waits
+            services = cloud.dataflow_service_options or []
+            cloud.dataflow_service_options = [*services, f"max_workflow_runtime_walltime_seconds={limit}"]
 
     def _list_jobs(self) -> list[Job]:
         from google.cloud import dataflow_v1beta3 as api
@@ -69,7 +72,7 @@ class Dataflow(Engine):
             # Beam's client looks a job up by its whole name alone; where it asks, and as whom, is what it is good for here.
             jobs = list(self._client._jobs_client.list_jobs(request))
         except Exception as error:  # of whatever class: Google's of the answer, gRPC's and requests' of the way there
-            raise RunError(f"Dataflow does not tell of its jobs: {_first_line(error)}") from None
+            raise EngineError(f"Dataflow does not tell of its jobs: {_first_line(error)}") from None
         return [Job(job.id, job.name, job.current_state.name.removeprefix("JOB_STATE_"), self._page(job.id)) for job in jobs]
 
     def _cancel_job(self, job_id: str) -> None:
@@ -113,20 +116,20 @@ class Dataflow(Engine):
     def explain(self, error: Exception) -> UserError | RunError | None:
         if isinstance(error, DataflowRuntimeException):
             lines = str(error).strip().splitlines()
-            return RunError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result.job_id())}")
+            return EngineError(f"the job ended as {error.result.state}: {lines[-1].strip()}; see {self._page(error.result.job_id())}")
         names = {cls.__name__ for cls in type(error).__mro__}
         if names & {"AlreadyExists", "DataflowJobAlreadyExistsError"}:
             name = self.options.view_as(GoogleCloudOptions).job_name
             found = re.search(r"with id: (\S+)\. ", str(error))  # as Beam tells it; the service's own refusal has none
             page = f"; see {self._page(found[1])}" if found else ""
-            return RunError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
+            return BusyError(f"already running: Dataflow has an active job {name}, and takes no second one of that name{page}")
         if names & {"ServerError", "TooManyRequests"}:
-            return RunError(f"Dataflow did not take the job: {_first_line(error)}")
+            return EngineError(f"Dataflow did not take the job: {_first_line(error)}")
         if "GoogleAPICallError" in names:
             return UserError(f"Dataflow refused the job: {_first_line(error)}")
         if "Pipeline has validations errors" in str(error) or "Could not upload to GCS path" in str(error):
             return UserError(_first_line(error))
-        return None
+        return super().explain(error)
 
 
 class _DataflowRunner(TidyRunner, DataflowRunner):

@@ -1,5 +1,6 @@
 """What is asked of every engine; each runner's module answers it for one."""
 
+import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -8,15 +9,32 @@ import re
 import time
 from typing import Callable, Iterator, Sequence
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
 from beam_pipelines.runners.job_servers import TidyRunner
 from beam_pipelines.storage.files import is_remote
 
 _STOP_SECONDS = 300
 _DIGEST_LENGTH = 8  # hex digits
+
+
+class JobOptions(PipelineOptions):
+    """Options of ours that hold for every engine."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--job_timeout", type=_parse_seconds, help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never)."
+        )
+
+
+def _parse_seconds(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of seconds, 1 or more")
+    return int(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +206,9 @@ class Engine:
 
     def explain(self, error: Exception) -> UserError | RunError | None:
         """What is behind an error of the engine's own; None for any other."""
+        if isinstance(error, grpc.RpcError):
+            told = error.details() if isinstance(error, grpc.Call) else error
+            return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
         return None
 
 
@@ -214,7 +235,7 @@ def cancel(result: PipelineResult) -> None:
         time.sleep(1)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())[:200]
 
 

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -19,7 +20,7 @@ from apache_beam.runners.portability.flink_runner import MAGIC_HOST_NAMES, Flink
 from apache_beam.runners.runner import PipelineResult
 from apache_beam.utils.subprocess_server import JavaHelper, JavaJarServer
 
-from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.errors import EngineError, RunError, UserError
 from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
 from beam_pipelines.runners.flink_watch import JobWatch
 from beam_pipelines.runners.job_servers import JobServerRunner
@@ -27,6 +28,7 @@ from beam_pipelines.runners.job_servers import JobServerRunner
 _KEPT_MILLISECONDS = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
+_JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
 
 
 class FlinkExchangeOptions(PipelineOptions):
@@ -117,6 +119,13 @@ class Flink(Engine):
         name = self.options.view_as(GoogleCloudOptions).job_name
         self._cancel_until_none(lambda job: job.name == name)
 
+    def explain(self, error: Exception) -> UserError | RunError | None:
+        """What Java tells of the cluster; what Python tells is of the job, and a fault of ours keeps its traceback."""
+        told = _JAVA_ERROR.search(str(error))
+        if told and "Traceback (most recent call last)" not in str(error):
+            return EngineError(f"--flink_master={self._master}: Flink gave up the job ({' '.join(told[0].split())[:300]})")
+        return super().explain(error)
+
     def _list_jobs(self) -> list[Job]:
         if not self._has_master:
             return []
@@ -135,7 +144,7 @@ class Flink(Engine):
         return FlinkRunner.add_http_scheme(self._master)
 
     def _ask(self, path: str, method: str = "GET") -> Any:
-        """What the cluster's REST interface answers; RunError where it does not, UserError where it is none."""
+        """What the cluster's REST interface answers; EngineError where it does not, UserError where it is none."""
         try:
             request = urllib.request.Request(f"{self._url}/{path}", method=method)
             with urllib.request.urlopen(request, timeout=_SECONDS_TO_ANSWER) as response:
@@ -144,7 +153,7 @@ class Flink(Engine):
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             told = f"--flink_master={self._master}: no answer ({getattr(reason, 'strerror', None) or reason})"
             if isinstance(error, OSError) and not isinstance(error, urllib.error.HTTPError):
-                raise RunError(f"{told}: is the cluster's JobManager up, and is that its REST interface?") from error
+                raise EngineError(f"{told}: is the cluster's JobManager up, and is that its REST interface?") from error
             raise UserError(f"{told}; expected HOST:PORT of a Flink cluster's REST interface") from None
 
 

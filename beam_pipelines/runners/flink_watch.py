@@ -1,24 +1,24 @@
 """What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself."""
 
-import sys
 import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import RunError, find_user_facing
+from beam_pipelines.errors import EngineError, RunError, find_user_facing
+from beam_pipelines.log import say
 
 POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
 _SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
 _SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
-_ENDING = ("FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED")
+_LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
 
 class JobWatch(threading.Thread):
-    """Tells of a job on the standard error output.
+    """Tells of a job, as `log.say` does.
 
     Args:
-        ask: Path -> what the cluster's REST interface answers to it; RunError where it does not.
+        ask: Path -> what the cluster's REST interface answers to it; EngineError where it does not.
         name: The job's, which no other job has.
         place: Whom `ask` asks, as a message names it.
         interrupt: Ends the waiting for the job.
@@ -43,7 +43,7 @@ class JobWatch(threading.Thread):
         while not self._over.wait(POLL_SECONDS):
             try:
                 self._look()
-            except RunError as error:
+            except EngineError as error:
                 self._hear_nothing(error)
             else:
                 if self._is_silent:
@@ -63,7 +63,7 @@ class JobWatch(threading.Thread):
 
     def _look_for_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
-        if job["state"] in _ENDING or not tasks["scheduled"]:
+        if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
             if self._told_slots:
                 self._tell("every task has a slot now")
             self._waiting_since, self._told_slots = None, ()
@@ -82,12 +82,12 @@ class JobWatch(threading.Thread):
     def _look_for_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
         for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
-            if failure["timestamp"] > self._last_failure and job["state"] not in _ENDING:
+            if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
                 self._num_restarts += 1
                 self._tell(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
 
-    def _hear_nothing(self, error: RunError) -> None:
+    def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
         is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
         limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
@@ -99,11 +99,11 @@ class JobWatch(threading.Thread):
 
     def _end(self, reason: str) -> None:
         self.stop()
-        self._interrupt(RunError(reason))
+        self._interrupt(EngineError(reason))
 
     def _tell(self, text: str) -> None:
         if not self._over.is_set():
-            print(f"recordmill: {text}", file=sys.stderr, flush=True)
+            say(text, "warning")
 
 
 def _reason(failure: dict[str, Any]) -> str:

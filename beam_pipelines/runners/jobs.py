@@ -15,7 +15,6 @@ from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.local import Local
 from beam_pipelines.runners.portable import Portable
 from beam_pipelines.runners.prism import Prism
-from beam_pipelines.runners.waiting import JobOptions  # noqa: F401, so that they are known
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
 ENGINES: Mapping[str, type[Engine]] = {

@@ -1,40 +1,31 @@
 """Runs a job to its end, and stops it where nobody waits any more, or where it takes too long."""
 
-import argparse
 import signal
-import sys
 import threading
 from types import FrameType
+from typing import Sequence
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_pipelines.errors import RunError, StillRunningError, UserError
-from beam_pipelines.runners.engine import Engine
+from beam_pipelines.errors import EngineError, RunError, StillRunningError, UserError
+from beam_pipelines.log import say
+from beam_pipelines.parallel import interrupts
+from beam_pipelines.runners.engine import Engine, JobOptions
+from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.object_stores.store_watch import watched_stores
 
 _SECONDS_TO_HEAR = 5.0
 
 
-class JobOptions(PipelineOptions):
-    """Options of ours that hold for every engine."""
-
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--job_timeout", type=_parse_seconds, help="Seconds, after which a job that is not done is stopped, as by Ctrl-C (default: never)."
-        )
-
-
-def _parse_seconds(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text}: expected a whole number of seconds, 1 or more")
-    return int(text)
-
-
-def run_job(pipeline: beam.Pipeline, engine: Engine) -> None:
+def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) -> None:
     """Runs a job to its end; one that nobody waits for any more is stopped: it must not go on writing to what is removed.
+
+    Args:
+        pipeline: The job.
+        engine: Which runs it.
+        paths: What its workers read and write; a store that is silent for too long ends the job.
 
     Raises:
         RunError: It ended as anything but done, it took longer than `--job_timeout`, or its engine is gone.
@@ -43,12 +34,13 @@ def run_job(pipeline: beam.Pipeline, engine: Engine) -> None:
     result = None
     with _Interrupter(engine.options.view_as(JobOptions).job_timeout) as interrupter, engine.closing(pipeline.runner):
         try:
-            with engine.watching(interrupter.interrupt):
+            stores = [] if engine.runs_here else [path for path in paths if is_remote(path)]
+            with engine.watching(interrupter.interrupt), watched_stores(stores, interrupter.interrupt):
                 result = pipeline.run()
                 state = wait_for_end(result)
         except BaseException as error:
             interrupter.disarm()
-            _stop(result, engine, interrupter.error)
+            _stop(result, engine, interrupter.error or (engine.explain(error) if isinstance(error, Exception) else None))
             if interrupter.error:
                 raise interrupter.error from None
             if isinstance(error, grpc.RpcError) and error.code() is grpc.StatusCode.CANCELLED:
@@ -56,7 +48,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine) -> None:
                 raise KeyboardInterrupt from None
             raise
     if state != PipelineState.DONE:
-        raise RunError(f"the job ended as {state}")
+        raise EngineError(f"the job ended as {state}")
 
 
 def wait_for_end(result: PipelineResult) -> str:
@@ -66,7 +58,8 @@ def wait_for_end(result: PipelineResult) -> str:
 
 def _stop(result: PipelineResult | None, engine: Engine, cause: RunError | None) -> None:
     try:
-        engine.stop(result)
+        with interrupts.unhurried():
+            engine.stop(result)
     except Exception as error:  # whatever: all that matters is that its end was not seen
         reason = cause or f"the job could not be stopped ({' '.join(str(error).split())[:200]})"
         raise StillRunningError(f"{reason}, and what it has written was left there") from error
@@ -90,7 +83,7 @@ class _Interrupter:
         if timeout and not self._is_main:
             raise UserError(f"--job_timeout={timeout}: expected a call from the main thread, which alone can be interrupted")
         told = f"the job was not done after --job_timeout={timeout} seconds, and was stopped"
-        self._timer = threading.Timer(timeout, self.interrupt, [RunError(told)]) if timeout else None
+        self._timer = threading.Timer(timeout, self.interrupt, [EngineError(told)]) if timeout else None
 
     def __enter__(self) -> "_Interrupter":
         if self._is_main:
@@ -106,7 +99,7 @@ class _Interrupter:
             self.error = self.error or error
             signal.setitimer(signal.ITIMER_REAL, 1e-3, _SECONDS_TO_HEAR)
         else:
-            print(f"recordmill: {error}", file=sys.stderr)
+            say(str(error), "warning")
 
     def disarm(self) -> None:
         """From now on nothing is raised."""

@@ -145,7 +145,8 @@ class _Part:
         self._writer = RecordWriter(file)
         self._dead_letters: list[DeadLetter] = []
         self._kept: list[int] = []  # places of what came through
-        self._counted = (0, 0)
+        self._counted = (0, 0, 0)
+        self._stopwatch = progress.Stopwatch("write")
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
@@ -219,9 +220,11 @@ class _Part:
 
     def _count(self) -> None:
         """Moves the progress bar."""
-        counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters)
-        written, refused = (now - before for now, before in zip(counts, self._counted))
-        progress.count(self._context.config.progress_directory, written=written, dead_letters=refused)
+        counts = len(self._kept) + len(self._dead_letters), len(self._dead_letters), self._writer.num_bytes
+        written, refused, num_bytes = (now - before for now, before in zip(counts, self._counted))
+        reasons = Counter(f"dead_letters_{letter.reason}" for letter in self._dead_letters[self._counted[1] :])
+        details = {**reasons, **self._stopwatch.lap()}
+        progress.count(self._context.config.progress_directory, details, written=written, dead_letters=refused, written_bytes=num_bytes)
         self._counted = counts
 
 

@@ -7,10 +7,10 @@ import apache_beam as beam
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.plan import PlannedShard, ShardAddress, WrittenShard
+from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
-from beam_pipelines.parallel.parallel_map import ParallelMap, count_in_beam
+from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.shards.shard_files import finish_shard, finished
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
@@ -38,7 +38,7 @@ class WriteShards(beam.PTransform):
 
 class _Write(ParallelMap):
     def __init__(self, config: PrepareConfig) -> None:
-        super().__init__(config.num_processes)
+        super().__init__(config.num_processes, config.run_id)
         self._config = config
 
     def start_bundle(self) -> None:
@@ -54,7 +54,7 @@ class _Write(ParallelMap):
         if (done := finished(self._context, shard)) is not None:
             refused = done.statistics.dead_letters.num
             progress.count(self._config.progress_directory, written=done.info.num_examples + refused, dead_letters=refused)
-            yield self._finished(done)
+            yield done.address
             return
         num_parts = choose_num_parts(shard, self._config.num_processes)
         for number in range(num_parts):
@@ -66,11 +66,7 @@ class _Write(ParallelMap):
         self._parts.append(result)
         if len(self._parts) == result.part.num_parts:
             parts, self._parts = self._parts, []
-            yield self._finished(finish_shard(self._context, result.shard, parts))
-
-    def _finished(self, written: WrittenShard) -> ShardAddress:
-        count_in_beam(written=written.info.num_examples, dead_letters=written.statistics.dead_letters.num)
-        return written.address
+            yield finish_shard(self._context, result.shard, parts).address
 
 
 def choose_num_parts(shard: PlannedShard, num_processes: int) -> int:

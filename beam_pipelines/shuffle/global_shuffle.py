@@ -22,6 +22,7 @@ from beam_pipelines.elements.reference_runs import Run, Stretch, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.errors import RunError
+from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shuffle.collisions import Collisions, refuse_collisions, sort_by_shuffle_key
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
@@ -84,8 +85,11 @@ def make_plan(
 ) -> ShufflePlan:
     """Which shards there are: here the run fails, before it writes, if the inputs do not make a data set."""
     by_split = merge_counts(counts)
+    stopwatch = Stopwatch("plan")
     num_shards = check_sample(take_sample(smallest), listing, by_split, config, measure)
-    return plan_shuffle(by_split, num_shards, listing.reference_bytes)
+    plan = plan_shuffle(by_split, num_shards, listing.reference_bytes)
+    count_in_beam(stopwatch.lap())
+    return plan
 
 
 def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]]:
@@ -100,6 +104,7 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
         RunError: References were lost or repeated on the way.
     """
     block, stretches = element
+    stopwatch = Stopwatch("plan")
     spool = SpoolReader(config.spool_directory)
     try:
         references = References.concatenate(_read_all(list(stretches), spool, config))
@@ -124,6 +129,7 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
     if collisions.num:
         yield beam.pvalue.TaggedOutput("collisions", collisions)
     stretches = write_pieces(ordered, ranges, config.spool_directory)
+    count_in_beam(stopwatch.lap())
     for address, (start, stop), stretch in zip(addresses, ranges, stretches):
         yield address, (block, stop - start, stretch)
 

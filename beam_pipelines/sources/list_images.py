@@ -19,7 +19,7 @@ from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
-from beam_pipelines.parallel.parallel_map import ParallelMap, count_in_beam
+from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.open_source import open_source
@@ -79,7 +79,7 @@ class _List(ParallelMap):
     """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
 
     def __init__(self, config: PrepareConfig) -> None:
-        super().__init__(config.num_processes)
+        super().__init__(config.num_processes, config.run_id)
         self._config = config
 
     def setup(self) -> None:
@@ -93,6 +93,7 @@ class _List(ParallelMap):
         self._dead_letters: list[DeadLetter] = []
         self._counts = KeyCounts()
         self._found = ListedPart()
+        self._stopwatch = progress.Stopwatch("list")
 
     def process(self, element: tuple[str, Iterable[None]]) -> Iterator[Any]:
         part, _ = element
@@ -116,12 +117,12 @@ class _List(ParallelMap):
     def _gather(self, listed: Iterable[References | DeadLetter | ListedPart]) -> Iterator[TaggedOutput]:
         for one in listed:
             if isinstance(one, References):
-                progress.count(self._config.progress_directory, listed=len(one))
-                count_in_beam(listed=len(one))
+                progress.count(self._config.progress_directory, self._stopwatch.lap(), listed=len(one))
                 self._waiting.append(one)
                 if sum(map(len, self._waiting)) >= RUN_REFERENCES or sum(some.num_bytes for some in self._waiting) >= RUN_BYTES:
                     yield self._write_run()
             elif isinstance(one, DeadLetter):
+                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
                 self._dead_letters.append(one)
                 if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
                     yield self._write_dead_letters()

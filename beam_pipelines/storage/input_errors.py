@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 
-from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.errors import SilentStoreError, StorageError, UserError, printable
 from beam_pipelines.storage.files import is_remote
 
 _FACTS = frozenset(
@@ -58,8 +58,8 @@ def listing_error(error: Exception, path: str, message: str) -> UserError | Stor
 
 
 def _trouble(error: OSError, path: str) -> StorageError:
-    if isinstance(error, StorageError):  # it says all that there is to say
-        return error
+    if isinstance(error, SilentStoreError):  # which says all that there is to say; another one, since this one is its cause
+        return SilentStoreError(str(error), error.path)
     reason = " ".join(str(error.strerror or error).split())
     return StorageError(f"{printable(path)} could not be read: {reason}; run again once it can be read, or leave it out", path)
 

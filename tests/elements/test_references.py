@@ -94,6 +94,7 @@ def test_a_slice_is_what_lies_between_its_ends(some, data):
     assert as_rows(some.slice(start, stop)) == as_rows(some)[start:stop]
 
 
+@pytest.mark.slow
 @given(st.lists(references(), max_size=4))
 def test_concatenate_appends_one_to_the_other_whatever_their_tables(batches):
     before = [as_rows(batch) for batch in batches]
@@ -148,12 +149,14 @@ def test_some_of_many_pieces(sizes, data):
         unpack_some(packed, start, stop, total + 1)
 
 
+@pytest.mark.slow
 @given(st.lists(references(), max_size=4))
 def test_pieces_of_several_are_joined_like_bytes(batches):
     data = b"".join(piece for batch in batches for piece in batch.pieces())
     assert as_rows(unpack_pieces(data)) == sum(map(as_rows, batches), [])
 
 
+@pytest.mark.slow
 @given(references().filter(len), references().filter(len), st.data())
 def test_a_piece_with_one_wrong_bit_is_noticed(first, second, data):
     pieces = b"".join((*first.pieces(), *second.pieces()))

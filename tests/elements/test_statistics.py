@@ -53,6 +53,7 @@ STATISTICS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(STATISTICS, max_size=6), st.randoms(use_true_random=False), st.integers(0, 6))
 def test_the_order_and_the_grouping_of_merges_do_not_matter(parts, random, bound):
     at_once = merge_statistics(parts)
@@ -65,6 +66,7 @@ def test_the_order_and_the_grouping_of_merges_do_not_matter(parts, random, bound
     assert {p: dict(s.labels) for p, s in in_groups.splits.items()} == {p: dict(s.labels) for p, s in at_once.splits.items()}
 
 
+@pytest.mark.slow
 @given(st.lists(STATISTICS, min_size=1, max_size=4))
 def test_merging_leaves_its_parts_as_they_were(parts):
     before = copy.deepcopy(parts)

@@ -13,6 +13,7 @@ from typing import Iterator
 import pytest
 from PIL import Image
 
+import forked_python
 from beam_pipelines.__main__ import main
 from beam_pipelines.options.arguments import make_parser
 from made_images import encode, jpeg, noise, write_class_folders, write_files
@@ -39,6 +40,7 @@ def prepare(*arguments: str) -> int:
     return main(["prepare", *arguments])
 
 
+@pytest.mark.slow
 def test_the_command_in_the_readme(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out/flowers", "--splits", "train=0.8,validation=0.2")
     assert run.returncode == 0, run.stderr
@@ -50,12 +52,13 @@ def test_the_command_in_the_readme(folder):
     assert sum(map(manifest.num_examples, manifest.splits)) == 80
 
 
+@pytest.mark.slow
 def test_what_the_summary_says_to_type_next_runs(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out")
     code = run.stdout.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()
     code += "\nimages, labels = next(iter(train))\nprint(images.shape[1:], images.dtype.name)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    typed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    typed = forked_python.run("-c", code, env=environment)
     assert typed.stdout == "(16, 16, 3) uint8\n", typed.stderr
 
 
@@ -231,6 +234,7 @@ def test_split_folders_become_the_splits(folder, capsys):
     assert manifest.label_names == ("rose", "tulip")
 
 
+@pytest.mark.slow
 def test_shards_in_all_of_each_split_and_by_size(folder):
     cases = {
         "in all": (["--num_shards", "9"], 9),
@@ -268,7 +272,7 @@ def test_ignored_files_are_counted_and_said(folder, capsys):
 def test_a_class_without_a_good_image_is_warned_of_and_stays(folder, capsys, num_classes):
     """What decides is --max_bad_fraction alone."""
     write_files(folder / "flowers", {f"gone{index:02d}/1.jpg": b"no image" for index in range(num_classes)})
-    assert prepare("--input", "flowers", "--output", "out") == 1
+    assert prepare("--input", "flowers", "--output", "out") == 2
     assert f"{num_classes} of {80 + num_classes} inputs are dead letters, more than --max_bad_fraction=0.01" in capsys.readouterr().err
     assert prepare("--input", "flowers", "--output", "out", "--max_bad_fraction=0.5", "--resume") == 0
     told = capsys.readouterr()
@@ -323,7 +327,8 @@ run()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("place, is_written", [("beam_pipelines.launch:settle_source", False), ("beam_pipelines.publish.summary:describe", True)])
 @pytest.mark.parametrize("replaces", [False, True])
 def test_an_interrupt_says_what_is_in_place(folder, place, is_written, number, replaces):
@@ -331,10 +336,10 @@ def test_an_interrupt_says_what_is_in_place(folder, place, is_written, number, r
     if replaces:
         assert main([*given, "--seed=5"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    arguments = ["-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
+    run = forked_python.run(*arguments, env=environment, preloaded=("beam_pipelines.launch",))
     told = f"{folder / 'out'} is written, whole" if is_written else "nothing was written"
-    assert (run.returncode, run.stdout, run.stderr) == (130, "", f"recordmill: interrupted; {told}\n")
+    assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: interrupted; {told}\n")
     assert sorted(os.listdir()) == (["flowers", "out"] if is_written or replaces else ["flowers"])
     if is_written or replaces:
         assert dataset_format.read_manifest("out").seed == (0 if is_written else 5)

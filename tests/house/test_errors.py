@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from beam_pipelines.errors import RunError, UserError, find_user_facing
+from beam_pipelines.errors import RunError, SilentStoreError, UserError, find_user_facing
 
 MESSAGES = [
     ("one line", "--output=out exists; expected a new path, or --overwrite"),
@@ -20,7 +20,7 @@ STEPS = [
     ("a step, and what a runner adds", " [while running 'Write']\n\nTraceback: …"),
     ("a step within a step", " [while running 'WriteShards/Write-ptransform-42']"),
 ]
-CLASSES = [UserError, RunError]
+CLASSES = [UserError, RunError, SilentStoreError]
 
 
 def raised(error: BaseException) -> BaseException:
@@ -112,3 +112,9 @@ def test_both_are_builtin_kinds_of_error_and_cross_processes():
     for cls in CLASSES:
         again = pickle.loads(pickle.dumps(cls("a message")))
         assert (type(again), str(again)) == (cls, "a message"), cls
+
+
+def test_an_error_that_is_its_own_cause_is_looked_at_once():
+    error = ValueError("round and round")
+    error.__cause__ = error
+    assert find_user_facing(error) is None

@@ -34,6 +34,7 @@ def estimate(**fields: object) -> Estimate:
     return Estimate(**{**whole, **fields})
 
 
+@pytest.mark.slow
 def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
     for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
         found = make_estimate(PrepareConfig("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))

@@ -30,6 +30,7 @@ def write_classes(root: pathlib.Path, *classes: str) -> pathlib.Path:
 HEADS = ("--label=weather", "--label=ground")
 
 
+@pytest.mark.slow
 def test_each_head_has_its_own_names(tmp_path, capsys):
     path = tmp_path / "in" / write_csv(tmp_path / "in")
     weather, ground = write_names(tmp_path / "w.txt", "sun", "rain", "fog"), write_names(tmp_path / "g=1.txt", "snow", "sand", "mud")
@@ -67,6 +68,7 @@ def test_objects_have_names_as_a_head(tmp_path):
         assert tables(output) == {"objects/label": ("cow", "bee", "ant")}
 
 
+@pytest.mark.slow
 def test_a_rebuild_with_another_class_keeps_or_tells_the_numbers(tmp_path, capsys):
     old, more = write_classes(tmp_path / "old", "animal", "thing"), write_classes(tmp_path / "more", "animal", "person", "thing")
     output = tmp_path / "out"
@@ -83,6 +85,7 @@ def test_a_rebuild_with_another_class_keeps_or_tells_the_numbers(tmp_path, capsy
     assert tables(tmp_path / "fewer") == {"label": ("animal", "person", "thing")}
 
 
+@pytest.mark.slow
 def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, capsys):
     def prepare_lines(name: str, labels: list, *options: str) -> int:
         lines = "".join(f"{row['file_name']} {label}\n" for row, label in zip(ROWS, labels)).encode()

@@ -199,6 +199,7 @@ def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
     assert {split: manifest.num_examples(split) for split in manifest.splits} == {"train": NUM, "test": NUM}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_an_image_in_two_splits_is_refused(tmp_path, capsys, num_processes):
     write_csv(tmp_path / "in")

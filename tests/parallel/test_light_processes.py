@@ -310,6 +310,7 @@ def child_env() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["idle", "at work"])
 @pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM"])
 def test_children_end_when_their_parent_is_killed(state, signal_name):

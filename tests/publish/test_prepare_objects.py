@@ -27,6 +27,9 @@ from object_stores import StoreServer, faulty, put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
 
 
+pytestmark = pytest.mark.slow
+
+
 class Broken(Exception):
     """The worker is gone."""
 

@@ -27,6 +27,8 @@ from forked_runs import ForkedRun, Forker, forked_runs
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from object_stores import StoreServer, reached, shared_server
 
+pytestmark = pytest.mark.slow
+
 NUM_SHARDS = 12
 KEPT = rf"\d+ of {NUM_SHARDS} shards are there: --resume goes on"
 BEGUN_ANEW = "recordmill: --resume: no run has left a whole plan there; this one begins anew\n"
@@ -107,7 +109,6 @@ def check_resumed(output: pathlib.Path, unbroken: dict[str, str], kept: dict[str
 # Kills
 
 
-@pytest.mark.slow
 def test_killed_again_and_again_it_comes_to_the_same_bytes(source, unbroken, forker, tmp_path):
     """40 kills or more, in chains: each run of a chain but the last is killed, and the next one goes on.
 
@@ -163,7 +164,6 @@ KILLED_AT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", KILLED_AT)
 def test_wherever_it_is_killed_nothing_finished_is_written_again(source, unbroken, forker, tmp_path, capsys, case):
     place, has_left = KILLED_AT[case]
@@ -341,14 +341,14 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
 # Failures and interrupts
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_leaves_nothing_before_the_plan_and_all_that_is_finished_after_it(source, unbroken, forker, tmp_path, number):
     output = tmp_path / "out"
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shuffle.global_shuffle:write_plan:1")
-    assert (run.wait(), run.told()) == (130, "recordmill: interrupted; nothing was written\n")
+    assert (run.wait(), run.told()) == (128 + number, "recordmill: interrupted; nothing was written\n")
     assert os.listdir(tmp_path) == []
     run = forker.start(*call(source, output), signalled=f"{number.value}:beam_pipelines.shards.shard_files:write_done:4")
-    assert run.wait() == 130 and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
+    assert run.wait() == 128 + number and re.fullmatch(rf"recordmill: interrupted; {KEPT}\n", run.told()), run.told()
     assert not [*tmp_path.rglob(".*.tmp")]
     kept = finished_files(output)
     run = forker.start(*call(source, output, "--resume"))
@@ -448,7 +448,6 @@ def write_objects(server: StoreServer, folder: str, files: dict[str, bytes]) -> 
         store.write(f"{folder}/{name}", data)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
 def test_in_an_object_store_too(source, unbroken_few, old, server, store_forker, capsys, replaces):
     out = f"{server.make_bucket()}/out"
@@ -471,7 +470,6 @@ def test_in_an_object_store_too(source, unbroken_few, old, server, store_forker,
     assert not objects(server, f"{out}.incomplete")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replaces", [False, True])
 def test_in_an_object_store_a_run_that_was_killed_as_it_published_is_gone_on_from(source, unbroken_few, old, server, store_forker, replaces):
     out = f"{server.make_bucket()}/out"

@@ -48,6 +48,7 @@ def stages_of(printed: str) -> list[str]:
     return [row.split()[0] for row in rows]
 
 
+@pytest.mark.slow
 def test_each_stage_is_measured(mixed, capsys):
     code, printed, _ = benchmark(capsys, mixed, "--batch_size", "16", "--image_size", "20x24", "--augment")
     assert code == 0

@@ -276,6 +276,7 @@ def small_model() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_keras_fits_evaluates_and_predicts(mixed):
     train = mixed.batches("train", batch_size=16, image_size=SIZE, augment=True, seed=0)
     valid = mixed.batches("validation", batch_size=5, image_size=SIZE)

@@ -598,7 +598,7 @@ def test_what_a_killed_repair_left_is_removed_by_the_next(held, made):
 def test_two_repairs_at_once_are_refused(held, made, capsys):
     output, running = held
     before = contents(output)
-    assert main(["repair", str(output)]) == 2
+    assert main(["repair", str(output)]) == 1
     told = capsys.readouterr().err
     assert "another repair is at work on it" in told and len(told.splitlines()) == 1
     assert contents(output) == before
@@ -644,6 +644,7 @@ def test_other_versions_are_told_of_where_the_bytes_are_others(copied, capsys):
     assert "apache-beam" not in said
 
 
+@pytest.mark.slow
 def test_the_command_as_a_user_types_it(made, tmp_path):
     output = shutil.copytree(made("table") / "out", tmp_path / "moved")
     expected = contents(output)

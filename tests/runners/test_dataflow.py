@@ -182,7 +182,7 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
 
 @pytest.mark.slow
 def test_what_the_user_chooses_is_in_the_request(in_process):
-    chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50"]
+    chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50", "--job_timeout=3600"]
     chosen += ["--experiments=use_sibling_sdk_workers", "--service_account_email=a@b", "--no_use_public_ips"]
     assert main(no_auth(in_process, "chosen", *chosen)) == 0
     job = in_process.dataflow.jobs[-1].request
@@ -191,6 +191,7 @@ def test_what_the_user_chooses_is_in_the_request(in_process):
     assert (pool["machineType"], pool["numWorkers"], pool["diskSizeGb"]) == ("n2-highmem-8", 3, 50)
     assert "use_sibling_sdk_workers" in job["environment"]["experiments"]
     assert job["environment"]["serviceAccountEmail"] == "a@b"
+    assert "max_workflow_runtime_walltime_seconds=3600" in job["environment"]["serviceOptions"]
     assert pool["ipConfiguration"] in ("WORKER_IP_PRIVATE", 2)
 
 
@@ -377,7 +378,7 @@ def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130, error
+    assert process.returncode == 143, error
     assert in_process.dataflow.jobs[first].state == "JOB_STATE_CANCELLED"
     assert in_process.names("stopped") == []
 

@@ -9,6 +9,9 @@ import os
 import pathlib
 import shutil
 import signal
+import threading
+import time
+import urllib.request
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -183,7 +186,7 @@ def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(submits, start, source, expected, tmp_path):
     run = start("--max_bad_fraction=0", submits, KEEP_WORKERS)
     printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1, printed[-3000:]
+    assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert "Traceback" not in printed
     assert_resumes_here(source, expected, tmp_path)
@@ -197,7 +200,7 @@ def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start
     with held_run(cluster, start, "written", KEEP_WORKERS) as (run, gate, _):
         (os.killpg if to_all else os.kill)(run.pid, sent)
         printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 130, printed[-3000:]
+    assert run.returncode == 128 + sent, printed[-3000:]
     assert "recordmill: interrupted; " in printed and "--resume goes on" in printed and "Traceback" not in printed
     assert latest_job(cluster)["state"] == "CANCELED"
     assert_resumes_here(source, expected, tmp_path)
@@ -254,6 +257,108 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     assert taken.returncode == 1 and f"something listens on port {cluster.rest_port} already" in taken.stderr
     told = json.loads(cluster_command("status", "--folder", str(cluster.folder)).stdout)
     assert told["processes"] == cluster.process_ids() and told["taskmanagers"] == 2
+
+
+@pytest.mark.slow(30)
+@needs_flink
+def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
+    prepare_here(source, tmp_path / "local", "--seed=5")
+    with held_run(cluster, start, "written") as (run, gate, held):
+        orphan = latest_job(cluster)
+        wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
+        children = psutil.Process(run.pid).children(recursive=True)
+        (folder,) = {argument.partition("=")[2] for child in children for argument in child.cmdline() if "java.io.tmpdir" in argument}
+        assert os.path.exists(folder)
+        run.kill()
+        run.wait()
+        assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
+        wait_until(lambda: not os.path.exists(folder))
+        assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
+        other = start("--seed=5", "--restart", submits)
+        while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
+            assert other.poll() is None, other.communicate()
+            time.sleep(0.1)
+        gate.open()  # to a job that is being cancelled
+        printed = finish(other)
+    assert f"{orphan['name']}: left by a command that was killed; it is cancelled" in printed
+    assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
+    assert sorted(os.listdir(tmp_path)) == ["local", "out"]
+
+
+def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
+    """What is counted of a job in Beam's metrics."""
+    return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.slow(30)
+@needs_flink
+def test_a_job_that_lacks_a_slot_says_so_and_goes_on_once_there_is_one_and_its_counters_are_there_for_prometheus(
+    cluster, submits, start, expected, tmp_path
+):
+    name = next(name for name in cluster.process_ids() if name.startswith("task-manager"))
+    run = start(submits)
+    cluster.kill(name)
+    cluster.wait_for_task_managers(1)
+    printed = ""
+    while "tasks wait for slots" not in printed:
+        line = run.stdout.readline()
+        assert line, printed
+        printed += line
+    assert f"of --flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0); expected more TaskManagers" in printed
+    cluster.start_task_manager(f"{name}-again")
+    finish(run)
+    assert digest(tmp_path / "out") == expected
+
+    job, exporter = latest_job(cluster), engines.flink_exporter()
+    counted = counters(cluster, job)
+    assert (counted["listed"], counted["written"], counted["dead_letters"]) == (342, 342, 2)
+    assert {name for name in counted if name.endswith("_msecs")} == {"list_msecs", "plan_msecs", "write_msecs", "publish_msecs"}
+    manifest = dataset_format.read_manifest(tmp_path / "out")
+    assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
+    server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with contextlib.closing(server), urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
+        lines = response.read().decode().splitlines()
+        server.shutdown()
+    labels = f'job_name="{job["name"]}",job_id="{job["jid"]}"'
+    assert f"recordmill_listed_total{{{labels}}} 342" in lines
+    assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 2' in lines
+    assert f"recordmill_job_running{{{labels}}} 0" in lines
+
+
+@pytest.mark.slow(15)
+@needs_flink
+def test_a_job_that_takes_too_long_is_stopped_with_one_line_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
+    with held_run(cluster, start, "written", submits, "--job_timeout=60") as (run, gate, _):
+        printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 1, printed[-3000:]
+    assert "recordmill: the job was not done after --job_timeout=60 seconds, and was stopped; " in printed and "Traceback" not in printed
+    assert latest_job(cluster)["state"] == "CANCELED"
+    assert_resumes_here(source, expected, tmp_path)
+
+
+@pytest.mark.slow(60)
+@needs_flink
+def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
+    """It is not started again, so this is the last one of them that submits a job."""
+    with held_run(cluster, start, "written", submits) as (run, gate, _):
+        cluster.kill("job-manager")
+        printed, _ = run.communicate(timeout=SECONDS)
+    assert run.returncode == 1, printed[-3000:]
+    lost = f"--flink_master=localhost:{cluster.rest_port}: "
+    assert f"recordmill: warning: {lost}no answer (Connection refused)" in printed
+    told = printed.splitlines()[-1]
+    assert told.startswith(f"recordmill: {lost}") and "and what it has written was left there" in told
+    assert told.endswith(f"the same command with --resume goes on from {tmp_path / 'out.incomplete'}")
+    assert "Traceback" not in printed and "ERROR" not in printed
 
 
 @pytest.mark.slow(15)

@@ -98,6 +98,7 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
                 assert row[feature.name] == (record[feature.name] if feature.shape else record[feature.name][0])
 
 
+@pytest.mark.slow
 def test_where_a_row_says_that_an_image_lies_it_lies(tmp_path):
     """Bytes that were not encoded again are found there, but for what is compressed."""
     pointing = {
@@ -174,6 +175,7 @@ def test_a_shard_without_an_example_has_a_catalog_without_a_row(tmp_path):
         assert (output / file).read_bytes() == kept
 
 
+@pytest.mark.slow
 def test_the_bytes_are_the_same_however_a_shard_is_written(tmp_path):
     """In two parts by two processes, and at once in one."""
     write_files(tmp_path / "in", {f"{name}/{index}.jpg": jpeg(index) for name in ("ant", "bee") for index in range(300)})

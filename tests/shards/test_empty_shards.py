@@ -88,6 +88,7 @@ def test_images_of_a_cropped_and_augmented_epoch(prepared):
     assert sum(len(labels) for _, labels in data.take(int(data.cardinality()))) == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host_count", [2, 4, 8])
 def test_hosts_share_them_out(prepared, host_count):
     """Each has as many steps as the others; those whose shards are empty too."""
@@ -135,6 +136,7 @@ def test_the_benchmark(prepared, capsys):
     assert main(["benchmark", str(prepared), "--batch_size=4", "--image_size=8", "--seconds=0.05"]) == 0
 
 
+@pytest.mark.slow
 def test_analyze_and_transform(prepared, tmp_path):
     pytest.importorskip("tensorflow_transform")
     assert main(["analyze", str(prepared), "--image_size=8"]) == 0

@@ -316,6 +316,7 @@ def test_the_sample_of_pixels_depends_on_seed_and_key_alone(tmp_path):
     assert sums["one"] == sums["five"] != sums["another seed"]
 
 
+@pytest.mark.slow
 def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_many_of_a_large_one(tmp_path):
     def below(num_inputs: int) -> int:
         return WriteContext(make_config(tmp_path), make_listing("c", num_inputs=num_inputs)).sample_below

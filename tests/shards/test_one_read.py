@@ -16,8 +16,8 @@ from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_job_api_pb2
 
 import engines
-from beam_pipelines import launch
 from beam_pipelines.__main__ import main
+from beam_pipelines.runners import waiting
 from beam_pipelines.shuffle.sample import MIN_SAMPLE
 from engines import TEST_PATH
 from made_images import encode, jpeg, noise, write_files
@@ -76,6 +76,7 @@ def check_opened(opened: collections.Counter, source: pathlib.Path) -> None:
 OPTIONS = ("--num_shards=train=3,validation=1", "--max_bad_fraction=0.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["light processes", "two workers"])
 def test_each_file_is_opened_once_and_light_processes_are_light(photographs, tmp_path, mode):
     write_files(tmp_path / "site", {"sitecustomize.py": SITECUSTOMIZE.encode()})
@@ -178,8 +179,8 @@ NUM_RECORDS = (40_000, 120_000)
 @contextlib.contextmanager
 def kept_results(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The results of the pipelines that the command runs."""
-    results, wait_for = [], launch.wait_for
-    monkeypatch.setattr(launch, "wait_for", lambda result, stop: (results.append(result), wait_for(result, stop))[1])
+    results, wait_for_end = [], waiting.wait_for_end
+    monkeypatch.setattr(waiting, "wait_for_end", lambda result: (results.append(result), wait_for_end(result))[1])
     yield results
 
 
@@ -254,14 +255,15 @@ def test_what_goes_through_the_runner_is_a_fraction_of_the_images(tmp_path, monk
 @pytest.mark.slow
 @pytest.mark.skipif(not engines.has_go(), reason="Prism is built with go, which is not on the PATH")
 def test_on_prism_too(tmp_path, monkeypatch):
-    metrics, wait_for = [], launch.wait_for
+    metrics, wait_for_end = [], waiting.wait_for_end
 
-    def wait_and_ask(result: Any, stop: Any) -> None:
-        wait_for(result, stop)
+    def wait_and_ask(result: Any) -> str:
+        state = wait_for_end(result)
         request = beam_job_api_pb2.GetJobMetricsRequest(job_id=result._job_id)
         metrics.append(result._job_service.GetJobMetrics(request).metrics.committed)
+        return state
 
-    monkeypatch.setattr(launch, "wait_for", wait_and_ask)
+    monkeypatch.setattr(waiting, "wait_for_end", wait_and_ask)
     num_bytes = {}
     for num in NUM_RECORDS:
         prepare_records(

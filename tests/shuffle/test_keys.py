@@ -151,6 +151,7 @@ RUNNERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tmp_path, monkeypatch, capsys):
     def write(*unused):

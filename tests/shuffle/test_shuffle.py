@@ -104,6 +104,7 @@ def test_references_come_in_exact_rank_order_in_equal_shards(tmp_path):
     assert {len(keys) for keys in shards.values()} <= {428, 429}
 
 
+@pytest.mark.slow
 def test_the_order_of_the_listing_and_the_size_of_batches_change_nothing(tmp_path, monkeypatch):
     config = make_config(tmp_path / "first", splits=ALL_IN_ONE)
     expected = keys_of(global_shuffle([images(KEYS)], {"train": 5}, config))

@@ -167,6 +167,7 @@ SOURCES: dict[str, tuple[Callable[[pathlib.Path], list[str]], tuple[str, ...]]] 
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_maps_keep_their_shape_and_are_mirrored_with_their_images(source: str, tmp_path: pathlib.Path) -> None:
     write, labels = SOURCES[source]
@@ -191,6 +192,7 @@ def check_maps(output: pathlib.Path) -> None:
     assert 0 < num_mirrored < NUM
 
 
+@pytest.mark.slow
 def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
     """Class ids of each type, [N,H,W] and [N,H,W,1], resized with their images."""
     ids = np.repeat(np.repeat(pictures()[..., 0] % 5, 2, axis=1), 2, axis=2)
@@ -207,6 +209,7 @@ def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(found, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
 
 
+@pytest.mark.slow
 def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: dict[str, tuple[np.ndarray, str]] = {
         "an integer of 25 bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),

@@ -146,6 +146,7 @@ def test_a_shard_of_another_size(copy, keys, case):
         assert len(flowers.skipped) == len(lost), (case, order)
 
 
+@pytest.mark.slow
 def test_hosts_share_what_is_left(copy, keys):
     LOSSES["a missing shard"][0](copy)
     for order in ("as it lies", "window", "exact"):

@@ -529,6 +529,7 @@ def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subp
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
 
 
+@pytest.mark.slow
 def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):
     root = write_class_folders(tmp_path / "in", {"cat": 20, "dog": 20})
     write_files(root, {f"cat/{NFC}.jpg": jpeg(101), f"cat/{NFD}.jpg": jpeg(102)})
@@ -540,6 +541,7 @@ def test_unicode_twins_fail_the_run_by_both_paths(tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_difficult_names_is_prepared(tmp_path):
     root = write_class_folders(tmp_path / "in put", {"cat": 20, "🌾 黄 花": 20})
     write_files(root, {f"cat/{NFD}.jpg": jpeg(101), "cat/a\nb.jpg": jpeg(102), f"cat/{NOT_UTF8}.jpg": jpeg(103)})
@@ -549,6 +551,7 @@ def test_a_folder_of_difficult_names_is_prepared(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["in put", "out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["input", "output"])
 def test_a_path_that_is_not_utf8_is_prepared_or_refused_in_one_line(tmp_path, option):
     paths = {"input": tmp_path / "in", "output": tmp_path / "out", option: tmp_path / NOT_UTF8}

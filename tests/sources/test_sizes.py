@@ -81,6 +81,7 @@ def asked(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
     return [(method, path) for method, path, _ in faults.seen[start:] if not urllib.parse.urlsplit(path).path.endswith(".xml")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SOURCES)
 def test_more_images_are_no_more_requests(proxied, kind, capsys):
     server, faults = proxied
@@ -97,6 +98,7 @@ def test_more_images_are_no_more_requests(proxied, kind, capsys):
     assert len(requests[60]) == len(requests[10]) < 25, requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["coco", "table", "text"])
 def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind, tmp_path):
     server, _ = proxied

@@ -25,8 +25,9 @@ pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not 
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.errors import StorageError, UserError
+from beam_pipelines.errors import SilentStoreError, StorageError, UserError
 from beam_pipelines.runners.job_servers import reserve_port
+from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores import gcs, object_store, retries, s3, upload
 from beam_pipelines.storage.object_stores.object_store import ObjectStore
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
@@ -258,6 +259,7 @@ def test_a_streamed_object_is_not_held_in_memory(store, bucket):
     assert store.size(f"{bucket}/large") == 60 * MIB
 
 
+@pytest.mark.slow
 def test_a_folder_is_copied_and_its_last_object_comes_last(faulty_store, bucket, faults):
     names = ["manifest.json", *(f"shard-{index:02d}" for index in range(40)), "index/a b+c", "z/deep/er"]
     for name in names:
@@ -406,6 +408,65 @@ def test_the_delays_double_and_the_waiting_ends_after_two_minutes(faulty_store, 
     assert faults.count(503) == len(waited) + 1
 
 
+def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_it_answers(faulty_store, bucket, faults, waited):
+    faulty_store.write(f"{bucket}/a", b"a")
+    for _ in range(2):
+        faults.seen.clear()
+        faults.choose = lambda method, path, number: 503
+        waited.append(1000.0)  # in which nobody has asked
+        with pytest.raises(SilentStoreError, match=r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"):
+            faulty_store.read(f"{bucket}/a")
+        num_attempts = len(faults.seen)
+        assert num_attempts > 5
+        with pytest.raises(SilentStoreError, match="/b: "):
+            faulty_store.write(f"{bucket}/b", b"b")
+        assert len(faults.seen) == num_attempts, "it has just been asked"
+        waited.append(60.0)
+        with pytest.raises(OSError, match="answered nothing useful"):
+            faulty_store.read(f"{bucket}/a")
+        assert len(faults.seen) == num_attempts + 1
+        waited.append(60.0)
+        faults.choose = lambda method, path, number: None
+        assert faulty_store.read(f"{bucket}/a") == b"a"
+
+
+def test_a_request_that_fails_alone_is_given_up_and_the_store_is_not(faulty_store, bucket, faults, waited, monkeypatch):
+    """Each time that it waits, another request is answered; also by a 404."""
+    faulty_store.write(f"{bucket}/a", b"a")
+    faults.choose = lambda method, path, number: 503 if "/hard" in path.replace("%2F", "/") else None
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        faulty_store.exists(f"{bucket}/{'a' if len(waited) % 2 else 'none'}")
+
+    monkeypatch.setattr(retries, "_pause", wait)
+    with pytest.raises(OSError, match="503") as caught:
+        faulty_store.read(f"{bucket}/hard")
+    assert not isinstance(caught.value, SilentStoreError) and 80 < sum(waited) <= 120
+
+
+def test_a_store_that_is_told_to_be_waited_for_for_longer_is(bucket, server, waited, monkeypatch):
+    with faulty(server) as (proxied, faults):
+        for name, value in proxied.environment.items():
+            monkeypatch.setenv(name, value)
+        FileSystems.set_options(parse_pipeline_options([*proxied.flags, "--store_timeout=900"]))
+        faults.choose = lambda method, path, number: 503
+        with pytest.raises(SilentStoreError, match="for 900 s"):
+            open_object_store(bucket).read(f"{bucket}/a")
+    assert 800 < sum(waited) <= 900
+
+
+def test_no_request_is_waited_for_in_a_process_that_ends(faulty_store, bucket, faults):
+    faults.choose = lambda method, path, number: 503
+    retries.end_waiting()
+    try:
+        with pytest.raises(OSError, match="503"):
+            faulty_store.read(f"{bucket}/a")
+    finally:
+        retries.end_waiting(False)
+    assert len(faults.seen) == 1
+
+
 class Clock:
     """Time that passes by waiting only."""
 
@@ -514,6 +575,7 @@ def test_uploads_that_a_killed_run_left_are_abandoned(store, server, bucket):
     assert contents(store, bucket) == {"out/whole": b"1", "outer": b"1" * (CHUNK_BYTES + 1)}
 
 
+@pytest.mark.slow
 def test_threads_share_one_store_and_its_connections(faulty_store, bucket, faults):
     for index in range(20):
         faulty_store.write(f"{bucket}/{index}", b"%d" % index)
@@ -564,6 +626,7 @@ def test_google_s_refusal_of_someone_without_credentials_says_so(faulty_store, b
     assert "no Google credentials were found" in check(bucket)
 
 
+@pytest.mark.slow
 def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, faults, waited, monkeypatch):
     set_check_seconds(monkeypatch, 1.0)
     faults.choose = lambda method, path, number: 503 if number < 2 else None
@@ -576,6 +639,7 @@ def test_a_busy_store_is_asked_again_for_a_moment_only(faulty_store, bucket, fau
     assert sum(waited) <= 1.0 and faults.count(503) == len(waited) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["silence", 503])
 def test_a_store_whose_first_answer_takes_all_of_the_time_is_asked_again(faulty_store, bucket, faults, monkeypatch, fault):
     """As where this machine, or that of the store, is busy."""
@@ -627,6 +691,7 @@ def test_a_store_that_is_not_there_is_named(scheme, closed_port, monkeypatch):
     assert check(f"{scheme}://bucket/a", StorageError) == f"{scheme}://bucket/a: {url} cannot be reached"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_a_store_that_is_silent_is_asked_twice_and_not_waited_for(scheme, silent_listener, monkeypatch):
     set_check_seconds(monkeypatch, 0.5)
@@ -660,6 +725,7 @@ class HangingUp(socketserver.BaseRequestHandler):
         self.server.num_callers += 1
 
 
+@pytest.mark.slow
 def test_google_credentials_are_looked_for_once(tmp_path):
     """In a process of its own: Google's library remembers. Where the metadata server should be, calls are counted and not answered."""
     code = (

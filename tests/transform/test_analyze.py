@@ -385,7 +385,7 @@ def test_an_interrupt_that_a_library_swallows_is_heard_before_anything_is_replac
     before = {path: path.read_bytes() for path in mixed.rglob("*") if path.is_file()}
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert analyze(mixed, "--overwrite", f"--preprocessing_module={tmp_path / 'my.py'}") == 130
+        assert analyze(mixed, "--overwrite", f"--preprocessing_module={tmp_path / 'my.py'}") == 143
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -404,7 +404,7 @@ def test_an_interrupt_after_the_analysis_is_in_place_says_so(mixed, capfd, monke
     monkeypatch.setattr("beam_pipelines.transform.analyze.describe_analysis", interrupted)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert analyze(mixed, "--overwrite") == 130
+        assert analyze(mixed, "--overwrite") == 143
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

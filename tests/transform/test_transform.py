@@ -447,7 +447,7 @@ def test_an_interrupt_after_the_data_set_is_in_place_says_so(analyzed, transform
     monkeypatch.setattr("beam_pipelines.publish.summary.describe", interrupted)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert main(["transform", str(analyzed), str(tmp_path / "transformed")]) == 130
+        assert main(["transform", str(analyzed), str(tmp_path / "transformed")]) == 143
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

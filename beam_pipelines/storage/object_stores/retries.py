@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import SilentStoreError, UserError, printable
+from beam_pipelines.errors import SilentStoreError, UserError, printable, require
 
 RETRY_SECONDS = 120.0  # of one request, while the store answers others
 # Before a run, and for each request of it: longer than a lost first packet takes to be sent a third time (after 1, 3 and 7 seconds).
@@ -19,6 +19,9 @@ CONNECT_SECONDS, RESPONSE_SECONDS = 5.0, 30.0
 ABANDON_SECONDS = 10.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 20.0
 _COOL_SECONDS = 10.0  # a store that has been given up is not asked again sooner
+
+# Of the whole process, since it is one of many threads that asks and another that counts.
+_retries, _lock = [0], threading.Lock()
 
 # Of the whole process: it has been told to end, and no request is worth waiting for.
 _is_ending = threading.Event()
@@ -84,7 +87,12 @@ class Breaker:
 
     def _error(self, path: str) -> SilentStoreError:
         told = f"{self._endpoint} has answered nothing useful for {self._timeout:g} s (--store_timeout), at last: {self._reason}"
-        return SilentStoreError(f"{printable(path)}: {told}")
+        return SilentStoreError(f"{printable(path)}: {told}", path)
+
+
+def check_timeout(seconds: float) -> None:
+    """Raises UserError unless a store can be waited for so long."""
+    require(0 < seconds < math.inf, "--store_timeout", f"{seconds:g}", "seconds, more than 0")
 
 
 def end_waiting(is_ending: bool = True) -> None:
@@ -150,7 +158,16 @@ def persist(
         else:
             breaker.note_answer()
             return result
+        with _lock:
+            _retries[0] += 1
         _pause(delay)
+
+
+def take_retries() -> int:
+    """Attempts of this process that followed a first one, since the last call."""
+    with _lock:
+        taken, _retries[0] = _retries[0], 0
+    return taken
 
 
 def _pause(seconds: float) -> None:

@@ -1,12 +1,11 @@
 """What a user says of object stores beside Beam's own options: it goes with them to every worker, on every engine."""
 
 import argparse
-import math
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.errors import require
 from beam_pipelines.storage import STORE_TIMEOUT
+from beam_pipelines.storage.object_stores.retries import check_timeout
 
 
 class StoreOptions(PipelineOptions):
@@ -18,4 +17,4 @@ class StoreOptions(PipelineOptions):
 
     def check(self) -> None:
         """Raises UserError unless the options are fit to run."""
-        require(0 < self.store_timeout < math.inf, "--store_timeout", f"{self.store_timeout:g}", "seconds, more than 0")
+        check_timeout(self.store_timeout)

@@ -51,6 +51,7 @@ def test_one_target_has_a_weight_for_each_example(single):
     assert len(read(single)) == 2
 
 
+@pytest.mark.slow
 def test_several_targets_have_weights_of_their_own_times_the_stored_ones(heads):
     two = {"targets": ("weather", "ground")}
     _, y, stored = read(heads, **two)
@@ -67,6 +68,7 @@ def test_several_targets_have_weights_of_their_own_times_the_stored_ones(heads):
     assert spec["ground"] == tf.TensorSpec((None,), tf.float32)
 
 
+@pytest.mark.slow
 def test_keras_multiplies_the_loss_of_each_head(heads):
     options = {"targets": ("weather", "ground"), "use_weights": False, "class_weight": {"ground": {0: 4.0}, "weather": {1: 0.0}}}
     image = keras.Input((SIZE, SIZE, 3))

@@ -71,6 +71,7 @@ def test_every_pass_has_as_many_batches_as_the_cardinality_says(uniform, options
     ]
 
 
+@pytest.mark.slow
 def test_loops_end_with_the_epoch(mixed):
     """After what was left of one come whole ones."""
     epochs = [epoch(mixed.batches("train", **OPTIONS, seed=4, start_epoch=number)) for number in (2, 3)]

@@ -150,6 +150,7 @@ def test_sides_of_boxes_must_agree(tmp_path):
         read_all(tf_input.open_tfrecords(path), batch_size=COUNT)
 
 
+@pytest.mark.slow
 def test_a_mapping_says_what_is_what(tmp_path):
     def make(index: int) -> dict:
         boxes = np.tile(np.float32([0, 0.5, 1, 1]), index)
@@ -227,6 +228,7 @@ def test_a_list_says_that_there_is_any_number_of_values(tmp_path):
     assert y[late - 1].tolist() == [0, 1, 0] and y[late].tolist() == [1, 0, 1]
 
 
+@pytest.mark.slow
 def test_a_named_layout_needs_no_objects_in_the_first_records(tmp_path):
     bare = {name: value for name, value in detection(0).items() if not name.startswith(OBJECT)}
     for count, layout in ((2, None), (71, "detection")):
@@ -257,6 +259,7 @@ def test_a_label_without_a_name_is_an_error(tmp_path, labels):
     assert len(read_all(tf_input.open_tfrecords(path, label_names="abc"), targets=(), batch_size=3)) == 1
 
 
+@pytest.mark.slow
 def test_names_are_those_of_objects_only_where_there_is_no_label(tmp_path):
     path = write(tmp_path / "a.tfrecord", lambda index: {**detection(index), "label": 0})
     with pytest.raises(tf.errors.InvalidArgumentError, match="labels that label_names does not have"):
@@ -424,6 +427,7 @@ def test_examples_are_counted_when_asked(tmp_path):
     assert len(known.batches(**options)) == 3
 
 
+@pytest.mark.slow
 def test_training_shuffles_and_augments(tmp_path):
     files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", slim))
     options = {"batch_size": COUNT, "image_size": 4, "augment": True}
@@ -450,6 +454,7 @@ def test_what_needs_an_index_is_refused(tmp_path):
             assert str(caught.value).startswith(f"{message}: only a data set that was prepared has the index for it")
 
 
+@pytest.mark.slow
 def test_a_directory_of_tensorflow_datasets(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow_datasets is not installed")
     features = tfds.features

@@ -63,6 +63,7 @@ def part_of(batch: tuple) -> tuple:
     return batch if len(batch) == 2 else (batch[0][batch[2] > 0], batch[1][batch[2] > 0])
 
 
+@pytest.mark.slow
 def test_a_batch_is_filled_up_only_where_hosts_would_have_unlike_parts(dataset):
     num_examples = dataset.num_examples("validation")
     for batch_size, num_hosts in ((4, 2), (1002, 3)):

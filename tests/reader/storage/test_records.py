@@ -162,6 +162,7 @@ def test_a_damaged_record_beside_a_damaged_index(own, kind):
     assert read(own, kind, damaged=damaged) == [*RECORDS[:8], *RECORDS[11:]] and sorted(one.record for one in damaged) == [0, 1, 2]
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(data=st.data(), kind=st.sampled_from(list(KINDS)), is_index=st.booleans())
 def test_no_flipped_bit_gives_other_data(own, data, kind, is_index):

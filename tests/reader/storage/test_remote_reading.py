@@ -16,6 +16,7 @@ from made_shards import flip
 from object_stores import request, store_server
 from prepared import prepare_images
 from range_server import RangeServer
+from tf_input.storage import object_stores
 
 pytest.importorskip("obstore", reason="needs obstore: pip install 'recordmill[remote]'")
 
@@ -128,6 +129,7 @@ def test_what_is_not_what_the_manifest_says_is_refused(directory, served, web, t
         digest(tf_input.open(web, **options))
 
 
+@pytest.mark.slow
 def test_a_record_that_is_damaged_in_the_cache_is_fetched_again(directory, served, web, tmp_path):
     expected = digest(tf_input.open(directory))
     assert digest(tf_input.open(web, cache_directory=tmp_path / "cache")) == expected
@@ -143,6 +145,7 @@ def test_a_record_that_is_damaged_in_the_cache_is_fetched_again(directory, serve
     assert len(remote.skipped) == 1, "where it comes from it is no better"
 
 
+@pytest.mark.slow
 def test_another_data_set_at_the_same_url_has_a_cache_of_its_own(directory, served, web, tmp_path):
     first = tf_input.open(web, cache_directory=tmp_path / "cache")
     digest(first)
@@ -169,6 +172,7 @@ def test_a_limit_is_a_positive_number_of_bytes_of_a_cache(directory, options):
         tf_input.open(directory, **options)
 
 
+@pytest.mark.slow
 def test_a_local_directory_may_be_cached_and_named_by_a_url(directory, tmp_path):
     expected = digest(tf_input.open(directory))
     assert digest(tf_input.open(f"file://{directory}")) == expected
@@ -201,7 +205,8 @@ def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, we
 
 
 @pytest.mark.slow
-def test_a_server_that_does_not_answer_is_an_oserror():
+def test_a_server_that_does_not_answer_is_an_oserror(monkeypatch):
+    monkeypatch.setattr(object_stores, "_RETRIES", {**object_stores._RETRIES, "max_retries": 1})
     port = reserve_port()
     with pytest.raises(OSError, match=f"127.0.0.1.*{port}"):
         tf_input.open(f"http://127.0.0.1:{port}")

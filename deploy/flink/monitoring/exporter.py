@@ -1,0 +1,126 @@
+"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9251/metrics`.
+
+    python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
+
+Beam's counters are accumulators of the job there, which Flink's own reporters leave out; its REST interface has them. A stage's worker
+adds its counts when it has done all its work of the stage. It needs nothing but Python.
+"""
+
+import argparse
+import base64
+import collections
+import http.server
+import json
+import sys
+import urllib.request
+from typing import Any, Iterator
+
+_NAMESPACE = "recordmill"
+_URN = "beam:metric:user:sum_int64:v1"
+_SECONDS_TO_ANSWER = 10
+
+# Name -> what it is. The last label of the second and third is in the counter's name.
+METRICS = {
+    "recordmill_job_running": "1 while the job has not ended.",
+    "recordmill_dead_letters_by_reason_total": "Inputs that were refused.",
+    "recordmill_stage_seconds_total": "Seconds that workers have spent in a stage.",
+    "recordmill_listed_total": "Inputs that were listed.",
+    "recordmill_written_total": "Inputs that were written, or refused by the writer.",
+    "recordmill_dead_letters_total": "Inputs that were refused.",
+    "recordmill_written_bytes_total": "Bytes of records.",
+    "recordmill_retries_total": "Requests to object stores that were made again.",
+}
+
+
+def read_counters(accumulators: dict[str, Any]) -> dict[str, int]:
+    """Sums over all steps of the counters in what `jobs/ID/accumulators` answers."""
+    counters = collections.Counter()
+    for accumulator in accumulators["user-task-accumulators"]:
+        if accumulator["name"] == "__metricscontainers":
+            for metric in json.loads(accumulator["value"])["metrics"].get("attempted", []):
+                if metric["urn"] == _URN and metric["labels"]["NAMESPACE"] == _NAMESPACE:
+                    counters[metric["labels"]["NAME"]] += _decode(base64.b64decode(metric["payload"]))
+    return dict(counters)
+
+
+def _decode(varint: bytes) -> int:
+    return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(varint))
+
+
+class Flink:
+    """A cluster, as its REST interface tells of it.
+
+    Args:
+        master: HOST:PORT of that.
+    """
+
+    def __init__(self, master: str) -> None:
+        self._url = f"http://{master}"
+
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/{path}", timeout=_SECONDS_TO_ANSWER) as response:
+            return json.load(response)
+
+    def metrics(self) -> str:
+        """Of every job that the cluster knows, in Prometheus' text format; OSError where it does not answer."""
+        lines: dict[str, list[str]] = {name: [] for name in METRICS}
+        for job in self.ask("jobs/overview")["jobs"]:
+            labels = {"job_name": job["name"], "job_id": job["jid"]}
+            lines["recordmill_job_running"].append(_line("recordmill_job_running", labels, int(job["end-time"] < 0)))
+            for name, own_labels, value in _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators"))):
+                lines[name].append(_line(name, {**labels, **own_labels}, value))
+        told = []
+        for name, its_lines in lines.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            told += [f"# HELP {name} {METRICS[name]}", f"# TYPE {name} {kind}", *its_lines]
+        return "\n".join(told) + "\n"
+
+
+def _named(counters: dict[str, int]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Each as Prometheus is to see it."""
+    for counter, value in sorted(counters.items()):
+        if counter.endswith("_msecs"):
+            yield "recordmill_stage_seconds_total", {"stage": counter.removesuffix("_msecs")}, value / 1000
+        elif counter.startswith("dead_letters_"):
+            yield "recordmill_dead_letters_by_reason_total", {"reason": counter.removeprefix("dead_letters_")}, value
+        elif f"recordmill_{counter}_total" in METRICS:
+            yield f"recordmill_{counter}_total", {}, value
+
+
+def _line(name: str, labels: dict[str, str], value: float) -> str:
+    quoted = ",".join(f"{label}={json.dumps(text)}" for label, text in labels.items())
+    return f"{name}{{{quoted}}} {value:g}" if isinstance(value, float) else f"{name}{{{quoted}}} {value}"
+
+
+def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
+    """A server that is ready to serve; port 0: any free one."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                status, text = (200, flink.metrics()) if self.path == "/metrics" else (404, "expected /metrics\n")
+            except (OSError, ValueError) as error:
+                status, text = 503, f"Flink does not answer: {error}\n"  # Prometheus' `up` is 0 then
+            self.send_response(status)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *unused: object) -> None:
+            """Quiet."""
+
+    return http.server.ThreadingHTTPServer(("", port), Handler)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flink_master", default="localhost:8081", help="HOST:PORT of the cluster's REST interface (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9251, help="where Prometheus asks (default: %(default)s)")
+    arguments = parser.parse_args()
+    server = serve(Flink(arguments.flink_master), arguments.port)
+    print(f"exporter.py: http://localhost:{server.server_port}/metrics", file=sys.stderr)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

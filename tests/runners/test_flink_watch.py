@@ -1,0 +1,139 @@
+"""What is told of a job on Flink while it goes on, by what the REST interface answers."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from beam_pipelines.errors import EngineError
+from beam_pipelines.runners import flink_watch
+from beam_pipelines.runners.flink_watch import JobWatch
+
+LOST = {
+    "timestamp": 5,
+    "exceptionName": "org.apache.flink.runtime.jobmaster.JobMasterException",
+    "stacktrace": "org.apache.flink.runtime.jobmaster.JobMasterException: TaskManager with id tm-1 is no longer reachable.\n\tat …",
+}
+OURS = {
+    "timestamp": 7,
+    "exceptionName": "java.lang.RuntimeException",
+    "stacktrace": "java.lang.RuntimeException: Error received from SDK harness\nTraceback (most recent call last):\n"
+    "beam_pipelines.errors.RunError: shard train 1 of 7 could not be written: No space left on device",
+}
+
+
+class Cluster:
+    """A cluster, as it answers at each look; an exception is raised."""
+
+    def __init__(self) -> None:
+        self.job: dict[str, Any] | None = {
+            "name": "mine",
+            "jid": "a1",
+            "state": "RUNNING",
+            "tasks": {"scheduled": 0, "total": 4},
+        }
+        self.slots = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
+        self.failures: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+
+    def ask(self, path: str) -> Any:
+        if self.error:
+            raise EngineError("no answer (Connection refused)") from self.error
+        other = {"name": "other", "jid": "b2", "state": "RUNNING", "tasks": {"scheduled": 3, "total": 3}}
+        return {
+            "jobs/overview": {"jobs": [other, *([self.job] if self.job else [])]},
+            "overview": self.slots,
+            "jobs/a1/exceptions": {"exceptionHistory": {"entries": self.failures}},
+        }[path]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def watch(cluster, monkeypatch, capsys):
+    """A watch whose time is the test's, as a function: seconds until the next look -> what is said at that."""
+    now, interrupted = [1000.0], []
+    monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
+    watch = JobWatch(cluster.ask, "mine", "the cluster", interrupted.append)
+    watch._over = looks = Looks()
+
+    def look(seconds: float = 5) -> list[str]:
+        now[0] += seconds
+        looks.left = 1
+        watch.run()
+        return [line.removeprefix("recordmill: warning: ") for line in capsys.readouterr().err.splitlines()]
+
+    look.interrupted = interrupted
+    return look
+
+
+class Looks(threading.Event):
+    """Lets the watch look as often as it may."""
+
+    left = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_nothing_is_said_of_a_job_that_runs(watch):
+    assert [watch() for _ in range(10)] == [[]] * 10
+
+
+def test_who_waits_for_slots_says_so_within_half_a_minute_and_again_when_it_changes(cluster, watch):
+    cluster.job["tasks"]["scheduled"] = 2
+    assert [watch(), watch()] == [[], []], "a job that has just come waits for a moment"
+    expected = "2 of 4 tasks wait for slots of the cluster (TaskManagers: {}, slots: {}, free slots: 0); expected more TaskManagers, or a lower --parallelism"
+    assert watch() == [expected.format(1, 1)]
+    assert watch() == []
+    cluster.slots |= {"taskmanagers": 0, "slots-total": 0}
+    assert watch() == [expected.format(0, 0)]
+    cluster.job["tasks"]["scheduled"] = 0
+    assert watch() == ["every task has a slot now"]
+    assert watch() == []
+
+
+def test_each_restart_is_said_once_with_what_is_behind_it(cluster, watch):
+    cluster.failures = [LOST]
+    assert watch() == ["Flink restarted the job (1): TaskManager with id tm-1 is no longer reachable."]
+    cluster.failures = [OURS, LOST]
+    assert watch() == ["Flink restarted the job (2): shard train 1 of 7 could not be written: No space left on device"]
+    cluster.failures.insert(0, {**OURS, "timestamp": 9})
+    cluster.job["state"] = "FAILED"
+    assert watch() == [], "that was no restart"
+
+
+def test_a_job_manager_that_does_not_answer_is_waited_for_and_then_given_up(cluster, watch):
+    assert watch() == []
+    cluster.error = ConnectionRefusedError()
+    assert watch() == []
+    assert watch(10) == ["no answer (Connection refused) Waiting for it up to 120 seconds"]
+    cluster.error = None
+    assert watch() == ["the cluster answers again"]
+    cluster.error = ConnectionRefusedError()
+    watch(20)
+    assert watch(110) == []
+    assert [str(error) for error in watch.interrupted] == ["no answer (Connection refused) It has been so for 130 seconds"]
+
+
+def test_one_that_is_busy_is_waited_for_for_longer(cluster, watch):
+    cluster.error = TimeoutError()
+    watch(130)
+    assert watch.interrupted == []
+    watch(500)
+    assert len(watch.interrupted) == 1
+
+
+def test_a_cluster_that_has_forgotten_the_job_is_given_up_at_once(cluster, watch):
+    job, cluster.job = cluster.job, None
+    assert watch() == [], "it has not come yet"
+    cluster.job = job
+    watch()
+    cluster.job = None
+    watch()
+    (error,) = watch.interrupted
+    assert "does not know job a1 any more: its JobManager has been started anew, without high availability" in str(error)

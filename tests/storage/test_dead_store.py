@@ -1,0 +1,231 @@
+"""A store that dies amid a run: the run ends in one line, soon, and another one goes on from what is there. And a run that is told to end."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Iterator
+
+import psutil
+import pytest
+from apache_beam.io.filesystems import FileSystems
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.runners.jobs import parse_pipeline_options
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from engines import digest, flink_cluster, gates_of, running_flink, start_prepare
+from held_stages import GATES, Gate
+from made_images import write_class_folders
+from object_stores import ROOT, StoreServer, put, reached, store_server
+from tf_input.dataset_format import RUN
+
+SECONDS = 120
+OPTIONS = ("--name=made", "--num_shards=12")
+TOO_LONG = 600.0  # for a run that waits for a store
+MISSING = flink_cluster().missing_tools()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    return write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 90, "bee": 110})
+
+
+@pytest.fixture(scope="module")
+def unbroken(source, tmp_path_factory) -> dict[str, str]:
+    output = tmp_path_factory.mktemp("unbroken") / "out"
+    assert main(["prepare", f"--input={source}", f"--output={output}", *OPTIONS]) == 0
+    return digest(output)
+
+
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def server(request) -> Iterator[StoreServer]:
+    """One that no other test needs, and that may be stopped."""
+    with store_server(request.param) as server, reached(server):
+        yield server
+
+
+@pytest.fixture
+def bucket(server, source) -> str:
+    return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+
+
+def objects(server: StoreServer, folder: str) -> dict[str, str]:
+    """sha256 of each object below a folder, by name, but for the one that says when and where it was made."""
+    FileSystems.set_options(parse_pipeline_options(server.flags))
+    store = open_object_store(folder)
+    return {name: hashlib.sha256(store.read(f"{folder}/{name}")).hexdigest() for name, _ in store.list(folder) if name != RUN}
+
+
+def check_resumed(server: StoreServer, bucket: str, unbroken: dict[str, str]) -> None:
+    """Another run goes on, to the same bytes, and nothing is left beside them."""
+    assert main(["prepare", *OPTIONS, f"--input={bucket}/in", f"--output={bucket}/out", *server.flags, "--resume"]) == 0
+    assert objects(server, f"{bucket}/out") == unbroken and not objects(server, f"{bucket}/out.incomplete")
+
+
+@contextlib.contextmanager
+def silenced(server: StoreServer) -> Iterator[None]:
+    """Connections are taken, and nothing is answered."""
+    os.kill(server.process_id, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process_id, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def held_run(folder: pathlib.Path, stage: str, *options: str) -> Iterator[tuple[subprocess.Popen, Gate]]:
+    """A run that is held at a stage. At the end there is none of its processes, or the test has failed."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", GATES: str(folder / "gates")}
+    with Gate(folder / "gates", stage) as gate:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "held_stages", "prepare", *OPTIONS, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's is ignored
+        )
+        try:
+            gate.wait_for_arrivals(run, SECONDS)
+            started = psutil.Process(run.pid).children(recursive=True)
+            yield run, gate
+            _, alive = psutil.wait_procs(started, timeout=5)
+            assert not alive
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+
+
+def told_by(run: subprocess.Popen) -> str:
+    """The one line that a run ends with, and all that it says."""
+    printed, _ = run.communicate(timeout=SECONDS)
+    assert printed.count("\n") == 1, printed
+    return printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["listed", "finished"])
+def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, bucket, unbroken, tmp_path, stage):
+    options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
+    with held_run(tmp_path, stage, *options, "--store_timeout=3") as (run, gate):
+        with silenced(server):
+            gate.open()
+            told = told_by(run)
+    assert run.returncode == 1
+    reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 3 s \(--store_timeout\), at last: .*"
+    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; what is in {bucket}/out could not be found out; --resume goes on from it\n", told), told
+    assert "manifest.json" not in objects(server, f"{bucket}/out")
+    check_resumed(server, bucket, unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_store_that_is_killed_too(scheme, source, tmp_path):
+    """What was written to a disk is gone on from, with the same store in another place."""
+    with store_server(scheme) as server, reached(server):
+        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+        options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}")
+        with held_run(tmp_path, "finished", *options, *server.flags, "--store_timeout=3") as (run, gate):
+            os.kill(server.process_id, signal.SIGKILL)
+            gate.open()
+            told = told_by(run)
+    assert run.returncode == 1
+    assert f"{server.url} has answered nothing useful for 3 s (--store_timeout), at last: {server.url} cannot be reached" in told, told
+    assert re.search(r"; \d+ of 12 shards are there: --resume goes on\n$", told), told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("stage", ["listed", "finished"])
+def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unbroken, tmp_path, stage, sent, code):
+    options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
+    with held_run(tmp_path, stage, *options, f"--store_timeout={TOO_LONG}") as (run, gate):
+        with silenced(server):
+            gate.open()
+            run.send_signal(sent)
+            told = told_by(run)
+    assert (run.returncode, told.partition(";")[0]) == (code, "recordmill: interrupted")
+    assert "could not be found out" in told and "--resume goes on" in told, told
+    check_resumed(server, bucket, unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbroken, tmp_path, sent, code):
+    options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}", *server.flags)
+    with held_run(tmp_path, "finished", *options, "--error_json", str(tmp_path / "error.json")) as (run, gate):
+        with silenced(server):
+            gate.open()
+            run.send_signal(sent)
+            told = told_by(run)
+    assert run.returncode == code
+    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    error = json.loads((tmp_path / "error.json").read_text())
+    assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, told)
+    assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
+    assert digest(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tmp_path, sent, code):
+    """As on a disk that hangs."""
+    options = (f"--input={source}", f"--output={tmp_path / 'out'}")
+    with held_run(tmp_path, "written", *options) as (run, _):
+        children = psutil.Process(run.pid).children()
+        for child in children:
+            child.suspend()
+        run.send_signal(sent)
+        told = told_by(run)
+        assert children
+    assert run.returncode == code
+    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
+    assert digest(tmp_path / "out") == unbroken
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_a_run_at_once(server, bucket, tmp_path):
+    with held_run(tmp_path, "finished", f"--input={bucket}/in", f"--output={bucket}/out", *server.flags) as (run, gate):
+        with silenced(server):
+            gate.open()
+            run.send_signal(signal.SIGINT)
+            time.sleep(1)  # it has not ended
+            run.send_signal(signal.SIGINT)
+            told = told_by(run)
+    assert (run.returncode, told) == (130, "recordmill: interrupted twice; what is in place was not looked at\n")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "soon"])
+def test_a_timeout_that_is_none_is_refused_before_any_work(tmp_path, capsys, value):
+    for command in (["prepare", f"--input={tmp_path}", f"--output={tmp_path}/out"], ["repair", str(tmp_path)]):
+        assert main([*command, f"--store_timeout={value}"]) == 2
+        assert "--store_timeout" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.slow(15)
+@pytest.mark.skipif(bool(MISSING), reason=f"a Flink cluster needs {', '.join(MISSING)}")
+def test_a_store_that_dies_ends_a_cluster_s_job_however_often_that_would_try_again(source, unbroken, tmp_path):
+    with store_server("s3") as server, reached(server), running_flink(tmp_path / "flink") as cluster:
+        cluster.wait_for_task_managers(2)
+        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+        options = (*OPTIONS, *cluster.options, *server.flags, "--store_timeout=10", "--beam_plugin=held_stages")
+        with Gate(gates_of(cluster.folder), "finished") as gate:
+            run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options)
+            gate.wait_for_arrivals(run, SECONDS)
+            with silenced(server):
+                gate.open()
+                printed, _ = run.communicate(timeout=SECONDS)
+        told = printed.splitlines()[-1]
+        assert run.returncode == 1, printed[-3000:]
+        assert "has answered nothing useful for 10 s (--store_timeout)" in told and told.endswith("--resume goes on from it"), told
+        assert {job["state"] for job in cluster.ask("jobs/overview")["jobs"]} <= {"CANCELED", "FAILED"}
+        check_resumed(server, bucket, unbroken)
