@@ -6,6 +6,7 @@
 """
 
 import json
+import logging
 import os
 import sys
 import time
@@ -61,6 +62,20 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
         else:
             line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
     print(line, file=sys.stderr, flush=True)
+
+
+def name_run_in_messages(run_id: str) -> None:
+    """In a worker's process: what libraries log there, where an engine keeps it, names the run. The command's own process does so itself."""
+    if not run_id or _run_id:
+        return
+    make = logging.LogRecord
+
+    def make_named(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make(*args, **options)
+        record.msg = f"{record.msg} (run {run_id})"
+        return record
+
+    logging.setLogRecordFactory(make_named)
 
 
 def write_error(path: str, error: BaseException | None, message: str, exit_code: int, in_place: str) -> None:

@@ -7,6 +7,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from beam_pipelines import log
 from beam_pipelines.parallel.light_processes import TaskWindow
 
 
@@ -18,10 +19,14 @@ class ParallelMap(beam.DoFn):
 
     Args:
         num_processes: Light processes; 0: none.
+        run_id: Of the run that it is part of.
     """
 
-    def __init__(self, num_processes: int) -> None:
-        self._num_processes = num_processes
+    def __init__(self, num_processes: int, run_id: str) -> None:
+        self._num_processes, self._run_id = num_processes, run_id
+
+    def setup(self) -> None:
+        log.name_run_in_messages(self._run_id)
 
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._num_processes)

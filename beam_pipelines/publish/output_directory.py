@@ -28,6 +28,8 @@ from beam_pipelines.storage.marked_directory import (
 )
 from tf_input.dataset_format import MANIFEST
 
+_BUSY = "another run is writing to it (`recordmill status` tells of it)"
+
 
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
     """Fails where there is no input or the output must not be written."""
@@ -166,8 +168,11 @@ def wait_for_others(config: OutputPaths) -> None:
     Raises:
         BusyError: It was not killed.
     """
+    whose = f"{config.output_option}={printable(config.output)}"
     if is_remote(config.output):
-        wait_for_lease(config.scratch_directory, f"{config.output_option}={config.output}")
+        wait_for_lease(config.scratch_directory, whose)
+    elif is_in_use(config.scratch_directory):
+        raise BusyError(f"{whose}: {_BUSY}")
 
 
 class Jobs:
@@ -286,14 +291,14 @@ def remove_marked(store: Files, directory: str) -> None:
 def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lease) -> Iterator[Callable[[], None]]:
     scratch, output = config.scratch_directory, config.output
     missing = [parent for parent in pathlib.Path(scratch).parents if not parent.exists()]
-    whose, busy, goes_on = f"{config.output_option}={printable(output)}", "another run is writing to it", on_left is OnLeft.RESUME
+    whose, goes_on = f"{config.output_option}={printable(output)}", on_left is OnLeft.RESUME
 
     def check() -> None:
         _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
         jobs.end_others(config)
 
     try:
-        with own_directory(scratch, whose, busy, check, goes_on, lambda error: _stays(config, error, on_left)):
+        with own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)):
             write_lease(scratch, lease)
             make_folder(config.run_directory)
             find_whole = lambda: f"{printable(output)} is written, whole" if is_in_place(config) else ""

@@ -38,7 +38,7 @@ class WriteShards(beam.PTransform):
 
 class _Write(ParallelMap):
     def __init__(self, config: PrepareConfig) -> None:
-        super().__init__(config.num_processes)
+        super().__init__(config.num_processes, config.run_id)
         self._config = config
 
     def start_bundle(self) -> None:

@@ -79,7 +79,7 @@ class _List(ParallelMap):
     """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
 
     def __init__(self, config: PrepareConfig) -> None:
-        super().__init__(config.num_processes)
+        super().__init__(config.num_processes, config.run_id)
         self._config = config
 
     def setup(self) -> None:

@@ -1,7 +1,6 @@
 """Asks a server of TensorFlow Serving's REST calls what images show, and prints a name a line. The standard library alone."""
 
 import argparse
-import base64
 import json
 import pathlib
 import sys
@@ -9,6 +8,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any, NoReturn, Sequence
+
+import predict_calls
 
 _EXAMPLES = """\
 example:
@@ -51,9 +52,8 @@ def predict(server: str, name: str, images: Sequence[bytes], timeout: float = 60
         OSError: There is no server, or none with this model.
         ValueError: It refuses the images; the message says why.
     """
-    instances = [{"image": {"b64": base64.b64encode(one).decode()}} for one in images]
     url = f"{server.rstrip('/')}/v1/models/{urllib.parse.quote(name)}:predict"
-    body = json.dumps({"instances": instances}).encode()
+    body = json.dumps(predict_calls.make(images)).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:

@@ -1,11 +1,10 @@
-"""A small server of exported models, with the REST predict calls of TensorFlow Serving. It runs until it is stopped.
+"""A small server of exported models, for trying them out, with the REST predict calls of TensorFlow Serving. It runs until it is stopped.
 
-It needs TensorFlow alone. For traffic that is worth batching, TensorFlow Serving itself serves the same directory.
+It needs TensorFlow alone, and has no limits on how many calls it takes, no queue, no metrics and no authentication. What is for others than yourself
+is served by TensorFlow Serving itself, from the same directory: see the Dockerfile beside this file.
 """
 
 import argparse
-import base64
-import binascii
 import http.server
 import json
 import os
@@ -15,6 +14,8 @@ import signal
 import sys
 import threading
 from typing import Any, Mapping, NoReturn
+
+import predict_calls
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
@@ -82,26 +83,23 @@ class Model:
 
     def predict(self, call: Any) -> dict[str, Any]:
         """The answer to a predict call, in rows (`instances`) or columns (`inputs`); Refusal if there is none."""
-        if not isinstance(call, Mapping) or ("instances" in call) == ("inputs" in call):
-            raise Refusal(400, 'expected {"instances": [...]} or {"inputs": ...}')
-        name = call.get("signature_name", "serving_default")
-        if name not in self._model.signatures:
-            raise Refusal(400, f"no signature {name!r}; there are {', '.join(self._model.signatures)}")
-        signature = self._model.signatures[name]
-        specs = signature.structured_input_signature[1]
-        columns = _columns(call["instances"], specs) if "instances" in call else _inputs(call["inputs"], specs)
-        outputs = {key: value.numpy() for key, value in self._run(signature, columns, specs).items()}
-        if "inputs" in call:
-            columns = {key: _plain(value.tolist()) for key, value in sorted(outputs.items())}
-            return {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
-        rows = [dict(zip(sorted(outputs), row)) for row in zip(*(_plain(outputs[key].tolist()) for key in sorted(outputs)))]
-        return {"predictions": rows if len(outputs) > 1 else [next(iter(row.values())) for row in rows]}
+        try:
+            name = predict_calls.signature_name(call)
+            if name not in self._model.signatures:
+                raise ValueError(f"no signature {name!r}; there are {', '.join(self._model.signatures)}")
+            signature = self._model.signatures[name]
+            specs = signature.structured_input_signature[1]
+            columns = predict_calls.parse(call, list(specs))
+        except ValueError as error:
+            raise Refusal(400, str(error)) from None
+        outputs = {key: value.numpy().tolist() for key, value in self._run(signature, columns, specs).items()}
+        return predict_calls.answer(call, outputs)
 
     def _run(self, signature: Any, columns: Mapping[str, Any], specs: Mapping[str, Any]) -> Mapping[str, Any]:
         import tensorflow as tf
 
         try:
-            tensors = {key: tf.constant(_decoded(columns[key]), spec.dtype) for key, spec in specs.items()}
+            tensors = {key: tf.constant(columns[key], spec.dtype) for key, spec in specs.items()}
             for key, spec in specs.items():
                 if not spec.shape.is_compatible_with(tensors[key].shape):
                     raise ValueError(f"{key} has shape {tensors[key].shape}; expected {spec.shape}")
@@ -133,50 +131,6 @@ def _described(specs: Mapping[str, Any]) -> dict[str, Any]:
 
     names = types_pb2.DataType
     return {key: {"dtype": names.Name(spec.dtype.as_datatype_enum), "tensor_shape": shape(spec)} for key, spec in specs.items()}
-
-
-def _columns(instances: Any, specs: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Rows -> columns. Of a single input, a row may be its value."""
-    if not isinstance(instances, list) or not instances:
-        raise Refusal(400, "instances: expected a list of at least one")
-    only = next(iter(specs)) if len(specs) == 1 else None
-    rows = [row if isinstance(row, dict) and "b64" not in row or only is None else {only: row} for row in instances]
-    if not all(isinstance(row, dict) and set(row) == set(specs) for row in rows):
-        raise Refusal(400, f"instances: expected {', '.join(specs)} in each")
-    return {key: [row[key] for row in rows] for key in specs}
-
-
-def _inputs(inputs: Any, specs: Mapping[str, Any]) -> dict[str, Any]:
-    if len(specs) == 1 and not (isinstance(inputs, dict) and "b64" not in inputs):
-        inputs = {next(iter(specs)): inputs}
-    if not isinstance(inputs, dict) or set(inputs) != set(specs):
-        raise Refusal(400, f"inputs: expected {', '.join(specs)}")
-    return inputs
-
-
-def _decoded(value: Any) -> Any:
-    """With the bytes that stand for {"b64": ...}."""
-    if isinstance(value, list):
-        return [_decoded(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    try:
-        (text,) = value.values()
-        return base64.b64decode(text, validate="b64" in value)
-    except (ValueError, TypeError, binascii.Error):
-        raise ValueError('expected {"b64": "..."} for bytes') from None
-
-
-def _plain(value: Any) -> Any:
-    """Text is text; bytes that are none are base64."""
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
 
 
 def _reason(error: Exception) -> str:
@@ -271,7 +225,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"serve.py: --port={arguments.port}: {error.strerror}", file=sys.stderr)
         return 1
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"{model.name} version {model.version} at http://{arguments.host}:{server.server_port}/v1/models/{model.name}", flush=True)
+    place = f"http://{arguments.host}:{server.server_port}/v1/models/{model.name}"
+    print(f"{model.name} version {model.version} at {place}, for trying out; TensorFlow Serving is for traffic", flush=True)
     stopped.wait()
     server.shutdown()
     return 0

@@ -37,7 +37,7 @@ def training_batches(
     split: str,
     strategy: tf.distribute.Strategy,
     batch_size: int,
-    class_weight: dict[int, float] | None = None,
+    class_weight: str | dict[int, float] | None = None,
     service: str | None = None,
     limit_steps: int | None = None,
     **options: Any,
@@ -50,7 +50,7 @@ def training_batches(
 
     Args:
         batch_size: Of all replicas together.
-        class_weight: Label -> weight in the loss.
+        class_weight: As `tf_input.ReadConfig` has it: "balanced", or label -> weight in the loss; None: all count 1.
         service: A tf.data service that reads in this process's place; an epoch is then read from its beginning.
         limit_steps: At most so many steps are an epoch.
         **options: Of `tf_input.ReadConfig`, with a seed.
@@ -62,20 +62,14 @@ def training_batches(
         raise ValueError(f"{split} has {num_examples} examples: not one step of {batch_size} images")
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
-    read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, **options}
+    weights = {} if class_weight is None else class_weight  # labels that are not named have 1: so batches always have weights
+    read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, **options}
     whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))  # of which nothing is then held here
     num_steps = min(len(whole), limit_steps or len(whole))
-    table = [1.0] * len(dataset.class_names) if class_weight is None else [class_weight[i] for i in sorted(class_weight)]
-
-    def weigh(images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | float = 1.0) -> tuple[tf.Tensor, ...]:
-        return images, labels, weights * tf.gather(tf.constant(table, tf.float32), labels)
 
     def of_worker(epoch: int, step: int) -> tf.data.Dataset:
         data = dataset.batches(split, start_epoch=epoch, start_step=step, service=service, **read)
-        if service is not None:  # should one of its workers die, the epoch's last steps are those of a second pass
-            data = data.repeat()
-        data = data.map(weigh).rebatch(num_rows, drop_remainder=True).take((num_steps - step) * num_local)
-        return data.prefetch(tf.data.AUTOTUNE)
+        return data.rebatch(num_rows, drop_remainder=True).take((num_steps - step) * num_local).prefetch(tf.data.AUTOTUNE)
 
     def make(epoch: int, step: int) -> Any:
         return strategy.distribute_datasets_from_function(lambda _: of_worker(epoch, step))
@@ -97,15 +91,13 @@ def evaluation_batches(
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
     read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False}
+    read["class_weight"] = {}  # all count 1; what fills up a batch, 0
     num_steps = len(dataset.batches(split, **read))
     num_steps = min(num_steps, limit_steps or num_steps)
 
-    def weigh(images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None = None) -> tuple[tf.Tensor, ...]:
-        return images, labels, tf.ones_like(labels, tf.float32) if weights is None else weights
-
     def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
         nothing = (tf.zeros([1, image_size, image_size, 3], tf.uint8), tf.zeros([1], tf.int64), tf.zeros([1]))
-        data = dataset.batches(split, **read).map(weigh).rebatch(num_rows)
+        data = dataset.batches(split, **read).rebatch(num_rows)
         data = data.concatenate(tf.data.Dataset.from_tensors(nothing).repeat())
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 

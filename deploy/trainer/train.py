@@ -27,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit code: 0 done, 1 the training failed, 2 wrong usage or input, 130 interrupted."""
+    """Returns the exit code: 0 done; 1 the training or a store failed, and again may help; 2 wrong usage or input; 130 interrupted."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         settings = options.parse(argv)
@@ -36,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
         training = Training(settings)
     except (ValueError, OSError, ImportError) as error:
         print(f"train: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        is_wrong = not isinstance(error, OSError) or isinstance(error, (FileNotFoundError, NotADirectoryError))
+        return 2 if is_wrong else 1  # a store that is away, or a disk that fails, may be back for the next try
     except KeyboardInterrupt:
         return 130
     try:
@@ -95,7 +96,7 @@ class Training:
             settings.train_split,
             self.strategy,
             settings.batch_size,
-            class_weight=self.dataset.class_weight(settings.train_split) if settings.class_weight else None,
+            class_weight="balanced" if settings.class_weight else None,
             service=settings.data_service,
             limit_steps=settings.limit_steps,
             image_size=self.image_size,

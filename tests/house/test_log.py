@@ -2,9 +2,12 @@
 
 import datetime
 import json
+import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -13,11 +16,12 @@ from beam_pipelines import log
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
-from engines import finish, start_recordmill
+from engines import finish, start_prepare
 from forked_runs import Forker, forked_runs
 from held_stages import Gate
 from made_images import write_class_folders, write_files
 
+ROOT = pathlib.Path(__file__).parents[2]
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([0-9a-f]{8}|-) (start|list|plan|write|publish|done) (.*)")
 
 
@@ -106,6 +110,15 @@ def test_after_success_there_is_no_such_file(source, tmp_path, monkeypatch, caps
     assert capsys.readouterr().err == "recordmill: --error_json=nowhere/error.json: expected a path in a folder that is there\n"
 
 
+def test_what_a_worker_process_logs_names_the_run():
+    code = (
+        "import logging; from beam_pipelines.log import name_run_in_messages as name; logging.basicConfig(format='%(message)s')\n"
+        "name('of the first'); name('1a2b'); name(''); logging.warning('%d bundles', 3)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert run.stderr == "3 bundles (run 1a2b)\n"
+
+
 def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
     error = StorageError("/in/a.jpg could not be read: Input/output error", "/in/a.jpg")
     for wrapped in (RuntimeError(f"{error} [while running 'Write']"), RuntimeError(f"Traceback\nbeam_pipelines.errors.StorageError: {error}\n")):
@@ -145,7 +158,7 @@ def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path,
 
 def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
     with Gate(tmp_path / "gates", "written") as gate:
-        run = start_recordmill(*call(source, tmp_path / "out"), gates=tmp_path / "gates")
+        run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")
         gate.wait_for_arrivals(run)
         found = status(tmp_path / "out", capsys)["run"]
         assert (found["state"], found["process"], found["engine"]) == ("at work", run.pid, "DirectRunner")

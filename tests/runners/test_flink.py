@@ -186,7 +186,7 @@ def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(submits, start, source, expected, tmp_path):
     run = start("--max_bad_fraction=0", submits, KEEP_WORKERS)
     printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1, printed[-3000:]
+    assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert "Traceback" not in printed
     assert_resumes_here(source, expected, tmp_path)

@@ -149,9 +149,11 @@ def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
 @pytest.mark.parametrize("status", [400, 401, 403, 412, 429, 500, 503])
 def test_only_that_an_object_is_not_there_is_a_fact_about_it(proxied, status):
     server, faults, bucket = proxied
-    FileSystems.set_options(parse_pipeline_options([*server.flags, "--store_timeout=0.5"]))
+    options = [*server.flags, "--store_timeout=0.5"]
+    FileSystems.set_options(parse_pipeline_options(options))
     faults.choose = answering(status, "a/10.jpg")
     with pytest.raises(StorageError, match="in/a/10.jpg( could not be read)?: "):
         read(f"{bucket}/in", "a/10.jpg")
+    FileSystems.set_options(parse_pipeline_options(options))  # a store that has not been given up
     faults.choose = answering(404, "a/10.jpg")
     assert isinstance(read(f"{bucket}/in", "a/10.jpg"), DeadLetter)

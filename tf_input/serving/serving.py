@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import keras
 import numpy as np
@@ -23,6 +23,8 @@ from tf_input.storage.paths import is_url
 
 BACKENDS = ("tensorflow", "jax")
 _NUM_CHECKED = 32  # examples
+_WAIT_MICROSECONDS = 2000  # for another call, before a batch that is not full is computed
+_BATCH_THREADS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,10 @@ class ServingConfig:
             the model was compiled.
         threshold: Of a target with any number of labels, those with such a score are named.
         overwrite: Whether a SavedModel that is at the path is replaced, once the new one is whole.
+        max_pixels: Height times width; a larger image is refused by what its header says, before it is decoded.
+        max_batch_size: Images of several calls that come at about the same time are given to the model together, up to so many, each
+            call decoded for itself before: an image that is damaged fails the call that it came with, and no other. It is for a
+            server with many clients; a call on its own waits for 2 ms. None: each call is computed for itself.
     """
 
     transform: bool | None = None
@@ -52,8 +58,14 @@ class ServingConfig:
     from_logits: bool | None = None
     threshold: float = 0.5
     overwrite: bool = False
+    max_pixels: int = 64_000_000
+    max_batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        for name in ("max_pixels", "max_batch_size"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value > 0 or (value is None and name == "max_batch_size")):
+                raise ValueError(f"{name}={value!r}: expected an integer above 0")
         if self.from_logits not in (None, False, True):
             raise ValueError(f"from_logits={self.from_logits!r}: expected True, False or None")
         if not isinstance(self.threshold, Real) or not 0 <= self.threshold <= 1:
@@ -131,7 +143,7 @@ def export_serving(
         raise FileExistsError(f"{path} exists; expected a new path, or overwrite=True")
     if path.exists() and not (path / "saved_model.pb").is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{path} is no SavedModel, and overwrite=True replaces nothing else")
-    inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED))
+    inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
     raw, x = inputs.sample(_NUM_CHECKED)
     targets = inputs.decoder.targets
     check_fed(model, x)
@@ -139,7 +151,7 @@ def export_serving(
     names = config.label_names, config.from_logits, config.threshold
     heads = make_heads(model, inputs.decoder.features, targets, predicted, *names)
     with _scratch(path) as scratch:
-        _write(model, inputs, heads, x, scratch)
+        _write(model, inputs, heads, x, config.max_batch_size, scratch)
         _check(scratch / "served", model, inputs, heads, raw, x, predicted)
         _publish(scratch, path)
 
@@ -166,7 +178,14 @@ def _predict(model: keras.Model, x: Any, targets: Sequence[str]) -> dict[str, np
     return name_predictions(model, keras.tree.map_structure(keras.ops.convert_to_numpy, predictions), targets)
 
 
-def _write(model: keras.Model, inputs: ServingInputs, heads: Mapping[str, Head], x: Any, scratch: pathlib.Path) -> None:
+def _write(
+    model: keras.Model,
+    inputs: ServingInputs,
+    heads: Mapping[str, Head],
+    x: Any,
+    max_batch_size: int | None,
+    scratch: pathlib.Path,
+) -> None:
     """By way of Keras's own export, which makes of a model on any backend a graph of TensorFlow."""
     specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), x)
     archive = keras.export.ExportArchive()
@@ -179,9 +198,10 @@ def _write(model: keras.Model, inputs: ServingInputs, heads: Mapping[str, Head],
     root.transform = inputs.tracked
     root.label_names = [_asset(scratch, head) for head in heads.values() if head.label_names]
     targets = tuple(heads)
+    network = root.network.serve if max_batch_size is None else _batched(root.network.serve, specs, max_batch_size)
 
     def serve(raw: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        predictions = name_predictions(model, root.network.serve(inputs(raw)), targets)
+        predictions = name_predictions(model, network(inputs(raw)), targets)
         found = {name: heads[name].outputs(values) for name, values in predictions.items()}
         return _flat(found) if len(found) > 1 else found[targets[0]]
 
@@ -196,6 +216,13 @@ def _write(model: keras.Model, inputs: ServingInputs, heads: Mapping[str, Head],
     # Nobody trains what is served; and gradients of JAX's functions can't be written a second time.
     save_options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(root, os.fspath(scratch / "served"), signatures, save_options)
+
+
+def _batched(network: Callable[[Any], Any], specs: Any, max_batch_size: int) -> Callable[[Any], Any]:
+    """Computes the inputs of several calls at once. A server's own batching would join encoded images, of which one fails all."""
+    batch = tf.nondifferentiable_batch_function(_BATCH_THREADS, max_batch_size, _WAIT_MICROSECONDS)
+    joined = batch(lambda *tensors: network(tf.nest.pack_sequence_as(specs, tensors)))
+    return lambda x: joined(*tf.nest.flatten(x))
 
 
 def _flat(outputs: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, tf.Tensor]:

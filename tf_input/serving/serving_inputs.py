@@ -11,6 +11,7 @@ from tf_input.dataset_format import IMAGE
 from tf_input.decoding import decode, schema, whole_images
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import SIDES
+from tf_input.serving.serving_limits import check_pixels
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing
 
@@ -20,6 +21,7 @@ class ServingInputs:
 
     Args:
         origin: What the model was trained on, as `serving_origin.find_origin` has it.
+        max_pixels: Of an image that is taken.
 
     Attributes:
         decoder: Makes the training batches.
@@ -29,7 +31,8 @@ class ServingInputs:
         ValueError: An option has a wrong value, or raw features differ in size, which no signature takes.
     """
 
-    def __init__(self, origin: Reading) -> None:
+    def __init__(self, origin: Reading, max_pixels: int) -> None:
+        self._max_pixels = max_pixels
         dataset, split, config = self._origin = origin
         self._records = dataset.plan(split, dataclasses.replace(config, memory_budget=0)).reader
         plan = dataset.plan(split, config)
@@ -59,9 +62,10 @@ class ServingInputs:
 
     def __call__(self, raw: Mapping[str, tf.Tensor]) -> Any:
         """Raw features of a batch, as `specs` says -> `x`, as `batches` gives it."""
-        parsed = dict(raw)
+        features = self._origin.dataset.features
+        parsed = {name: check_pixels(one, self._max_pixels) if features[name].kind == "image" else one for name, one in raw.items()}
         if self._transform is not None:
-            parsed = self._transform.graph.apply(raw, self._any_size.wanted())
+            parsed = self._transform.graph.apply(parsed, self._any_size.wanted())
         if self._same_size is None:
             return self._any_size.outputs(parsed)
         # Small images of one size, and those that are held in memory, are decoded whole for training, which rounds otherwise.

@@ -1,6 +1,7 @@
 """`export_serving`: raw image bytes in, names of labels out, by the very graph that training read through; and its server."""
 
 import base64
+import concurrent.futures
 import http.client
 import importlib.util
 import json
@@ -17,6 +18,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import tf_input
 from analysed import NAMES, SIZE, analysed_images
@@ -24,9 +26,10 @@ from beam_pipelines.__main__ import main
 from made_images import encode
 from prepared import picture, prepare_images
 from tf_input.decoding.schema import parse_examples
-from tf_input.serving.serving import export_serving
+from tf_input.serving.serving import ServingConfig, export_serving
 from tf_input.serving.serving_checks import check_inputs
 from tf_input.serving.serving_heads import Head
+from tf_input.serving.serving_limits import check_pixels, count_pixels
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SERVING = ROOT / "deploy/serving"
@@ -135,6 +138,50 @@ def test_bytes_of_any_image_file(served):
     for damaged in (b"", b"no image", encode(pixels, "JPEG")[:200]):
         with pytest.raises(tf.errors.InvalidArgumentError):
             asked["serving_default"](image=tf.constant([encode(pixels, "PNG"), damaged]))
+
+
+def test_an_image_of_too_many_pixels_is_refused_by_its_header():
+    sizes = {"PNG": {}, "GIF": {}, "BMP": {}, "JPEG": {}, "WEBP": {}}
+    images = [encode(picture(5, (301, 187)), image_format) for image_format in sizes]
+    assert count_pixels(tf.constant([*images, b"", b"no image"])).numpy().tolist() == [301 * 187] * len(images) + [0, 0]
+    bomb = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (60_000).to_bytes(4, "big") * 2 + b"\x08\x02\0\0\0"
+    assert check_pixels(tf.constant(images), 301 * 187).numpy().tolist() == images
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an image has too many pixels: expected 64000000 at most"):
+        check_pixels(tf.constant([*images, bomb]), ServingConfig().max_pixels)
+
+
+@pytest.mark.slow
+def test_calls_are_joined_and_fail_alone(flowers, tmp_path):
+    """Images of several clients are one batch of the model; a damaged one fails the call that it came with, and no other."""
+    train = flowers.batches("train", batch_size=16, transform=True, seed=0)
+    model = small_model()
+    export_serving(model, train, tmp_path / "1", max_batch_size=64)
+    export_serving(model, train, tmp_path / "alone")
+    asked, _owner = signatures(tmp_path / "1")
+    alone, _other = signatures(tmp_path / "alone")
+    assert any(node.op == "BatchFunction" for node in _nodes(tmp_path / "1")), "or else nothing is joined"
+    images = stored(flowers, "train")[:24]
+    calls = [images[first : first + 3] for first in range(0, 24, 3)]
+    calls[5] = tf.constant([b"no image"])
+
+    def ask(call: tf.Tensor) -> np.ndarray | str:
+        try:
+            return asked["serving_default"](image=call)["scores"].numpy()
+        except tf.errors.InvalidArgumentError:
+            return "refused"
+
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as threads:
+        answers = [*threads.map(ask, calls)]
+    assert answers[5] == "refused"
+    for index, (call, answer) in enumerate(zip(calls, answers)):
+        if index != 5:
+            np.testing.assert_allclose(answer, alone["serving_default"](image=call)["scores"], rtol=1e-4, atol=1e-6)
+
+
+def _nodes(path: pathlib.Path) -> list:
+    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
 
 
 @pytest.mark.slow
@@ -332,7 +379,9 @@ def test_a_server_and_its_client(flowers, served, tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes, cwd=tmp_path, env=environment) as server:
         try:
-            url = re.search(r"http://[^/]+", server.stdout.readline())[0]
+            told = server.stdout.readline()
+            assert told.endswith("for trying out; TensorFlow Serving is for traffic\n")
+            url = re.search(r"http://[^/]+", told)[0]
             call(url, images, labels, answers["scores"].numpy())
             refuse_bodies_of_unknown_length(url)
             files = [tmp_path / f"{index}.jpg" for index in range(2)]
@@ -404,7 +453,27 @@ def refuse_bodies_of_unknown_length(url: str) -> None:
         connection.close()
 
 
-def test_the_client_prints_what_it_is_told():
+def test_what_is_sent_is_what_is_read(monkeypatch):
+    """By clients and servers alike: one module says what a call is."""
+    monkeypatch.syspath_prepend(SERVING)
+    calls = importlib.import_module("predict_calls")
+    images = [b"\x89PNG", b"\xff\xd8\xff"]
+    call = json.loads(json.dumps(calls.make(images)))
+    assert calls.signature_name(call) == "serving_default" and calls.parse(call, ["image"]) == {"image": images}
+    alone = {"inputs": [{"b64": base64.b64encode(one).decode()} for one in images]}
+    assert calls.parse(alone, ["image"]) == {"image": images}
+    outputs = {"label": [b"ant", b"bee"], "scores": [[0.5], [0.25]]}
+    assert calls.answer(call, outputs) == {"predictions": [{"label": "ant", "scores": [0.5]}, {"label": "bee", "scores": [0.25]}]}
+    assert calls.answer(alone, outputs) == {"outputs": {"label": ["ant", "bee"], "scores": [[0.5], [0.25]]}}
+    for wrong in ({}, [], {"instances": [], "inputs": []}):
+        with pytest.raises(ValueError, match="expected"):
+            calls.signature_name(wrong)
+    for program in ("serve.py", "client.py"):
+        assert "b64" not in (SERVING / program).read_text().replace('{\"b64\"', ""), "it reads a call by itself"
+
+
+def test_the_client_prints_what_it_is_told(monkeypatch):
+    monkeypatch.syspath_prepend(SERVING)
     spec = importlib.util.spec_from_file_location("client", SERVING / "client.py")
     spec.loader.exec_module(client := importlib.util.module_from_spec(spec))
     assert client.describe({"label": "ant", "scores": [0.1, 0.9]}) == "ant\t0.900"

@@ -387,6 +387,28 @@ def test_class_weights_and_padding(data):
     assert sum(float(tf.reduce_sum(weight)) for _, _, weight in evaluation.iterator(0)) == dataset.num_examples("validation")
 
 
+@pytest.mark.slow
+def test_weights_of_classes_are_those_of_the_library(data, monkeypatch):
+    """Which multiplies them by stored ones; and where nothing is asked for, all count 1."""
+    dataset, strategy = tf_input.open(data), tf.distribute.get_strategy()
+    for asked, expected in (("balanced", dataset.class_weight("train")), (None, dict.fromkeys(range(3), 1.0))):
+        batches = inputs.training_batches(dataset, "train", strategy, BATCH, asked, seed=0, image_size=32, limit_steps=1)
+        for _, labels, weight in batches.iterator(0):
+            np.testing.assert_allclose(weight, [expected[label] for label in labels.numpy()])
+    assert "tf.gather" not in inspect.getsource(inputs)
+
+
+def test_a_store_that_is_away_is_tried_again(data, tmp_path, monkeypatch, capfd):
+    """By Kubernetes: exit code 2 is for what is no better the next time."""
+
+    def fail(*unused: object, **options: object) -> None:
+        raise TimeoutError("the store does not answer")
+
+    monkeypatch.setattr(tf_input, "open", fail)
+    assert train.main(["--data", str(data), "--output", str(tmp_path)]) == 1
+    assert "train: the store does not answer\n" in capfd.readouterr().err
+
+
 def test_what_is_wrong_is_one_line(data, tmp_path, capfd, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     here = ["--data", str(data), "--output", str(tmp_path)]
@@ -459,7 +481,9 @@ def arguments_in_manifests() -> Iterator[tuple[str, list[str]]]:
 
 def test_manifests_and_commands_use_flags_that_there_are(monkeypatch):
     found = list(arguments_in_manifests())
-    assert {name for name, _ in found} == {path.name for path in FOLDER.rglob("*.yaml")}
+    assert {name for name, _ in found} == {path.name for path in FOLDER.rglob("*.yaml")} - {"common.yaml"}
+    for name, arguments in found:
+        assert {"--resume", "--save_steps=1000"} <= set(arguments), f"{name}: an epoch of hours would begin anew"
     commands = re.findall(r"train\.py ((?:.*\\\n)*.*--data.*)", (FOLDER / "README.md").read_text())
     assert len(commands) >= 4
     found += [("README.md", shlex.split(command.replace("\\\n", " "), comments=True)) for command in commands]

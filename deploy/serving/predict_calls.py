@@ -1,0 +1,86 @@
+"""What a predict call of TensorFlow Serving's REST interface holds, and its answer: for whoever sends one and for whoever takes it.
+
+A call has rows, {"instances": [...]}, or columns, {"inputs": ...}; bytes are {"b64": "..."}. The standard library alone.
+"""
+
+import base64
+import binascii
+from typing import Any, Mapping, Sequence
+
+
+def make(images: Sequence[bytes]) -> dict[str, Any]:
+    """The call that asks about image files."""
+    return {"instances": [{"image": {"b64": base64.b64encode(one).decode()}} for one in images]}
+
+
+def signature_name(call: Any) -> str:
+    """Of the signature that is asked; ValueError where it is no call."""
+    if not isinstance(call, Mapping) or ("instances" in call) == ("inputs" in call):
+        raise ValueError('expected {"instances": [...]} or {"inputs": ...}')
+    return call.get("signature_name", "serving_default")
+
+
+def parse(call: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The inputs of a call.
+
+    Args:
+        call: As it came.
+        names: Of the signature's inputs. Of a single input, a row may be its value.
+
+    Returns:
+        Name -> values, one for each row; bytes as bytes.
+
+    Raises:
+        ValueError: It has other inputs, or none; the message says what was expected.
+    """
+    only = names[0] if len(names) == 1 else None
+    if "instances" in call:
+        rows = call["instances"]
+        if not isinstance(rows, list) or not rows:
+            raise ValueError("instances: expected a list of at least one")
+        rows = [_named(row, only) for row in rows]
+        if not all(isinstance(row, dict) and set(row) == set(names) for row in rows):
+            raise ValueError(f"instances: expected {', '.join(names)} in each")
+        return {name: [_decoded(row[name]) for row in rows] for name in names}
+    columns = _named(call["inputs"], only)
+    if not isinstance(columns, dict) or set(columns) != set(names):
+        raise ValueError(f"inputs: expected {', '.join(names)}")
+    return {name: _decoded(columns[name]) for name in names}
+
+
+def answer(call: Mapping[str, Any], outputs: Mapping[str, list]) -> dict[str, Any]:
+    """The answer to a call: in rows or columns, as it was asked."""
+    columns = {name: _plain(outputs[name]) for name in sorted(outputs)}
+    only = next(iter(columns.values())) if len(columns) == 1 else None
+    if "inputs" in call:
+        return {"outputs": columns if only is None else only}
+    return {"predictions": [dict(zip(columns, row)) for row in zip(*columns.values())] if only is None else only}
+
+
+def _named(value: Any, only: str | None) -> Any:
+    return value if only is None or (isinstance(value, dict) and "b64" not in value) else {only: value}
+
+
+def _decoded(value: Any) -> Any:
+    """With the bytes that stand for {"b64": ...}."""
+    if isinstance(value, list):
+        return [_decoded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    try:
+        (text,) = value.values()
+        return base64.b64decode(text, validate="b64" in value)
+    except (ValueError, TypeError, binascii.Error):
+        raise ValueError('expected {"b64": "..."} for bytes') from None
+
+
+def _plain(value: Any) -> Any:
+    """Text is text; bytes that are none are base64."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
