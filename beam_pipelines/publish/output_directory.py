@@ -230,23 +230,23 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
         _check_prefix(directory, whose)
     is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config)
     with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
-        if on_left is OnLeft.RESUME:
-            _check_still_left(config, whose)
-        jobs.end_others(config)
-        for directory in (scratch, working):
-            write_file(f"{directory}/{MARKER}", MARKER_TEXT)
-            store.abandon_uploads(directory)
-            if on_left is not OnLeft.RESUME:
-                _remove_objects(store, directory)
         interrupts.note(lambda: _describe_objects(config))
         try:
+            if on_left is OnLeft.RESUME:
+                _check_still_left(config, whose)
+            jobs.end_others(config)
+            for directory in (scratch, working):
+                write_file(f"{directory}/{MARKER}", MARKER_TEXT)
+                store.abandon_uploads(directory)
+                if on_left is not OnLeft.RESUME:
+                    _remove_objects(store, directory)
             yield held.detach
         except StillRunningError:
             interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
             held.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, on_left):
+            if not _stays(config, error, on_left) and held.is_ours():  # else what is there is another run's
                 if working == config.output and is_new(config.output):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
