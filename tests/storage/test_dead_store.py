@@ -133,7 +133,7 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
     assert re.search(rf"; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n$", told), told
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 @pytest.mark.parametrize(
     "stage, sent, code", [("listed", signal.SIGINT, 130), ("finished", signal.SIGTERM, 143), ("finished", signal.SIGHUP, 129)]
 )
