@@ -12,12 +12,14 @@ import time
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import JobServerOptions
+from apache_beam.options.pipeline_options import JobServerOptions, SetupOptions
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.runners.job_servers import _UNTIL_CLIENT_ENDS, TidyRunner, reserve_port
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
+from made_images import write_class_folders
 
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
 
@@ -120,8 +122,9 @@ def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeyp
     made = []
 
     class Runner(TidyRunner, FlinkRunner):
-        def run_portable_pipeline(self, *unused):
+        def run_portable_pipeline(self, unused, options):
             made.extend(path.name for path in tmp_path.rglob("*"))
+            assert options.view_as(SetupOptions).requirements_cache == f"{tmp_path}/beam-requirements-cache", "of use to the next one"
 
     options = parse_pipeline_options(["--runner=FlinkRunner", "--environment_type=PROCESS", '--environment_config={"command": "/boot"}'])
     pipeline = beam.Pipeline(runner=Runner(), options=options)
@@ -130,3 +133,17 @@ def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeyp
         pipeline.run()
     assert "submission_environment_dependencies.txt" in made
     assert os.listdir(tmp_path) == []
+
+
+def test_a_job_server_that_does_not_start_is_one_line(tmp_path, capsys):
+    write_class_folders(tmp_path / "in", {"rose": 2, "tulip": 2})
+    (tmp_path / "broken.jar").touch()
+    flink = ["--runner=FlinkRunner", "--environment_type=LOOPBACK", f"--flink_job_server_jar={tmp_path}/broken.jar"]
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nexit 3\n")
+    java.chmod(0o755)
+    command = ["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", *flink, f"--job_server_java_launcher={java}"]
+    assert main(command) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("recordmill: --runner=FlinkRunner: its job server ended as soon as it was started (Service failed to start up with error 3)")
+    assert not os.path.exists(tmp_path / "out") and not list(tmp_path.glob("*.incomplete"))
