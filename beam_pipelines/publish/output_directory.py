@@ -2,7 +2,6 @@
 """
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -11,6 +10,7 @@ from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
@@ -34,13 +34,13 @@ _BUSY = "another run is writing to it (`recordmill status` tells of it)"
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
     """Fails where there is no input or the output must not be written."""
     check_input(config.input)
-    resolved = dataclasses.replace(config, output=_resolve(config.output))
+    resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
-        _check_access(config.output_option, config.output)
+        _check_access(resolved.output_option, config.output)
     if not _is_at_work(resolved):  # that is told under its lock
-        check_left(resolved, on_left, f"{config.output_option}={printable(config.output)}")
+        check_left(resolved, on_left, f"{resolved.output_option}={printable(config.output)}")
     may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
-    check_output(config.output, config.input, overwrite, config.output_option, on_left, may_stay)
+    check_output(config.output, config.input, overwrite, resolved.output_option, on_left, may_stay)
 
 
 def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE, may_stay: bool = False) -> None:

@@ -17,7 +17,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 from tfx_bsl.tfxio.tensor_adapter import TensorAdapterConfig
 
-from beam_pipelines.errors import RunError, StorageError, printable
+from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.publish.metadata import schema_pbtxt
@@ -153,12 +153,12 @@ def _read_records(pointer: BatchPointer) -> Iterator[bytes]:
         for position, record in enumerate(read_records(io.BytesIO(data))):
             if not isinstance(record, Record):
                 place = f"record {pointer.record_index + position}, at byte {pointer.offset + record.offset}"
-                raise RunError(f"{printable(pointer.path)}: {place}: {record.message}")
+                raise DataError(f"{printable(pointer.path)}: {place}: {record.message}")
             yield record.data
     except OSError as error:
         raise StorageError(f"{printable(pointer.path)}: {error.strerror or error}") from None
     except NoRecordsError as error:
-        raise RunError(f"{printable(pointer.path)}: record {pointer.record_index}, at byte {pointer.offset}: {error}") from None
+        raise DataError(f"{printable(pointer.path)}: record {pointer.record_index}, at byte {pointer.offset}: {error}") from None
 
 
 _of_thread = threading.local()

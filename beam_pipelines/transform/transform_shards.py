@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from beam_pipelines.elements.plan import ShardAddress
 from beam_pipelines.elements.quality import LabelSequence, one_label
-from beam_pipelines.errors import RunError, StorageError, printable
+from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.parallel.read_ahead import read_ahead
@@ -122,7 +122,7 @@ def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
         records.append(record)
         num_bytes += num_more
     if first + len(records) != shard.num_examples:
-        raise RunError(f"{printable(path)} has {first + len(records)} records; expected {shard.num_examples}")
+        raise DataError(f"{printable(path)} has {first + len(records)} records; expected {shard.num_examples}")
     if records:
         yield _Batch(path, first, records)
 
@@ -132,7 +132,7 @@ def _read(path: str) -> Iterator[Record]:
         with open_file(path) as file:
             for number, record in enumerate(read_records(file)):
                 if not isinstance(record, Record):
-                    raise RunError(f"{printable(path)}: record {number}, at byte {record.offset}: {record.message}")
+                    raise DataError(f"{printable(path)}: record {number}, at byte {record.offset}: {record.message}")
                 yield record
     except (OSError, NoRecordsError) as error:
         raise RunError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}") from None
@@ -190,13 +190,13 @@ class _Transformer:
         try:
             outputs = self._apply(tf.constant([record.data for record in batch.records]))
         except tf.errors.OpError as error:
-            raise RunError(self._explain(batch, error)) from None
+            raise DataError(self._explain(batch, error)) from None
         columns = {feature.name: _rows(outputs[feature.name], feature) for feature in self._schema}
         for name, rows in columns.items():
             if len(rows) != len(batch.records):
                 last = batch.first + len(batch.records) - 1
                 reason = f"the transform gives {len(rows)} rows of {name!r}; expected as many as records"
-                raise RunError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
+                raise DataError(f"{printable(batch.path)}: records {batch.first} to {last}: {reason}")
         heads = {
             feature.name: [np.atleast_1d(row) for row in columns[feature.name]]
             for feature in self._schema

@@ -229,7 +229,7 @@ def test_promise_3_too_many_dead_letters_fail_the_run_naming_the_first_few(tmp_p
     write_class_folders(tmp_path / "in", {"ant": 30, "bee": 30})
     for index in range(9):
         (tmp_path / f"in/bee/bad{index}.jpg").write_bytes(b"no image")
-    assert prepare(tmp_path / "in", tmp_path / "out") == 1
+    assert prepare(tmp_path / "in", tmp_path / "out") == 2
     message = capsys.readouterr().err
     assert "9 of 69 inputs are dead letters, more than --max_bad_fraction=0.01 allows" in message
     assert "bee/bad0.jpg" in message and "and 4 more" in message and "Traceback" not in message
@@ -289,7 +289,7 @@ def test_promise_4_overwrite_keeps_the_old_data_set_until_the_new_one_is_whole(s
     before = digest(tmp_path / "out")
     write_class_folders(tmp_path / "in", {"ant": 5, "bee": 5})
     (tmp_path / "in/bee/bad.jpg").write_bytes(b"no image")
-    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite") == 1
+    assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite") == 2
     assert digest(tmp_path / "out") == before
     assert prepare(tmp_path / "in", tmp_path / "out", "--overwrite", "--restart", "--max_bad_fraction=0.5", "--splits=train=1") == 0
     assert dataset_format.read_manifest(tmp_path / "out").num_inputs == 11

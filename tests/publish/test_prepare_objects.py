@@ -26,7 +26,6 @@ from made_images import encode, noise, write_class_folders
 from object_stores import StoreServer, faulty, put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -275,7 +275,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", submits)
+        other = start("--seed=5", "--restart", submits, KEEP_WORKERS)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
@@ -303,7 +303,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 @needs_flink
 def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometheus(cluster, submits, start, expected, tmp_path):
     name = next(name for name in cluster.process_ids() if name.startswith("task-manager"))
-    run = start(submits)
+    run = start(submits, KEEP_WORKERS)
     cluster.kill(name)
     cluster.wait_for_task_managers(1)
     printed = ""
@@ -323,7 +323,7 @@ def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometh
     manifest = dataset_format.read_manifest(tmp_path / "out")
     assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
     server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     with server, urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
         lines = response.read().decode().splitlines()
         server.shutdown()

@@ -12,7 +12,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.runners import engine, waiting
@@ -101,7 +101,7 @@ def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails
 
 
 def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
-    config = PrepareConfig("in", str(tmp_path / "out"), "made")
+    config = PrepareJob("in", str(tmp_path / "out"), "made")
     for error, stays in ((StillRunningError("on it goes"), True), (RunError("over"), False)):
         with pytest.raises(type(error)), working_directory(config):
             pathlib.Path(config.working_directory, "a shard").touch()
