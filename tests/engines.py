@@ -53,17 +53,22 @@ def write_source(folder: pathlib.Path, num_images: int) -> pathlib.Path:
 TEST_PATH = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 
 
-def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, gates: pathlib.Path | None = None) -> ForkedPython:
-    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given."""
+def start_prepare(source: pathlib.Path, output: pathlib.Path, *options: str, **how: Any) -> ForkedPython:
+    """`recordmill prepare` as a user starts it, with `OPTIONS` where others are not given; `how` goes to `start_recordmill`."""
     given = {option.partition("=")[0] for option in options}
     defaults = [one for one in OPTIONS if one.partition("=")[0] not in given]
-    return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, gates=gates)
+    return start_recordmill("prepare", f"--input={source}", f"--output={output}", *defaults, *options, **how)
 
 
-def start_recordmill(*arguments: str, gates: pathlib.Path | None = None) -> ForkedPython:
-    """`recordmill …` as a user starts it, the leader of a session; with gates it can be held where its workers are in its own processes."""
+def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before: str = "") -> ForkedPython:
+    """`recordmill …` as a user starts it, the leader of a session.
+
+    With gates it can be held where its workers are in its own processes. Python code that runs before it may make its waiting shorter.
+    """
+    program = ("-m", "held_stages" if gates else "beam_pipelines")
     return ForkedPython(
-        *("-m", "held_stages" if gates else "beam_pipelines", *arguments),
+        *(("-c", f"{before}\nfrom beam_pipelines.__main__ import run\nrun()") if before else program),
+        *arguments,
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         merged=True,
         leads=True,

@@ -4,6 +4,7 @@ So they do where parts of the cluster are killed in mid-run.
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -86,7 +87,7 @@ def submits(cluster) -> Iterator[str]:
 def start(cluster, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
-    return lambda *options: start_prepare(source, tmp_path / "out", *cluster.options, *options)
+    return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, *options, **how)
 
 
 @contextlib.contextmanager
@@ -336,10 +337,10 @@ def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometh
 @pytest.mark.slow(15)
 @needs_flink
 def test_a_job_that_takes_too_long_is_stopped_with_one_line_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
-    with held_run(cluster, start, "written", submits, "--job_timeout=60") as (run, gate, _):
+    with held_run(cluster, start, "written", submits, KEEP_WORKERS, "--job_timeout=40") as (run, gate, _):
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
-    assert "recordmill: the job was not done after --job_timeout=60 seconds, and was stopped; " in printed and "Traceback" not in printed
+    assert "recordmill: the job was not done after --job_timeout=40 seconds, and was stopped; " in printed and "Traceback" not in printed
     assert latest_job(cluster)["state"] == "CANCELED"
     assert_resumes_here(source, expected, tmp_path)
 
@@ -348,7 +349,8 @@ def test_a_job_that_takes_too_long_is_stopped_with_one_line_and_can_be_gone_on_f
 @needs_flink
 def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
     """It is not started again, so this is the last one of them that submits a job."""
-    with held_run(cluster, start, "written", submits) as (run, gate, _):
+    start = functools.partial(start, before="from beam_pipelines.runners import flink_watch\nflink_watch._SECONDS_TO_COME_BACK = 20")
+    with held_run(cluster, start, "written", submits, KEEP_WORKERS) as (run, gate, _):
         cluster.kill("job-manager")
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
