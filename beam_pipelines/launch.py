@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 from beam_pipelines import log
 from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain_options
 from beam_pipelines.config.source_kinds import DEFAULT_SOURCE
 from beam_pipelines.elements.class_tables import describe_changes, read_class_tables
@@ -69,67 +70,65 @@ def run_prepare(
     engine = choose_engine(options)
     engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, on_left)
-    config = dataclasses.replace(
-        settle_processes(settle_source(config), engine),
-        input=_absolute(config.input, os.path.abspath),
-        # Where the output is a link, what it points to is replaced, not the link.
-        output=_absolute(config.output, os.path.realpath),
-        is_output_new=is_new(config.output),
-    )
-    replaces = overwrite and not config.is_output_new
+    job = settle(config, engine)
+    replaces = overwrite and not job.is_output_new
     left = None
     if on_left is OnLeft.RESUME:
-        wait_for_others(config)
-        left = find_left(config)
-        if not left and not overwrite and is_done(config):
+        wait_for_others(job)
+        left = find_left(job)
+        if not left and not overwrite and is_done(job):
             say("--resume: the data set is there, whole; nothing was left to do")
             return None
         if not left:
             say("--resume: no run has left a whole plan there; this one begins anew")
             on_left = OnLeft.REFUSE
-    if left and left.plan and is_remote(config.output):
-        config = dataclasses.replace(config, is_output_new=left.plan.config.is_output_new)  # it is written where it was begun
-    config = dataclasses.replace(config, run_id=left.run_id if left else uuid.uuid4().hex, holder=uuid.uuid4().hex)
-    engine.set_defaults(config.name, output=config.output, run_id=config.run_id)
+    job = dataclasses.replace(
+        job,
+        run_id=left.run_id if left else uuid.uuid4().hex,
+        holder=uuid.uuid4().hex,
+        # In a store it is written where it was begun.
+        is_output_new=left.plan.config.is_output_new if left and left.plan and is_remote(job.output) else job.is_output_new,
+    )
+    engine.set_defaults(job.name, output=job.output, run_id=job.run_id)
     is_submitted = engine.takes_jobs and not wait
-    replaced = _replaced_classes(config.output) if replaces else {}
+    replaced = _replaced_classes(job.output) if replaces else {}
     with (
-        working_directory(config, on_left, _Jobs(engine)) as detach,
-        _progress_directory(config, engine, is_submitted) as progress_directory,
+        working_directory(job, on_left, _Jobs(engine)) as detach,
+        _progress_directory(job, engine, is_submitted) as progress_directory,
     ):
-        config = dataclasses.replace(config, progress_directory=progress_directory)
-        with _logged(config, engine), explained_errors(engine):
-            if not (left and finish_publishing(config)):
-                pipeline = _make_pipeline(config, engine, left)
+        job = dataclasses.replace(job, progress_directory=progress_directory)
+        with _logged(job, engine), explained_errors(engine):
+            if not (left and finish_publishing(job)):
+                pipeline = _make_pipeline(job, engine, left)
                 if is_submitted:
-                    may_renumber = any(replaced.values()) and not config.source.first_label_names
+                    may_renumber = any(replaced.values()) and not job.source.first_label_names
                     result = pipeline.run()
                     detach()
-                    return engine.describe_job(result, config.output, may_renumber=may_renumber)
+                    return engine.describe_job(result, job.output, may_renumber=may_renumber)
                 with ProgressDisplay(progress_directory):
                     run_job(pipeline, engine, [path for _, path in paths])
-    for line in describe_changes(replaced, read_class_tables(config.output)) if replaced else ():
+    for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
         say(line, "warning")
     return None
 
 
 @contextlib.contextmanager
-def _logged(config: PrepareConfig, engine: Engine) -> Iterator[None]:
+def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
     """Each line that is told from now on is of this run; a log gets its start and its end."""
-    log.set_run(config.run_id, lambda: progress.stage_of(config.progress_directory))
+    log.set_run(job.run_id, lambda: progress.stage_of(job.progress_directory))
     began = time.monotonic()
     if log.is_kept():
-        job = engine.options.view_as(GoogleCloudOptions).job_name
-        say(f"run {config.run_id} to {printable(config.output)} on {engine.name}{job and f', job {job}' or ''}", options=plain_options(config))
+        name = engine.options.view_as(GoogleCloudOptions).job_name
+        say(f"run {job.run_id} to {printable(job.output)} on {engine.name}{name and f', job {name}' or ''}", options=plain_options(job))
     try:
         yield
     except BaseException:
         stage = log.stage()  # as long as it can be found out
-        log.set_run(config.run_id, lambda: stage)
+        log.set_run(job.run_id, lambda: stage)
         raise
-    log.set_run(config.run_id, lambda: "done")
+    log.set_run(job.run_id, lambda: "done")
     if log.is_kept():
-        say(f"done after {time.monotonic() - began:.0f} s: {printable(config.output)}")
+        say(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
 
 
 class _Jobs(Jobs):
@@ -149,16 +148,16 @@ class _Jobs(Jobs):
             self._engine.cancel_jobs(jobs)
 
 
-def _make_pipeline(config: PrepareConfig, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
+def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
     """The whole run, or what is missing."""
     pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
-    run_info = make_run_info(config, engine.options)
+    run_info = make_run_info(job, engine.options)
     if left is None:
-        prepare(pipeline, config, run_info)
+        prepare(pipeline, job, run_info)
     else:
         num_planned = sum(split.num_inputs for split in left.plan.splits.values())
-        progress.count(config.progress_directory, listed=num_planned, listing_done=1)
-        resume(pipeline, config, run_info)
+        progress.count(job.progress_directory, listed=num_planned, listing_done=1)
+        resume(pipeline, job, run_info)
     return pipeline
 
 
@@ -197,10 +196,18 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     return config
 
 
-def settle_processes(config: PrepareConfig, engine: Engine) -> PrepareConfig:
-    """With the number of light processes. A light process has no Beam, hence no object store."""
-    is_plain = not any_remote(config.input, config.output, config.source.image_root)
-    return dataclasses.replace(config, num_processes=engine.num_processes if is_plain else 0)
+def settle(config: PrepareConfig, engine: Engine) -> PrepareJob:
+    """What the user's words mean here: absolute paths, a source of some kind, processes beside the engine's. Of no run yet."""
+    config = settle_source(config)
+    is_plain = not any_remote(config.input, config.output, config.source.image_root)  # a light process has no Beam, hence no object store
+    return PrepareJob.of(
+        config,
+        input=_absolute(config.input, os.path.abspath),
+        # Where the output is a link, what it points to is replaced, not the link.
+        output=_absolute(config.output, os.path.realpath),
+        is_output_new=is_new(config.output),
+        num_processes=engine.num_processes if is_plain else 0,
+    )
 
 
 def _absolute(path: str, make: Any) -> str:
@@ -209,12 +216,12 @@ def _absolute(path: str, make: Any) -> str:
 
 
 @contextlib.contextmanager
-def _progress_directory(config: PrepareConfig, engine: Engine, is_submitted: bool) -> Iterator[str]:
+def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> Iterator[str]:
     """Where all workers can count; empty where nobody will look."""
     if is_submitted:
         yield ""
-    elif is_remote(config.output) and engine.runs_here:
+    elif is_remote(job.output) and engine.runs_here:
         with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
             yield directory
     else:
-        yield f"{config.run_directory}/{PROGRESS}"
+        yield f"{job.run_directory}/{PROGRESS}"

@@ -5,7 +5,7 @@ from typing import Any, Iterator, Mapping
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.plan import Plan
 from beam_pipelines.elements.plan_files import read_plan
 from beam_pipelines.errors import RunError
@@ -17,7 +17,7 @@ from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
 from beam_pipelines.sources.list_images import ListImages
 
 
-def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any]) -> beam.PCollection:
+def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
     """A folder of images -> a globally shuffled data set: list, plan, write.
 
     Args:
@@ -40,7 +40,7 @@ def prepare(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, A
     return written | "WriteMetadata" >> WriteMetadata(config, run_info)
 
 
-def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, Any]) -> beam.PCollection:
+def resume(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
     """The rest of a run whose plan is there: the shards that are missing, and the metadata."""
     plan = root | "Start" >> beam.Impulse() | "ReadPlan" >> beam.FlatMap(read_plan_again, config)
     listing = AsSingleton(plan | "Listing" >> beam.Map(lambda plan: plan.listing))
@@ -49,7 +49,7 @@ def resume(root: beam.Pipeline, config: PrepareConfig, run_info: Mapping[str, An
     return written | "WriteMetadata" >> WriteMetadata(config, run_info)
 
 
-def read_plan_again(unused: bytes, config: PrepareConfig) -> Iterator[Plan]:
+def read_plan_again(unused: bytes, config: PrepareJob) -> Iterator[Plan]:
     """The plan; none where a whole job is tried again after its end was not heard."""
     plan = read_plan(config)
     if plan is not None:

@@ -72,7 +72,7 @@ def quiet_engines() -> None:
 
 def _is_no_user_error(record: logging.LogRecord) -> bool:
     """Not what the user will be told in one line, with a traceback, Python's or Java's; nor what a job's failure will bring itself."""
-    if record.module == "portable_runner" and record.levelno == logging.ERROR:
+    if (record.module, record.levelname) in (("portable_runner", "ERROR"), ("subprocess_server", "WARNING")):  # the second waits, that is all
         return False
     error = record.exc_info[1] if record.exc_info else RuntimeError(record.getMessage())
     return not (is_interrupt(error) or find_user_facing(error))

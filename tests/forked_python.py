@@ -162,6 +162,7 @@ def _become(asked: dict, given: list[int]) -> None:
         os.dup2(descriptor, target)
     for descriptor in given:
         os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
     if asked["leads"]:
         os.setsid()
     os.chdir(asked["cwd"])

@@ -8,7 +8,8 @@ from unittest import mock
 import apache_beam as beam
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import value_writer
@@ -25,21 +26,21 @@ from beam_pipelines.sources.list_part import ReferenceMaker, list_in_batches, op
 from beam_pipelines.sources.listed_part import ListedPart
 
 
-def make_config(directory: pathlib.Path, **options: Any) -> PrepareConfig:
+def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     """Of a run that works below a directory, where its scratch directory is there."""
     defaults = {"input": "in", "output": str(directory / "out"), "name": "made", "source": SourceConfig("image_folder")}
-    config = PrepareConfig(**{**defaults, **options})
+    config = PrepareJob(**{**defaults, **options})
     pathlib.Path(config.scratch_directory).mkdir(parents=True, exist_ok=True)
     return config
 
 
-def make_references(images: Sequence[LabeledImage], config: PrepareConfig) -> References:
+def make_references(images: Sequence[LabeledImage], config: PrepareJob) -> References:
     """As the listing makes them."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config).make(images, values, ListedPart())
 
 
-def list_input(config: PrepareConfig) -> tuple[list[References], list[DeadLetter], Listing]:
+def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:
     """Lists the configuration's input, as workers do it."""
     batches, dead_letters, merged = [], [], ListedPart()
     source = open_to_list(config)
@@ -77,7 +78,7 @@ def keep(address: Any, arrived: list) -> list:
 def plan_without_beam(
     batches: Sequence[References],
     num_shards: Mapping[str, int],
-    config: PrepareConfig,
+    config: PrepareJob,
     meddle_block: Callable[[int, list], list] = keep,
     meddle_shard: Callable[[tuple[str, int], list], list] = keep,
     block_references: int = 1 << 19,

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from typing import Iterator, Mapping
 
-import pytest
-
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.

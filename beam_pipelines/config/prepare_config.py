@@ -9,7 +9,6 @@ from typing import Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
-from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.source_kinds import SOURCES, SourceKind
 from beam_pipelines.errors import UserError, require
 from tf_input.dataset_format import LABEL, LAYOUTS, OBJECTS
@@ -110,8 +109,8 @@ class SourceConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class PrepareConfig(OutputPaths):
-    """What `recordmill prepare` is to do.
+class PrepareConfig:
+    """What `recordmill prepare` is to do, as the user says it.
 
     Attributes:
         input: The folder of images, a path or a `gs://` or `s3://` URL.
@@ -126,8 +125,6 @@ class PrepareConfig(OutputPaths):
         check: How far an image is checked before it is taken: one of `CHECKS`.
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
-        num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
-        is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
@@ -144,15 +141,9 @@ class PrepareConfig(OutputPaths):
     check: str = "strict"
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
-    num_processes: int = 0
-    is_output_new: bool = False
-    progress_directory: str = ""
-    run_id: str = ""
-    holder: str = ""
     output_layout: str = "flat"
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
-    can_resume = True
 
     def __post_init__(self) -> None:
         check_name("--name", self.name, "letters, digits and '_', a letter first")
@@ -160,7 +151,6 @@ class PrepareConfig(OutputPaths):
         require(self.check in CHECKS, "--check", self.check, f"one of {', '.join(CHECKS)}")
         require(self.output_layout in LAYOUTS, "--output_layout", self.output_layout, f"one of {', '.join(LAYOUTS)}")
         require(0 <= self.max_bad_fraction <= 1, "--max_bad_fraction", self.max_bad_fraction, "a fraction from 0 to 1")
-        require(self.num_processes >= 0, "--num_processes", self.num_processes, "0 or more")
         if self.shard_bytes is not None:
             require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
             if self.num_shards is not None:

@@ -5,10 +5,13 @@ import os
 from typing import Any, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import printable
 
-# What need not be the same in a run that goes on: where it lies and what its engine decides, and how much may be bad in the end.
-FREE = ("output", "is_output_new", "progress_directory", "run_id", "holder", "num_processes", "max_bad_fraction")
+# What need not be the same in a run that goes on: where it lies and what was settled, and how much may be bad in the end.
+_SETTLED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
+FREE = {"output", "max_bad_fraction", *_SETTLED}
 
 # Fields of `PrepareConfig` -> their options, where these have other names.
 OPTION_OF = {

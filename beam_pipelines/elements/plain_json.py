@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
@@ -25,7 +26,7 @@ _CLASSES = {
     kind.__name__: kind
     for kind in (
         *(Column, DeadLetter, DeadLetterCount, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
-        *(PrepareConfig, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
+        *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
         Plan,
     )
 }

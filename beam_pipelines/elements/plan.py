@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 from typing import Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import Stretch
@@ -72,7 +72,7 @@ class Plan:
         version: Of what began the run: see `own_version`.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
     listing: Listing
     splits: Mapping[str, SplitShards]
     dead_letters: tuple[Stretch, ...]

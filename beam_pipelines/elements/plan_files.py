@@ -1,6 +1,6 @@
 """The plan of a run on disk, and what is done of it: what `--resume` goes on from.
 
-    OUT.incomplete/
+    OUT.incomplete/RUN_ID/
       plan/train-00000-of-00016      a shard's references in rank order: see `References.pieces`
       plan/plan.json                 written last: options, listing, shards
       done/train-00000-of-00016.json a shard that is in place: sums, statistics; written when all else of it is there
@@ -14,7 +14,7 @@ from typing import Sequence
 import google_crc32c
 
 from beam_pipelines.config.output_paths import OutputPaths
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, to_json_lines
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, WrittenShard
@@ -26,7 +26,7 @@ from tf_input.dataset_format import ShardInfo
 _BLOCK_BYTES = 4 << 20
 
 
-def write_planned_shard(config: PrepareConfig, shard: PlannedShard, pieces: bytes) -> PlannedShard:
+def write_planned_shard(config: PrepareJob, shard: PlannedShard, pieces: bytes) -> PlannedShard:
     """Puts a shard's references into the plan."""
     make_folder(config.plan_directory)
     write_file(f"{config.plan_directory}/{shard.address}", pieces)
@@ -54,7 +54,7 @@ def read_plan(config: OutputPaths) -> Plan | None:
     return plain_json.loads(files_at(path).read(path), Plan) if is_planned(config) else None
 
 
-def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
+def read_planned_shard(config: PrepareJob, shard: PlannedShard, start: int = 0, stop: int | None = None) -> References:
     """A shard's references, all or those from rank `start` to `stop` within it.
 
     Raises:
@@ -69,19 +69,19 @@ def read_planned_shard(config: PrepareConfig, shard: PlannedShard, start: int = 
         raise RunError(f"the plan of shard {shard.address} is damaged: {error}") from error
 
 
-def write_done(config: PrepareConfig, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
+def write_done(config: PrepareJob, shard: WrittenShard, dead_letters: Sequence[DeadLetter]) -> None:
     """After all else of a shard is there."""
     if dead_letters:
         write_file(dead_letters_path(config, shard.address), to_json_lines(dead_letters).encode())
     write_file(f"{config.done_directory}/{shard.address}.json", plain_json.dumps(shard))
 
 
-def dead_letters_path(config: PrepareConfig, address: ShardAddress) -> str:
+def dead_letters_path(config: PrepareJob, address: ShardAddress) -> str:
     """Those of a finished shard, sorted, a line each; there is no such file where there are none."""
     return f"{config.done_directory}/{address}.dead_letters.jsonl"
 
 
-def read_done(config: PrepareConfig, address: ShardAddress) -> WrittenShard | None:
+def read_done(config: PrepareJob, address: ShardAddress) -> WrittenShard | None:
     """A shard that is finished; None where it is not. Its files are not looked at."""
     path = f"{config.done_directory}/{address}.json"
     files = files_at(path)

@@ -21,6 +21,7 @@ from beam_pipelines.storage.object_stores import retries
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # For the main thread to stop its work and to tell of it; and for each of the three things that are done in its place. Less than ten in all.
 _STOP_SECONDS, _LOOK_SECONDS = 5.5, 1.2
+_CLEAN_SECONDS = 10.0  # what libraries want to do at the end of a process that nobody has told to end
 _SAME_SECONDS = 0.5  # a terminal and who watches over a process both send one, of the same Ctrl-C
 
 # Of the process, as the signals are: what is told of one is found out when it has come, wherever that was.
@@ -123,7 +124,7 @@ def end(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # nobody reads it
             stream.flush()
-    _join(atexit._run_exitfuncs)  # the same as an interpreter's end, but for its threads
+    _join(atexit._run_exitfuncs, _LOOK_SECONDS if received() else _CLEAN_SECONDS)  # the same as an interpreter's end, but for its threads
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
@@ -156,11 +157,11 @@ def _watch(reader: socket.socket, unused_writer: socket.socket) -> None:
     end(128 + first)
 
 
-def _join(function: Callable[[], None]) -> None:
-    """Calls a function that may wait for something, and does not."""
+def _join(function: Callable[[], None], seconds: float = _LOOK_SECONDS) -> None:
+    """Calls a function that may wait for something, and does not wait for it longer."""
     thread = threading.Thread(target=function, daemon=True)
     thread.start()
-    thread.join(_LOOK_SECONDS)
+    thread.join(seconds)
 
 
 def _descendants(process: int) -> list[int]:

@@ -110,8 +110,9 @@ class Stopwatch:
 
     def lap(self) -> dict[str, int]:
         """Since the last one."""
-        before, self._since = self._since, time.monotonic()
-        return {self._name: round(1000 * (self._since - before))}
+        msecs = int(1000 * (time.monotonic() - self._since))
+        self._since += msecs / 1000  # what is left of one is of the next
+        return {self._name: msecs}
 
 
 def _count_in_object(directory: str, counts: Counts) -> None:

@@ -1,6 +1,6 @@
 """Everything is accounted for (promise 3): what was found must make a data set, and all of it must arrive."""
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.statistics import ImageStatistics
@@ -11,7 +11,7 @@ from tf_input.dataset_format import LABEL
 NUM_NAMES_SHOWN = 10
 
 
-def check_sums(images: ImageStatistics, listing: Listing, config: PrepareConfig) -> None:
+def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) -> None:
     """After the last shard, and before any of it is a data set.
 
     Args:

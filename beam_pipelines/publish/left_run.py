@@ -14,7 +14,7 @@ import os
 from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.output_paths import OutputPaths
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import find_differences, plain_options
 from beam_pipelines.elements.plan import Plan, own_version
 from beam_pipelines.elements.plan_files import is_planned, num_done, read_plan
@@ -104,7 +104,7 @@ def check_left(config: OutputPaths, on_left: OnLeft, whose: str) -> None:
         raise UserError(f"{whose}: {told}, --restart begins anew")
 
 
-def find_left(config: PrepareConfig) -> LeftRun | None:
+def find_left(config: PrepareJob) -> LeftRun | None:
     """What `--resume` goes on from; None where there is nothing.
 
     Args:
@@ -131,7 +131,7 @@ def find_left(config: PrepareConfig) -> LeftRun | None:
     return LeftRun(config.run_id, plan)
 
 
-def is_done(config: PrepareConfig) -> bool:
+def is_done(config: PrepareJob) -> bool:
     """Whether what `--resume` asks for is there: a data set, and nothing beside it to go on from.
 
     Raises:
@@ -154,12 +154,12 @@ def _written_options(directory: str, whose: str) -> Mapping[str, Any]:
         raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; --restart begins anew") from None
 
 
-def _check_options(whose: str, there: Mapping[str, Any], config: PrepareConfig) -> None:
+def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> None:
     if differences := find_differences(there, plain_options(config)):
         raise UserError(f"{'; '.join(differences)} (--resume of {whose}); expected the same options, or --restart, which begins anew")
 
 
-def _check_place(whose: str, plan: Plan, config: PrepareConfig) -> None:
+def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
     """In a store, a run that had nothing to replace has written in place."""
     if not is_remote(config.output) or not plan.config.is_output_new:
         return

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any, Mapping, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
@@ -18,7 +18,7 @@ _TEMPLATES = {"flat": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}", "tfx": "S
 
 
 def make_manifest(
-    config: PrepareConfig, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
+    config: PrepareJob, listing: Listing, shards: Mapping[str, Sequence[ShardInfo]], num_dead_letters: int
 ) -> Manifest:
     """The manifest of a data set whose shards are written, each split's in order."""
     return Manifest(

@@ -2,7 +2,6 @@
 """
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
@@ -11,6 +10,7 @@ from typing import Callable, Iterator
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, SCRATCH, OutputPaths
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
@@ -34,13 +34,13 @@ _BUSY = "another run is writing to it (`recordmill status` tells of it)"
 def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None:
     """Fails where there is no input or the output must not be written."""
     check_input(config.input)
-    resolved = dataclasses.replace(config, output=_resolve(config.output))
+    resolved = PrepareJob.of(config, output=_resolve(config.output))
     if is_remote(config.output):
-        _check_access(config.output_option, config.output)
+        _check_access(resolved.output_option, config.output)
     if not _is_at_work(resolved):  # that is told under its lock
-        check_left(resolved, on_left, f"{config.output_option}={printable(config.output)}")
+        check_left(resolved, on_left, f"{resolved.output_option}={printable(config.output)}")
     may_stay = on_left is OnLeft.RESUME and (not is_left(left := of_left_run(resolved)) or is_in_place(left))
-    check_output(config.output, config.input, overwrite, config.output_option, on_left, may_stay)
+    check_output(config.output, config.input, overwrite, resolved.output_option, on_left, may_stay)
 
 
 def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE, may_stay: bool = False) -> None:
@@ -230,23 +230,23 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
         _check_prefix(directory, whose)
     is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config)
     with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
-        if on_left is OnLeft.RESUME:
-            _check_still_left(config, whose)
-        jobs.end_others(config)
-        for directory in (scratch, working):
-            write_file(f"{directory}/{MARKER}", MARKER_TEXT)
-            store.abandon_uploads(directory)
-            if on_left is not OnLeft.RESUME:
-                _remove_objects(store, directory)
         interrupts.note(lambda: _describe_objects(config))
         try:
+            if on_left is OnLeft.RESUME:
+                _check_still_left(config, whose)
+            jobs.end_others(config)
+            for directory in (scratch, working):
+                write_file(f"{directory}/{MARKER}", MARKER_TEXT)
+                store.abandon_uploads(directory)
+                if on_left is not OnLeft.RESUME:
+                    _remove_objects(store, directory)
             yield held.detach
         except StillRunningError:
             interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
             held.detach()
             raise
         except BaseException as error:
-            if not _stays(config, error, on_left):
+            if not _stays(config, error, on_left) and held.is_ours():  # else what is there is another run's
                 if working == config.output and is_new(config.output):
                     remove_marked(store, working)
                 remove_marked(store, scratch)

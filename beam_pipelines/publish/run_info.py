@@ -9,7 +9,7 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_pipelines.config.output_paths import OutputPaths
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain, plain_options
 from beam_pipelines.elements import plain_json
 from beam_pipelines.publish.versions import installed_versions, python_version
@@ -34,7 +34,7 @@ def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
         "versions": installed_versions(),
         "options": plain_options(config),
         # the same exactly, so that a shard can be made again
-        **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareConfig) else {}),
+        **({"config": plain_json.dumps(config).decode()} if isinstance(config, PrepareJob) else {}),
         "pipeline_options": {
             name: "(hidden)" if _SECRET.search(name) else plain(value)
             for name, value in options.get_all_options(drop_default=True).items()

@@ -5,7 +5,7 @@ import time
 from typing import Any, Mapping
 
 from beam_pipelines.config.output_paths import PROGRESS
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.parallel.progress import read_counts, stage_of
@@ -23,7 +23,7 @@ def find_status(output: str) -> dict[str, Any]:
         UserError: Nothing of ours is there.
     """
     output = output.rstrip("/") if is_remote(output) else os.path.realpath(output)
-    paths = of_left_run(PrepareConfig(input="", output=output, name="status"))
+    paths = of_left_run(PrepareJob(input="", output=output, name="status"))
     lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
     if not (lease or data_set):
         raise UserError(f"{printable(output)}: no data set is there, and no run has left anything; expected what `recordmill prepare` writes to")
@@ -41,7 +41,7 @@ def _data_set(output: str) -> dict[str, Any] | None:
     return {"name": manifest.name, "examples": {split: manifest.num_examples(split) for split in manifest.splits}}
 
 
-def _run(paths: PrepareConfig, lease: Lease) -> dict[str, Any]:
+def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
     is_at_work = lease.is_live if is_remote(paths.output) else is_in_use(paths.scratch_directory)
     directory = f"{paths.run_directory}/{PROGRESS}"
     try:

@@ -6,7 +6,7 @@ from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import merge_json_lines, read_lines
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
@@ -37,7 +37,7 @@ class WriteMetadata(beam.PTransform):
         run_info: What `run.json` is to say of the run.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
     run_info: Mapping[str, Any]
 
     def expand(self, written: beam.PCollection) -> beam.PCollection:
@@ -48,7 +48,7 @@ class WriteMetadata(beam.PTransform):
         )
 
 
-def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: PrepareConfig, run_info: Mapping[str, Any]) -> str:
+def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any]) -> str:
     """Writes the metadata of a data set whose shards are there, and publishes it.
 
     Raises:
@@ -85,7 +85,7 @@ def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: Prepa
     return config.name
 
 
-def _read_all(config: PrepareConfig, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
+def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[WrittenShard]:
     """What is known of each shard, in order."""
 
     def read(address: ShardAddress) -> WrittenShard:
@@ -99,7 +99,7 @@ def _read_all(config: PrepareConfig, shards: list[ShardAddress]) -> Iterator[Wri
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
 
-def _dead_letters(config: PrepareConfig, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
+def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
     """Sorted runs of lines: those of the listing, and each shard's."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
     runs = []

@@ -3,7 +3,7 @@
 import json
 from typing import Mapping, NamedTuple
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
@@ -19,7 +19,7 @@ class RecordedRun(NamedTuple):
         versions: Of packages.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
     python: str
     versions: Mapping[str, str]
 
@@ -71,6 +71,6 @@ def read_run(data: bytes) -> RecordedRun | None:
     try:
         if "config" not in fields:
             return None
-        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareConfig), fields["python"], dict(fields["versions"]))
+        return RecordedRun(plain_json.loads(fields["config"].encode(), PrepareJob), fields["python"], dict(fields["versions"]))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not what was written: {error!r}") from error

@@ -10,7 +10,7 @@ from typing import Iterator, Mapping, NamedTuple, Sequence
 
 import google_crc32c
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard
@@ -57,7 +57,7 @@ class DamagedShard(NamedTuple):
 
 
 def rebuild(
-    directory: str, manifest: Manifest, config: PrepareConfig, shards: Sequence[DamagedShard]
+    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     """Makes shards again, in the working directory.
 
@@ -84,7 +84,7 @@ def rebuild(
         yield from _from_sources(directory, manifest, config, others)
 
 
-def _index_again(directory: str, manifest: Manifest, config: PrepareConfig, shard: DamagedShard) -> bool:
+def _index_again(directory: str, manifest: Manifest, config: PrepareJob, shard: DamagedShard) -> bool:
     """Writes the index of a shard of which all else is well: its records are all that it takes."""
     if set(shard.damage) != {shard.info.index}:
         return False
@@ -96,7 +96,7 @@ def _index_again(directory: str, manifest: Manifest, config: PrepareConfig, shar
 
 
 def _from_sources(
-    directory: str, manifest: Manifest, config: PrepareConfig, shards: Sequence[DamagedShard]
+    directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     make_folder(config.done_directory)
     wanted = Wanted([read_names(directory, shard) for shard in shards])
@@ -135,7 +135,7 @@ def read_names(directory: str, shard: DamagedShard) -> list[ExampleName]:
         return [ExampleName(record_key(record.data), "") for record in read_records(file) if isinstance(record, Record)]
 
 
-def _make_listing(config: PrepareConfig, manifest: Manifest, source: Source) -> Listing:
+def _make_listing(config: PrepareJob, manifest: Manifest, source: Source) -> Listing:
     """What the run knew of its inputs, as far as a shard depends on it."""
     return Listing(
         source=config.source.kind,

@@ -8,7 +8,7 @@ import dataclasses
 import os
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
@@ -109,7 +109,7 @@ def find_damaged(directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]
             yield DamagedShard(PlannedShard(address, info.num_examples), info, found)
 
 
-def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareConfig:
+def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareJob:
     """That of the run, for another working directory."""
     return dataclasses.replace(
         run.config,
@@ -126,7 +126,7 @@ def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareConfig:
 
 
 def _rebuild_in_place(
-    directory: str, manifest: Manifest, config: PrepareConfig, damaged: Sequence[DamagedShard]
+    directory: str, manifest: Manifest, config: PrepareJob, damaged: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     """Shards, each with what was in the way of making it again: nothing where it is in its place."""
     yield from ((shard, [_LOST]) for shard in damaged if shard.is_lost)
@@ -159,7 +159,7 @@ def _open(directory: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _put_in_place(config: PrepareConfig, shard: DamagedShard, data_set: int) -> None:
+def _put_in_place(config: PrepareJob, shard: DamagedShard, data_set: int) -> None:
     try:
         for name, *_ in shard.info.files():
             path = f"{config.working_directory}/{name}"

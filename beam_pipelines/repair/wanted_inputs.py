@@ -4,7 +4,7 @@ from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import References
 from beam_pipelines.errors import RunError, UserError, printable
@@ -73,7 +73,7 @@ class Wanted:
         return WantedInputs(references.slice(begin, end), [names[record] for record in missing], [names[record].key for record in repeated])
 
 
-def list_wanted(config: PrepareConfig, manifest: Manifest, wanted: Wanted) -> Source:
+def list_wanted(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Source:
     """Lists the whole source, once for all shards."""
     try:
         source = open_to_list(config)

@@ -5,7 +5,8 @@ import functools
 import re
 from typing import Any
 
-from apache_beam.options.pipeline_options import GoogleCloudOptions, WorkerOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, WorkerOptions
+from apache_beam.pipeline import Pipeline
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner, DataflowRuntimeException
 from apache_beam.runners.runner import PipelineResult
 
@@ -133,9 +134,9 @@ class Dataflow(Engine):
 
 
 class _DataflowRunner(TidyRunner, DataflowRunner):
-    def run_pipeline(self, *arguments: Any) -> PipelineResult:
+    def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
         with contextlib.closing(self):  # what was staged is in the bucket
-            return super().run_pipeline(*arguments)
+            return super().run_pipeline(pipeline, options)
 
 
 def _check_credentials() -> None:

@@ -209,6 +209,8 @@ class Engine:
         if isinstance(error, grpc.RpcError):
             told = error.details() if isinstance(error, grpc.Call) else error
             return EngineError(f"--runner={self.name}: the job service does not answer any more ({_one_line(told)})")
+        if str(error).startswith("Service failed to start up"):
+            return EngineError(f"--runner={self.name}: its job server ended as soon as it was started ({_one_line(error)})")
         return None
 
 

@@ -108,8 +108,10 @@ class Flink(Engine):
         watch.start()
         try:
             yield
-        finally:
+        except BaseException:
             watch.stop()
+            raise
+        watch.finish()
 
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:

@@ -1,5 +1,6 @@
 """What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself."""
 
+import contextlib
 import threading
 import time
 from typing import Any, Callable
@@ -11,6 +12,7 @@ POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
 _SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
 _SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
+_SECONDS_TO_END = 1.0
 _LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
 
@@ -37,7 +39,15 @@ class JobWatch(threading.Thread):
         self._num_restarts = 0
 
     def stop(self) -> None:
+        """From now on nothing is said."""
         self._over.set()
+        self.join(_SECONDS_TO_END)
+
+    def finish(self) -> None:
+        """The same, once the job is done; what has come since the last look is said before."""
+        self.stop()
+        with contextlib.suppress(EngineError):
+            self._look()
 
     def run(self) -> None:
         while not self._over.wait(POLL_SECONDS):
@@ -47,7 +57,7 @@ class JobWatch(threading.Thread):
                 self._hear_nothing(error)
             else:
                 if self._is_silent:
-                    self._tell(f"{self._place} answers again")
+                    self._say(f"{self._place} answers again")
                 self._heard, self._is_silent = time.monotonic(), False
 
     def _look(self) -> None:
@@ -65,7 +75,7 @@ class JobWatch(threading.Thread):
         tasks, now = job["tasks"], time.monotonic()
         if job["state"] in (*_LOST, "FINISHED") or not tasks["scheduled"]:
             if self._told_slots:
-                self._tell("every task has a slot now")
+                self._say("every task has a slot now")
             self._waiting_since, self._told_slots = None, ()
             return
         self._waiting_since = self._waiting_since or now
@@ -77,7 +87,7 @@ class JobWatch(threading.Thread):
             self._told_slots = slots
             has = "TaskManagers: {}, slots: {}, free slots: {}".format(*slots)
             told = f"{tasks['scheduled']} of {tasks['total']} tasks wait for slots of {self._place} ({has})"
-            self._tell(f"{told}; expected more TaskManagers, or a lower --parallelism")
+            self._say(f"{told}; expected more TaskManagers, or a lower --parallelism")
 
     def _look_for_restarts(self, job: dict[str, Any]) -> None:
         failures = self._ask(f"jobs/{self._job_id}/exceptions")["exceptionHistory"]["entries"]
@@ -85,7 +95,7 @@ class JobWatch(threading.Thread):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
                 self._num_restarts += 1
-                self._tell(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
+                self._say(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
 
     def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
@@ -95,15 +105,14 @@ class JobWatch(threading.Thread):
             self._end(f"{error} It has been so for {seconds:.0f} seconds")
         elif seconds > _PATIENCE and not self._is_silent:
             self._is_silent = True
-            self._tell(f"{error} Waiting for it up to {limit} seconds")
+            self._say(f"{error} Waiting for it up to {limit} seconds")
 
     def _end(self, reason: str) -> None:
-        self.stop()
+        self._over.set()
         self._interrupt(EngineError(reason))
 
-    def _tell(self, text: str) -> None:
-        if not self._over.is_set():
-            say(text, "warning")
+    def _say(self, text: str) -> None:
+        say(text, "warning")
 
 
 def _reason(failure: dict[str, Any]) -> str:

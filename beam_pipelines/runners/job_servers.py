@@ -7,14 +7,16 @@ The server ends with this process, however that ends, and so do the files that B
 """
 
 import contextlib
+import os
 import pathlib
 import shutil
 import socket
 import sys
 import tempfile
-from typing import Any, Iterator
+from typing import Iterator
 
-from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions
+from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptions, SetupOptions
+from apache_beam.pipeline import Pipeline
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer, SubprocessJobServer
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
 
@@ -40,10 +42,13 @@ class TidyRunner(PipelineRunner):
         super().__init__()
         self.folder = ""
 
-    def run_pipeline(self, *arguments: Any) -> PipelineResult:
+    def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
+        setup = options.view_as(SetupOptions)
+        if setup.requirements_cache is None:  # packages that the next submission needs too, where Beam keeps them
+            setup.requirements_cache = os.path.join(tempfile.gettempdir(), "beam-requirements-cache")
         self.folder = tempfile.mkdtemp(prefix="recordmill-job-")
         with _temporary_files_in(self.folder):
-            return super().run_pipeline(*arguments)
+            return super().run_pipeline(pipeline, options)
 
     def close(self) -> None:
         """After the job's end; one that goes on without this process goes on without these files."""

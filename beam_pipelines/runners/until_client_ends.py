@@ -14,19 +14,27 @@ import sys
 import threading
 
 _SECONDS_TO_END = 3  # Beam kills what does not end in 5
+_SECONDS_TO_SEE = 0.3  # what has ended both may have ended the program first
 
 
 def main(folder: str, *command: str) -> int:
     program = subprocess.Popen(command)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *unused: threading.Thread(target=_end, args=(program,)).start())
-    pipe = select.poll()
-    pipe.register(sys.stdout.fileno(), 0)  # whatever is asked for, an error is told of: nobody reads any more
-    threading.Thread(target=lambda: pipe.poll() and _end(program), daemon=True).start()
+    is_alone = threading.Event()
+    threading.Thread(target=_watch, args=(program, is_alone), daemon=True).start()
     code = program.wait()
-    if pipe.poll(0):
+    if is_alone.wait(_SECONDS_TO_SEE):
         shutil.rmtree(folder, ignore_errors=True)
     return code
+
+
+def _watch(program: subprocess.Popen, is_alone: threading.Event) -> None:
+    pipe = select.poll()
+    pipe.register(sys.stdout.fileno(), 0)  # whatever is asked for, an error is told of: nobody reads any more
+    pipe.poll()
+    is_alone.set()
+    _end(program)
 
 
 def _end(program: subprocess.Popen) -> None:

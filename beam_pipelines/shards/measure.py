@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from typing import Iterator
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References, unpack_pieces
@@ -19,7 +19,7 @@ from beam_pipelines.storage.spool import SpoolReader
 _TASK_INPUTS = 8
 
 
-def measure_inputs(references: References, listing: Listing, config: PrepareConfig) -> Iterator[int | DeadLetter]:
+def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
     """The size of each image as it would be stored, or why it would not be."""
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))

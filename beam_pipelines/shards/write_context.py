@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES
 from beam_pipelines.shards.extras_encoder import ExtrasEncoder
@@ -17,7 +17,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 class WriteContext:
     """It travels pickled, and what follows from it is made where it is needed."""
 
-    config: PrepareConfig
+    config: PrepareJob
     listing: Listing
 
     def __getstate__(self) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Iterable, Iterator
 
 import apache_beam as beam
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.parallel import progress
@@ -28,7 +28,7 @@ class WriteShards(beam.PTransform):
         listing: The `Listing`, as a side input.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
     listing: beam.pvalue.AsSingleton
 
     def expand(self, planned: beam.PCollection) -> beam.PCollection:
@@ -37,7 +37,7 @@ class WriteShards(beam.PTransform):
 
 
 class _Write(ParallelMap):
-    def __init__(self, config: PrepareConfig) -> None:
+    def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.num_processes, config.run_id)
         self._config = config
 

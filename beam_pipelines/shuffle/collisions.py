@@ -7,7 +7,8 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_key
@@ -94,7 +95,7 @@ def _find_collisions(references: References, named: list[tuple[bytes, bytes, byt
     return Collisions(len(found), counts, {key: _first_inputs(inputs) for key, inputs in first.items()})
 
 
-def refuse_collisions(collisions: Collisions, config: PrepareConfig, listing: Listing) -> None:
+def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listing) -> None:
     """Says which inputs have one key.
 
     Raises:

@@ -13,7 +13,7 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, PlannedShard, ShardAddress, SplitShards, own_version
@@ -41,7 +41,7 @@ class GlobalShuffle(beam.PTransform):
         measure: How inputs are tried before anything is written: see `sample`.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
     listed: Listed
     measure: Measure
 
@@ -80,7 +80,7 @@ def make_plan(
     smallest: Iterable[bytes],
     counts: Iterable[Mapping[str, bytes]],
     listing: Listing,
-    config: PrepareConfig,
+    config: PrepareJob,
     measure: Measure,
 ) -> ShufflePlan:
     """Which shards there are: here the run fails, before it writes, if the inputs do not make a data set."""
@@ -97,7 +97,7 @@ def route_to_blocks(run: Run, plan: ShufflePlan) -> Iterator[tuple[int, Stretch]
     return run.cut(plan.order_bounds())
 
 
-def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config: PrepareConfig) -> Iterator[Any]:
+def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config: PrepareJob) -> Iterator[Any]:
     """One block's references -> what each shard gets of them, in rank order.
 
     Raises:
@@ -134,14 +134,14 @@ def cut_shards(element: tuple[int, Iterable[Stretch]], plan: ShufflePlan, config
         yield address, (block, stop - start, stretch)
 
 
-def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareConfig) -> list[References]:
+def _read_all(stretches: list[Stretch], spool: SpoolReader, config: PrepareJob) -> list[References]:
     if not is_remote(config.spool_directory):
         return [read_references(stretch, spool) for stretch in stretches]
     return list(read_ahead(lambda stretch: read_references(stretch, spool), ((stretch, stretch.num_bytes) for stretch in stretches)))
 
 
 def join_shard(
-    element: tuple[tuple[str, int], Iterable[tuple[int, int, Stretch]]], plan: ShufflePlan, config: PrepareConfig
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, Stretch]]], plan: ShufflePlan, config: PrepareJob
 ) -> PlannedShard:
     """What the blocks have for a shard -> its file in the plan.
 
@@ -170,7 +170,7 @@ def finish(
     dead_letters: Iterable[Stretch],
     plan: ShufflePlan,
     listing: Listing,
-    config: PrepareConfig,
+    config: PrepareJob,
     version: str,
 ) -> None:
     """Writes what makes the plan whole.

@@ -11,7 +11,7 @@ from typing import Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.shuffle_keys import BUCKET_BITS, NUM_BUCKETS
 from beam_pipelines.errors import UserError
 
@@ -91,7 +91,7 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
 
 
 def choose_num_shards(
-    config: PrepareConfig, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
+    config: PrepareJob, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
 ) -> dict[str, int]:
     """Shards for each split.
 

@@ -10,7 +10,7 @@ from typing import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.reference_runs import Run, read_references
@@ -24,23 +24,23 @@ _ONE_OF = 50
 MIN_SAMPLE, MAX_SAMPLE = 16, 64
 
 # From inputs to the size of each as it would be stored, or why it would not be.
-Measure = Callable[[References, Listing, PrepareConfig], Iterable[int | DeadLetter]]
+Measure = Callable[[References, Listing, PrepareJob], Iterable[int | DeadLetter]]
 
 # So unlikely must it be that a data set, of which as many inputs are bad as may be, shows so many bad ones in the sample.
 _IMPROBABLE = 1e-9
 
 
-def sample_size(listing: Listing, config: PrepareConfig) -> int:
+def sample_size(listing: Listing, config: PrepareJob) -> int:
     """How many inputs are looked at: where sizes are known and images stay as they are, only to see whether they are images."""
     wanted = listing.num_inputs // _ONE_OF if not _has_sizes(listing, config) else 0
     return max(MIN_SAMPLE, min(wanted, MAX_SAMPLE))
 
 
-def _has_sizes(listing: Listing, config: PrepareConfig) -> bool:
+def _has_sizes(listing: Listing, config: PrepareJob) -> bool:
     return listing.has_sizes and config.images.is_kept and config.images.encoding == "file"
 
 
-def smallest_of_run(run: Run, listing: Listing, config: PrepareConfig) -> Iterator[bytes]:
+def smallest_of_run(run: Run, listing: Listing, config: PrepareJob) -> Iterator[bytes]:
     """Those references of a run that may be of the sample, packed."""
     num = sample_size(listing, config)
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
@@ -60,7 +60,7 @@ def take_sample(parts: Iterable[bytes]) -> References:
 
 
 def check_sample(
-    sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareConfig, measure: Measure
+    sample: References, listing: Listing, counts: Mapping[str, np.ndarray], config: PrepareJob, measure: Measure
 ) -> dict[str, int]:
     """Reads, checks and encodes the sample, and says how many shards each split gets.
 
@@ -91,7 +91,7 @@ def check_sample(
     return choose_num_shards(config, num_inputs, num_bytes)
 
 
-def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareConfig) -> None:
+def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
     limit = config.max_bad_fraction
     is_all = num == listing.num_images
     if is_all and bad.num < num:  # then all of them are told of at the end, with those of the listing

@@ -10,7 +10,7 @@ import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
@@ -38,7 +38,7 @@ class ListImages(beam.PTransform):
         config: What the run is to do.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
 
     @no_annotations  # Beam takes no tuple of PCollections for an output type
     def expand(self, begin: beam.pvalue.PBegin) -> Listed:
@@ -57,7 +57,7 @@ class ListImages(beam.PTransform):
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
 
-def list_parts(unused: Any, config: PrepareConfig) -> list[tuple[str, None]]:
+def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, None]]:
     """The parts of the source, each as the key of a pair, to be spread over workers."""
     if not is_remote(config.scratch_directory):  # gone where a whole job is tried again after its end was not heard
         make_marked(config.scratch_directory)
@@ -65,7 +65,7 @@ def list_parts(unused: Any, config: PrepareConfig) -> list[tuple[str, None]]:
     return [(part, None) for part in open_source(config).parts()]
 
 
-def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareConfig) -> Listing:
+def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
     """What was found of all parts -> the one listing of the run."""
     found = ListedPart()
     for part in parts:
@@ -78,7 +78,7 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
 class _List(ParallelMap):
     """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
 
-    def __init__(self, config: PrepareConfig) -> None:
+    def __init__(self, config: PrepareJob) -> None:
         super().__init__(config.num_processes, config.run_id)
         self._config = config
 

@@ -6,7 +6,8 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_config import DEFAULT_SPLITS
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
@@ -23,7 +24,7 @@ from beam_pipelines.storage.input_errors import listing_error
 _Listed = list[LabeledImage] | DeadLetter
 
 
-def open_to_list(config: PrepareConfig) -> Source:
+def open_to_list(config: PrepareJob) -> Source:
     """The source of a run, that spools what can't be read again by range."""
     return open_source(config, spool_directory=config.spool_directory)
 
@@ -31,7 +32,7 @@ def open_to_list(config: PrepareConfig) -> Source:
 class ReferenceMaker:
     """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
 
-    def __init__(self, config: PrepareConfig) -> None:
+    def __init__(self, config: PrepareJob) -> None:
         self._seed = config.seed
         self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
 
@@ -78,7 +79,7 @@ def no_texts(num: int) -> Texts:
     return Texts(np.zeros(num, np.uint32), b"")
 
 
-def list_in_batches(source: Source, part: str, config: PrepareConfig) -> Iterator[References | DeadLetter | ListedPart]:
+def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
     """The inputs of a part while they are found, and at last what was found of it."""
     found = ListedPart()
     maker = ReferenceMaker(config)
@@ -104,7 +105,7 @@ class PartContext:
         config: Which source they belong to.
     """
 
-    config: PrepareConfig
+    config: PrepareJob
 
     @functools.cached_property
     def source(self) -> Source:

@@ -4,7 +4,8 @@ import dataclasses
 import itertools
 from typing import Callable, Collection, Iterator
 
-from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.labeled_image import LabeledImage
@@ -129,7 +130,7 @@ def label_collectors(source: Source) -> list[_Collector]:
     return collectors
 
 
-def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Listing:
+def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listing:
     """Once all parts are listed.
 
     Raises:
@@ -172,7 +173,7 @@ def make_listing(config: PrepareConfig, source: Source, found: ListedPart) -> Li
     )
 
 
-def _check_split_column(config: PrepareConfig, found: ListedPart) -> None:
+def _check_split_column(config: PrepareJob, found: ListedPart) -> None:
     """More rows without a split than the run may lose: it would end in as many dead letters."""
     missing = found.without_split
     if missing.num > config.max_bad_fraction * found.num_inputs:
@@ -183,13 +184,13 @@ def _check_split_column(config: PrepareConfig, found: ListedPart) -> None:
         )
 
 
-def _how_to_leave_splits(config: PrepareConfig) -> str:
+def _how_to_leave_splits(config: PrepareJob) -> str:
     if config.source.split_column:
         return "drop --split_column, or --split_column=''"
     return "--split_folders=no, or --split_column='' where a column says it" if config.source.can.has_columns else "--split_folders=no"
 
 
-def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tuple[Feature, ...]:
+def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple[Feature, ...]:
     features = [_image_feature(config, found), Feature("key", "text")]
     if config.check != "none":  # else nothing is known of an image's size
         features += [Feature("height", "integer"), Feature("width", "integer")]
@@ -204,7 +205,7 @@ def _make_schema(config: PrepareConfig, source: Source, found: ListedPart) -> tu
     return tuple(sorted(features, key=lambda feature: feature.name))
 
 
-def _check_follows(config: PrepareConfig, source: Source, found: ListedPart) -> None:
+def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> None:
     """Without a look at an image nothing can follow it, and nothing can be made of it."""
     if config.check != "none":
         return
@@ -217,7 +218,7 @@ def _check_follows(config: PrepareConfig, source: Source, found: ListedPart) -> 
         )
 
 
-def _image_feature(config: PrepareConfig, found: ListedPart) -> Feature:
+def _image_feature(config: PrepareJob, found: ListedPart) -> Feature:
     if config.images.encoding == "file":
         return Feature(IMAGE, "image")
     sizes = {raw and (raw.height, raw.width) for raw in found.raws}

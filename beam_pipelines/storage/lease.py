@@ -165,6 +165,14 @@ class HeldLease:
         self._end.set()
         self._write(is_detached=True)
 
+    def is_ours(self) -> bool:
+        """Whether no other command has taken it, as far as the store says."""
+        try:
+            found = read_lease(self._directory)
+        except OSError:
+            return False
+        return found is not None and found.holder == self._lease.holder
+
     def give_back(self) -> None:
         """What lies there is nobody's from now on. Where the run has removed it, or another has it, nothing happens."""
         self._end.set()

@@ -59,7 +59,8 @@ def plan(num_references: int) -> None:
     """Makes a plan in this process, and prints its shards and its seconds, imports left out."""
     import apache_beam as beam
 
-    from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+    from beam_pipelines.config.prepare_config import SourceConfig
+    from beam_pipelines.config.prepare_job import PrepareJob
     from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
     from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
     from beam_pipelines.sources import list_images, list_part
@@ -68,7 +69,7 @@ def plan(num_references: int) -> None:
         for module in (list_images, list_part):
             made_up = mock.patch.object(module, "open_source", lambda *unused, **others: SyntheticSource(num_references))
             stack.enter_context(made_up)
-        config = PrepareConfig("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
+        config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
         start, cpu_start = time.perf_counter(), time.process_time()
         pipeline = beam.Pipeline(runner=choose_engine(options).make_runner(), options=options)

@@ -16,7 +16,6 @@ exporter = engines.flink_exporter()
 # Flink's own, of those that are used here: its page "Metrics", JobManager.
 FLINK_METRICS = {
     "flink_jobmanager_job_numRestarts",
-    "flink_jobmanager_job_runningTime",
     "flink_jobmanager_taskSlotsAvailable",
     "flink_jobmanager_taskSlotsTotal",
 }
@@ -39,7 +38,7 @@ def test_prometheus_asks_where_the_exporter_and_the_reporter_answer():
     assert config["rule_files"] == ["alerts.yml"]
     first, last = yaml.safe_load((FOLDER / "flink-conf.yaml").read_text())["metrics.reporter.prom.port"].split("-")
     assert targets["flink"] == [f"localhost:{port}" for port in range(int(first), int(last) + 1)]
-    assert targets["recordmill"] == ["localhost:9251"]
+    assert targets["recordmill"] == ["localhost:9260"]
 
 
 def test_the_reporter_is_one_that_comes_with_flink():
@@ -66,12 +65,13 @@ def accumulators(*counters: tuple[str, bytes]) -> dict:
 def test_counters_are_added_over_steps_and_named_as_prometheus_has_them(monkeypatch):
     given = accumulators(("listed", "kgE="), ("dead_letters_bad_image", "Ag=="), ("write_msecs", "kE4="))
     assert exporter.read_counters(given) == {"listed": 292, "dead_letters_bad_image": 4, "write_msecs": 20000}
-    answers = {"jobs/overview": {"jobs": [{"name": "n", "jid": "j", "end-time": -1}]}, "jobs/j/accumulators": given}
+    answers = {"jobs/overview": {"jobs": [{"name": "n", "jid": "j", "end-time": -1, "tasks": {"scheduled": 3}}]}, "jobs/j/accumulators": given}
     flink = exporter.Flink("made")
     monkeypatch.setattr(flink, "ask", answers.__getitem__)
     lines = flink.metrics().splitlines()
     labels = 'job_name="n",job_id="j"'
     assert f"recordmill_listed_total{{{labels}}} 292" in lines and f"recordmill_job_running{{{labels}}} 1" in lines
+    assert f"recordmill_waiting_tasks{{{labels}}} 3" in lines
     assert f'recordmill_stage_seconds_total{{{labels},stage="write"}} 20' in lines
     assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 4' in lines
 

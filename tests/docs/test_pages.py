@@ -29,7 +29,7 @@ def blocks_of(page: str) -> list[Block]:
     return read_blocks((ROOT / page).read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_prints_what_it_shows(page, tmp_path):
     outputs = run_page(ROOT / page, tmp_path)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.listing import Listing
@@ -25,7 +26,7 @@ from tf_input.dataset_format import Feature, ShardInfo
 
 LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
 
-CONFIG = PrepareConfig(
+CONFIG = PrepareJob(
     input="/in/é",
     output="s3://bucket/out",
     name="flowers",
@@ -38,6 +39,8 @@ CONFIG = PrepareConfig(
     num_processes=3,
     is_output_new=True,
     progress_directory="/tmp/progress",
+    run_id="1a2b",
+    holder="3c4d",
     output_layout="tfx",
     source=SourceConfig(
         kind="table",
@@ -96,7 +99,7 @@ PLAN = Plan(CONFIG, LISTING, {"train": SplitShards(100, 3), "test": SplitShards(
 
 VALUES = {
     "a configuration with everything set": CONFIG,
-    "a configuration with nothing set": PrepareConfig("in", "out", "made"),
+    "a configuration with nothing set": PrepareJob("in", "out", "made"),
     "a listing": LISTING,
     "a listing whose source says the splits": dataclasses.replace(LISTING, fractions=None),
     "a shard": WRITTEN,
@@ -127,7 +130,7 @@ def test_values_come_back_exactly_and_give_the_same_bytes_again(value):
 
 def test_every_option_is_among_those_that_are_tested():
     """So that a new one, of a kind that JSON has not, is not forgotten."""
-    for config, defaults in ((CONFIG, PrepareConfig("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
+    for config, defaults in ((CONFIG, PrepareJob("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
         left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
         assert left_out in ([], ["split_folders", "shard_bytes"], ["encoding"]), "two of them exclude others"
 
@@ -183,16 +186,16 @@ def test_what_is_no_plain_value_is_refused(value):
         plain_json.dumps(CONFIG)[:-1],
         plain_json.dumps(LISTING),
         b'{"": "os.system", "fields": {"command": "true"}}',
-        b'{"": "PrepareConfig", "fields": {"input": "in"}}',
-        b'{"": "PrepareConfig", "fields": {"input": "in", "output": "out", "name": "made", "unknown": 1}}',
-        b'{"": "PrepareConfig", "fields": []}',
+        b'{"": "PrepareJob", "fields": {"input": "in"}}',
+        b'{"": "PrepareJob", "fields": {"input": "in", "output": "out", "name": "made", "unknown": 1}}',
+        b'{"": "PrepareJob", "fields": []}',
         b'{"": "eval", "items": ["1"]}',
         b'{"": ["a"], "items": []}',
     ],
 )
 def test_what_was_not_written_is_a_value_error(data):
     with pytest.raises(ValueError):
-        plain_json.loads(data, PrepareConfig)
+        plain_json.loads(data, PrepareJob)
 
 
 def test_it_is_json_that_others_read_too():

@@ -56,7 +56,7 @@ def images(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 @pytest.mark.parametrize("name", sorted(SHORT))
 def test_a_command_that_is_shown_runs_to_its_end(images, name):
     shorter, end = SHORT[name]

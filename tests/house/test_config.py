@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from beam_pipelines.config.prepare_config import CHECKS, DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.options.option_values import parse_num_shards, parse_size, parse_splits
 
@@ -32,7 +33,6 @@ REFUSED = [
     ("a negative fraction", {"max_bad_fraction": -0.1}, ["--max_bad_fraction=-0.1", "from 0 to 1"]),
     ("a percentage", {"max_bad_fraction": 5.0}, ["--max_bad_fraction=5.0", "from 0 to 1"]),
     ("no number", {"max_bad_fraction": float("nan")}, ["--max_bad_fraction=nan", "from 0 to 1"]),
-    ("negative processes", {"num_processes": -1}, ["--num_processes=-1", "0 or more"]),
     ("shards of nothing", {"shard_bytes": 0}, ["--shard_size=0", "above 0"]),
     ("no shards", {"num_shards": 0}, ["--num_shards=0", "1 or more"]),
     ("negative shards", {"num_shards": -4}, ["--num_shards=-4", "1 or more"]),
@@ -91,7 +91,7 @@ def test_the_default_splits_are_a_config_too():
 
 
 def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
-    config = make_config(output="data/out", run_id="1a2b")
+    config = PrepareJob.of(make_config(output="data/out"), run_id="1a2b")
     assert config.scratch_directory == "data/out.incomplete"
     assert config.working_directory == "data/out.incomplete/1a2b"
     assert config.spool_directory == "data/out.incomplete/1a2b/spool"
@@ -99,7 +99,7 @@ def test_scratch_lies_beside_the_output_and_moves_with_it_by_one_rename():
 
 def test_in_an_object_store_what_replaces_nothing_is_written_in_place():
     for is_output_new, expected in ((True, "gs://bucket/out"), (False, "gs://bucket/out.incomplete/1a2b/data_set")):
-        config = make_config(output="gs://bucket/out", run_id="1a2b", is_output_new=is_output_new)
+        config = PrepareJob.of(make_config(output="gs://bucket/out"), run_id="1a2b", is_output_new=is_output_new)
         assert config.working_directory == expected
         assert config.spool_directory == "gs://bucket/out.incomplete/1a2b/spool"
 

@@ -5,7 +5,8 @@ import pathlib
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.estimate import Estimate, describe, make_estimate
 from made_images import write_class_folders
@@ -37,7 +38,7 @@ def estimate(**fields: object) -> Estimate:
 @pytest.mark.slow
 def test_it_has_the_counts_and_shards_of_the_run_that_follows(folder):
     for options in ({}, {"num_shards": 9}, {"shard_bytes": 3000}):
-        found = make_estimate(PrepareConfig("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
+        found = make_estimate(PrepareJob("flowers", "out", "flowers", source=SourceConfig("image_folder"), **options))
         flags = [f"--num_shards={options['num_shards']}"] if "num_shards" in options else []
         flags += ["--shard_size=3000"] if "shard_bytes" in options else []
         assert main(["prepare", "--input=flowers", "--output=out", "--overwrite", "--name=flowers", *flags]) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, RunError, UserError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.publish.output_directory import working_directory
@@ -19,11 +19,11 @@ from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, make_ma
 from made_images import write_class_folders, write_files
 
 
-def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> PrepareConfig:
-    return PrepareConfig(input=".", output=str(output), name="made", run_id=run_id, holder=f"{run_id}'s", **top)
+def make_config(output: pathlib.Path, run_id: str = "run", **top: Any) -> PrepareJob:
+    return PrepareJob(input=".", output=str(output), name="made", run_id=run_id, holder=f"{run_id}'s", **top)
 
 
-def publish_whole(config: PrepareConfig, manifest: bytes = b"{}") -> None:
+def publish_whole(config: PrepareJob, manifest: bytes = b"{}") -> None:
     """As the last step of its job does."""
     write_files(pathlib.Path(config.working_directory), {"run.json": json.dumps({"run_id": config.run_id}).encode()})
     publish.publish(config, manifest)

@@ -14,9 +14,11 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.elements.plan import Plan
+from beam_pipelines.errors import RunError
 from beam_pipelines.publish import publishing as publish
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.shuffle import global_shuffle
+from beam_pipelines.sources import list_images
 from beam_pipelines.storage import lease
 from beam_pipelines.storage.lease import LEASE, make_lease, write_lease
 from beam_pipelines.storage.marked_directory import MARKER
@@ -25,7 +27,6 @@ from beam_pipelines.storage.object_stores.open_object_store import open_object_s
 from made_images import encode, noise, write_class_folders
 from object_stores import StoreServer, faulty, put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, RUN, Manifest
-
 
 pytestmark = pytest.mark.slow
 
@@ -209,6 +210,20 @@ def test_a_run_whose_lease_another_has_taken_writes_no_shard_and_publishes_nothi
     assert "another run has taken over what this one was making (process " in capsys.readouterr().err
     assert set(objects(server, out)) <= {MARKER}
     assert json.loads(objects(server, f"{out}.incomplete")[LEASE])["holder"] == "its", "what is there is the other's"
+
+
+def test_a_run_that_loses_its_lease_before_its_plan_is_whole_removes_nothing_of_the_other(server, bucket, capsys, monkeypatch):
+    out = f"{bucket}/out"
+
+    def lose_the_lease(*unused: object) -> None:
+        lease_elsewhere(f"{out}.incomplete")
+        open_store(server, bucket).write(f"{out}.incomplete/other/plan/plan.json", b"its plan")
+        raise RunError("the store was away")
+
+    monkeypatch.setattr(list_images, "make_one_listing", lose_the_lease)
+    assert prepare(f"{bucket}/in", out, *server.flags) == 1
+    there = objects(server, f"{out}.incomplete")
+    assert json.loads(there[LEASE])["holder"] == "its" and there["other/plan/plan.json"] == b"its plan"
 
 
 def test_what_a_killed_run_has_half_sent_is_forgotten(server, bucket, prepared):

@@ -163,7 +163,8 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     job = cloud.dataflow.jobs[first_job].request
     assert f"job-{first_job}" in done.stdout and PAGE.format(first_job) in done.stdout
-    assert cloud.dataflow.calls[first_call:] == [("POST", f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs")]
+    jobs = f"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs"
+    assert cloud.dataflow.calls[first_call:] == [("GET", jobs), ("POST", jobs)], "after a look whether an earlier one goes on"
     assert all(cloud.dataflow.authorized[first_call:])
     assert cloud.names("submitted") == ["submitted/INCOMPLETE"]
 
@@ -402,12 +403,16 @@ def test_a_job_is_found_by_its_output_and_cancelled_by_whoever_asks(in_process, 
 
 
 @pytest.mark.slow
-def test_a_second_job_to_one_output_is_refused_while_the_first_one_runs(in_process, capsys):
+def test_a_second_job_to_one_output_is_refused_while_the_first_one_runs(in_process, monkeypatch, capsys):
+    """By the lease; and by the service, where its list of jobs does not have the first one yet."""
     over = threading.Event()
     in_process.dataflow.work = lambda job: over.wait(120) and "JOB_STATE_DONE"
     try:
         assert main(no_auth(in_process, "same")) == 0
         assert main(no_auth(in_process, "same", "--overwrite")) == 1
+        assert "another run is writing to it" in capsys.readouterr().err
+        monkeypatch.setattr(Dataflow, "_list_jobs", lambda self: [])
+        assert main(no_auth(in_process, "same", "--overwrite", "--restart")) == 1
     finally:
         over.set()
     name, page = job_name("recordmill-made", f"{in_process.bucket}/same"), PAGE.format(len(in_process.dataflow.jobs) - 1)

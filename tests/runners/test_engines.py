@@ -11,10 +11,12 @@ import pytest
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
 import beam_pipelines.runners.engine
+from beam_pipelines import launch
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import StillRunningError
-from beam_pipelines.launch import make_run_info, settle_processes
+from beam_pipelines.launch import make_run_info
 from beam_pipelines.runners.engine import Job, output_digest
 from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
@@ -141,16 +143,18 @@ def test_what_dataflow_needs_is_asked_for(folder, capsys):
     assert "--wait: with --template_location no job is submitted" in capsys.readouterr().err
 
 
-def test_light_processes_work_on_local_files_alone():
+def test_light_processes_work_on_local_files_alone(monkeypatch):
+    monkeypatch.setattr(launch, "settle_source", lambda config: config)  # which would look into the stores
+    monkeypatch.setattr(launch, "is_new", lambda path: True)
     engine = choose_engine(parse_pipeline_options([]))
     for source, output, expected in (("in", "out", True), ("s3://a/in", "out", False), ("in", "s3://a/out", False)):
-        config = settle_processes(PrepareConfig(source, output, "made"), engine)
-        assert bool(config.num_processes) == expected, (source, output)
+        job = launch.settle(PrepareConfig(source, output, "made"), engine)
+        assert bool(job.num_processes) == expected, (source, output)
 
 
 def test_the_run_says_which_options_it_had_but_no_secret():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
-    told = str(make_run_info(PrepareConfig("in", "out", "made"), options))
+    told = str(make_run_info(PrepareJob("in", "out", "made"), options))
     assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told
 
 

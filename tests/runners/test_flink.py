@@ -160,8 +160,9 @@ def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_sha
         cluster.kill(name)
         cluster.start_task_manager(f"{name}-again")
         gate.open()
-        finish(run)
+        printed = finish(run)
     assert failures(cluster), "the job was not hit"
+    assert "Flink restarted the job (1): " in printed
     assert digest(tmp_path / "out") == expected
     after = {name: as_written(tmp_path / "out" / name) for name in done}
     assert after == done and bool(done) == (stage == "finished")
@@ -274,7 +275,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", submits)
+        other = start("--seed=5", "--restart", submits, KEEP_WORKERS)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
@@ -300,11 +301,9 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 
 @pytest.mark.slow(30)
 @needs_flink
-def test_a_job_that_lacks_a_slot_says_so_and_goes_on_once_there_is_one_and_its_counters_are_there_for_prometheus(
-    cluster, submits, start, expected, tmp_path
-):
+def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometheus(cluster, submits, start, expected, tmp_path):
     name = next(name for name in cluster.process_ids() if name.startswith("task-manager"))
-    run = start(submits)
+    run = start(submits, KEEP_WORKERS)
     cluster.kill(name)
     cluster.wait_for_task_managers(1)
     printed = ""
@@ -324,8 +323,8 @@ def test_a_job_that_lacks_a_slot_says_so_and_goes_on_once_there_is_one_and_its_c
     manifest = dataset_format.read_manifest(tmp_path / "out")
     assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
     server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with contextlib.closing(server), urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with server, urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
         lines = response.read().decode().splitlines()
         server.shutdown()
     labels = f'job_name="{job["name"]}",job_id="{job["jid"]}"'

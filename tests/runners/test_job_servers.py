@@ -16,8 +16,10 @@ from apache_beam.options.pipeline_options import JobServerOptions
 from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.prism_runner import PrismRunner
 
+from beam_pipelines.__main__ import main
 from beam_pipelines.runners.job_servers import _UNTIL_CLIENT_ENDS, TidyRunner, reserve_port
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
+from made_images import write_class_folders
 
 IP_LOCAL_PORT_RANGE = 51  # Linux 6.3: out of which ports a socket is given any
 
@@ -129,4 +131,18 @@ def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeyp
     with choose_engine(options).closing(pipeline.runner):
         pipeline.run()
     assert "submission_environment_dependencies.txt" in made
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["beam-requirements-cache"], "which is of use to the next one"
+
+
+def test_a_job_server_that_does_not_start_is_one_line(tmp_path, capsys):
+    write_class_folders(tmp_path / "in", {"rose": 2, "tulip": 2})
+    (tmp_path / "broken.jar").touch()
+    flink = ["--runner=FlinkRunner", "--environment_type=LOOPBACK", f"--flink_job_server_jar={tmp_path}/broken.jar"]
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\nexit 3\n")
+    java.chmod(0o755)
+    command = ["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", *flink, f"--job_server_java_launcher={java}"]
+    assert main(command) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("recordmill: --runner=FlinkRunner: its job server ended as soon as it was started (Service failed to start up with error 3)")
+    assert not os.path.exists(tmp_path / "out") and not list(tmp_path.glob("*.incomplete"))

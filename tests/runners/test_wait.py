@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import time
+from typing import Callable
 
 import apache_beam as beam
 import grpc
@@ -11,7 +12,7 @@ import pytest
 from apache_beam.runners.runner import PipelineState
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import RunError, StillRunningError, UserError
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.runners import engine, waiting
@@ -100,7 +101,7 @@ def test_a_job_that_cannot_be_stopped_is_said_to_go_on(monkeypatch, cancel_fails
 
 
 def test_what_such_a_job_has_written_stays(tmp_path: pathlib.Path):
-    config = PrepareConfig("in", str(tmp_path / "out"), "made")
+    config = PrepareJob("in", str(tmp_path / "out"), "made")
     for error, stays in ((StillRunningError("on it goes"), True), (RunError("over"), False)):
         with pytest.raises(type(error)), working_directory(config):
             pathlib.Path(config.working_directory, "a shard").touch()
@@ -139,12 +140,30 @@ def test_a_limit_that_is_no_number_of_seconds_is_refused():
             parse_pipeline_options([f"--job_timeout={text}"])
 
 
+class Timer:
+    """One whose time is over when a test says so."""
+
+    def __init__(self, seconds: float, function: Callable[..., None], arguments: list[object]) -> None:
+        Timer.fire = lambda: function(*arguments)
+
+    def start(self) -> None:
+        """Nothing goes by."""
+
+    cancel = start
+
+
 def test_the_local_runner_is_stopped_too_and_gone_on_from(tmp_path, monkeypatch, capsys):
-    """Held where its plan is whole and its shards are not."""
+    """Where its plan is whole and its shards are not."""
+
+    def write(*unused: object) -> None:
+        Timer.fire()
+        time.sleep(3)
+
     write_class_folders(tmp_path / "in", {"rose": 20, "tulip": 20})
     command = ["prepare", f"--input={tmp_path}/in", f"--output={tmp_path}/out", "--name=made", "--direct_running_mode=in_memory"]
     with monkeypatch.context() as held:
-        held.setattr("beam_pipelines.publish.write_metadata.WriteMetadata.expand", lambda self, shards: shards | beam.Map(lambda shard: time.sleep(3)))
+        held.setattr(waiting.threading, "Timer", Timer)
+        held.setattr("beam_pipelines.pipeline.WriteShards.expand", lambda self, planned: planned | beam.Map(write))
         assert main([*command, "--job_timeout=2"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("recordmill: the job was not done after --job_timeout=2 seconds, and was stopped; ") and "--resume" in error, error

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import shuffle_keys
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import ROW, References, Texts
@@ -238,8 +238,8 @@ def test_shards_are_shared_out_as_one_would_by_hand():
         assert ranks.share_out(num_shards, num_examples) == expected, case
 
 
-def make_config(**options: object) -> PrepareConfig:
-    return PrepareConfig(input="in", output="out", name="flowers", **options)
+def make_config(**options: object) -> PrepareJob:
+    return PrepareJob(input="in", output="out", name="flowers", **options)
 
 
 def test_a_number_of_shards_that_cannot_be_is_refused():

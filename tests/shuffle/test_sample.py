@@ -11,7 +11,7 @@ from scipy import stats
 
 from beam_pipelines.__main__ import main
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import write_run
@@ -28,7 +28,7 @@ from made_references import count_keys, list_input, make_config, make_references
 from tf_input.dataset_format import read_manifest
 
 
-def take(batches: list[References], listing: Listing, config: PrepareConfig) -> References:
+def take(batches: list[References], listing: Listing, config: PrepareJob) -> References:
     """The sample of runs, which come in whatever order."""
     parts = [part for batch in batches for part in smallest_of_run(write_run([batch], config.spool_directory), listing, config)]
     random.Random(len(parts)).shuffle(parts)

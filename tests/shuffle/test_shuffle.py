@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.plan import Plan
@@ -59,7 +59,7 @@ class _Collect(beam.DoFn):
         _Collect.elements.append(element)
 
 
-def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int], config: PrepareConfig) -> Plan:
+def global_shuffle(batches: list[list[LabeledImage]], num_shards: dict[str, int], config: PrepareJob) -> Plan:
     """The plan that the local runner makes of runs; the sample, which has images to look at, has tests of its own."""
     references = [make_references(batch, config) for batch in batches]
     runs = [write_run([batch], config.spool_directory) for batch in references]
@@ -166,7 +166,7 @@ SHARD_MEDDLERS = {
 }
 
 
-def shuffle_with(config: PrepareConfig, **meddlers: Callable) -> list:
+def shuffle_with(config: PrepareJob, **meddlers: Callable) -> list:
     sizes = (11, 30, 57)  # so that no two batches have as many of a block
     edges = [0, *itertools.accumulate(sizes)]
     keys = random.Random(0).sample(KEYS, edges[-1])

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
@@ -56,7 +57,7 @@ class Listed:
     def __init__(
         self, path: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareConfig(os.fspath(path), "out", "made", source=SourceConfig("coco", **source), **options)
+        config = PrepareJob(os.fspath(path), "out", "made", source=SourceConfig("coco", **source), **options)
         self.images: dict[str, LabeledImage] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.label_names: list[tuple[str, ...]] = []
@@ -328,7 +329,7 @@ def test_memory_is_that_of_columns(tmp_path):
         file.write(",".join(entry % (number % 1000) for number in range(num)))
         file.write('], "categories": [{"id": 1, "name": "cat"}], "images": [')
         file.write(",".join(json.dumps(image(number, f"{number}.jpg", url="x" * 500)) for number in range(1000)) + "]}")
-    source = Coco(PrepareConfig(os.fspath(tmp_path / "in.json"), "out", "made", source=SourceConfig("coco")))
+    source = Coco(PrepareJob(os.fspath(tmp_path / "in.json"), "out", "made", source=SourceConfig("coco")))
     [part] = source.parts()
     tracemalloc.start()
     try:
@@ -516,7 +517,7 @@ def test_outlines_can_be_drawn(tmp_path):
 
 def test_features(tmp_path):
     def made(**source: Any) -> Coco:
-        return Coco(PrepareConfig("in", "out", "made", source=SourceConfig("coco", **source)))
+        return Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **source)))
 
     names = ["objects/bbox", "objects/is_crowd", "objects/label"]
     assert [feature.name for feature in made().features] == names and made().targets == ("objects",)
@@ -549,4 +550,4 @@ def test_class_names_can_be_given(tmp_path):
 )
 def test_options_that_mean_nothing_here_are_refused(options, message):
     with pytest.raises(UserError, match=message):
-        Coco(PrepareConfig("in", "out", "made", source=SourceConfig("coco", **options)))
+        Coco(PrepareJob("in", "out", "made", source=SourceConfig("coco", **options)))

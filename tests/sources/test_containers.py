@@ -6,7 +6,8 @@ import pytest
 from test_tfrecord import JPEG, detected, example, write
 from test_webdataset import make_tar
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.records.containers import MAX_NAMES, expand_braces, split_in_name
 from beam_pipelines.sources.records.tfrecord import TfRecord
@@ -77,7 +78,7 @@ def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind):
     root = put(server, files)
 
     def listed(place: object, suffix: str) -> list:
-        config = PrepareConfig(f"{place}{suffix}", "out", "made", source=SourceConfig(kind=kind))
+        config = PrepareJob(f"{place}{suffix}", "out", "made", source=SourceConfig(kind=kind))
         opened = source(config)
         parts = opened.parts()
         return [*parts, *(one for part in parts for one in opened.list(part))]

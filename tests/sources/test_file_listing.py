@@ -5,7 +5,8 @@ from typing import Iterator
 
 import pytest
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile
 from beam_pipelines.sources.folders.roots import Root
@@ -69,7 +70,7 @@ def server() -> Iterator[StoreServer]:
 
 
 def listed(root: object, kind: str) -> tuple[list[str], int]:
-    config = PrepareConfig(str(root), "out", "made", source=SourceConfig(kind))
+    config = PrepareJob(str(root), "out", "made", source=SourceConfig(kind))
     found, num_ignored = [], 0
     for part in open_source(config).parts():
         source = open_source(config, with_sizes=True)
@@ -115,6 +116,6 @@ def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_p
 
 def test_a_note_beside_lists_is_no_list(tmp_path):
     files = {"train.txt": b"1.jpg cat\n", "val.txt": b"2.jpg cat\n", "README.txt": b"About cats\n", "1.jpg": b"1", "2.jpg": b"2"}
-    source = open_source(PrepareConfig(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
+    source = open_source(PrepareJob(str(write_files(tmp_path, files)), "out", "made", source=SourceConfig("text")))
     found = [image for part in source.parts() for image in source.list(part)]
     assert sorted((image.path, image.split) for image in found) == [("1.jpg", "train"), ("2.jpg", "validation")]

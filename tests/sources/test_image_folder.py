@@ -10,7 +10,7 @@ from typing import Any, Iterable
 import pytest
 
 import beam_pipelines
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
@@ -27,7 +27,7 @@ class Listed:
     """A whole listing."""
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
-        self.source = ImageFolder(PrepareConfig(input=os.fspath(root), output="out", name="flowers", **options))
+        self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
         found = list(self.source.list(*self.source.parts()))
         self.images = sorted(image for image in found if isinstance(image, LabeledImage))
         self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}

@@ -5,7 +5,7 @@ from typing import Iterator
 
 import pytest
 
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
@@ -27,8 +27,8 @@ def server() -> Iterator[StoreServer]:
         yield server
 
 
-def config(root: object, **options: object) -> PrepareConfig:
-    return PrepareConfig(str(root), "out", "made", **options)
+def config(root: object, **options: object) -> PrepareJob:
+    return PrepareJob(str(root), "out", "made", **options)
 
 
 def listed(source: ImageFolder) -> tuple[list, set[str], int]:

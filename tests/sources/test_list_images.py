@@ -9,7 +9,8 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.reference_runs import Stretch, read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
@@ -28,7 +29,7 @@ def keep(element: Any, name: str) -> None:
     FOUND[name].append(element)
 
 
-def list_on_runner(config: PrepareConfig) -> dict[str, list]:
+def list_on_runner(config: PrepareJob) -> dict[str, list]:
     FOUND.update({name: [] for name in ("runs", "counts", "listing", "dead_letters")})
     options = parse_pipeline_options([])
     with beam.Pipeline(runner=choose_engine(options).make_runner(), options=options) as pipeline:
@@ -38,12 +39,12 @@ def list_on_runner(config: PrepareConfig) -> dict[str, list]:
     return {name: list(found) for name, found in FOUND.items()}
 
 
-def read_runs(found: dict[str, list], config: PrepareConfig) -> list[References]:
+def read_runs(found: dict[str, list], config: PrepareJob) -> list[References]:
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         return [read_references(next(iter(run.cut(np.zeros(1, np.uint64))))[1], spool) for run in found["runs"]]
 
 
-def read_dead_letters(stretches: list[Stretch], config: PrepareConfig) -> list[list[str]]:
+def read_dead_letters(stretches: list[Stretch], config: PrepareJob) -> list[list[str]]:
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         return [[json.loads(line)["path"] for line in read_stretch(one, spool).splitlines()] for one in stretches]
 

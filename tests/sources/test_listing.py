@@ -6,7 +6,8 @@ from typing import Any, Iterator
 import pytest
 
 from beam_pipelines.config.image_config import ImageConfig
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
@@ -45,7 +46,7 @@ class MadeSource:
 
 
 def listing_of(made: MadeSource, **options: Any) -> Listing:
-    config = PrepareConfig("in", "out", "made", **{"source": SourceConfig("table"), **options})
+    config = PrepareJob("in", "out", "made", **{"source": SourceConfig("table"), **options})
     parts = []
     for part in made.parts():
         found = ListedPart()

@@ -7,7 +7,8 @@ from typing import Any, Iterable, Mapping
 import pytest
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
@@ -22,7 +23,7 @@ class Listed:
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareConfig(os.fspath(root), "out", "made", source=SourceConfig("masks", **source), **options)
+        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("masks", **source), **options)
         self.images: dict[str, LabeledImage] = {}
         self.letters: dict[str, DeadLetter] = {}
         self.num_ignored = 0
@@ -206,9 +207,9 @@ def test_names_that_are_not_utf8(tmp_path):
 
 
 def test_features(tmp_path):
-    source = Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks")))
+    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks")))
     assert (source.features, source.targets, source.label_names()) == ((Feature("mask", "mask"),), ("mask",), {})
-    source = Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks", labels=())))
+    source = Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", labels=())))
     assert (source.features, source.targets) == ((), ())
     root = make_folder(tmp_path, ["images/a.jpg", "masks/a.png"])
     assert Listed(root, source={"labels": ()}).images["images/a.jpg"].values is None
@@ -225,7 +226,7 @@ def test_features(tmp_path):
 )
 def test_options_that_mean_nothing_here_are_refused(options, message):
     with pytest.raises(UserError, match=message):
-        Masks(PrepareConfig("in", "out", "made", source=SourceConfig("masks", **options)))
+        Masks(PrepareJob("in", "out", "made", source=SourceConfig("masks", **options)))
 
 
 @pytest.mark.parametrize(

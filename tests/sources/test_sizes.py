@@ -8,7 +8,8 @@ from typing import Iterator
 import pytest
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.sources.folders.sizes import find_sizes
@@ -169,7 +170,7 @@ def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
 def test_each_image_has_its_own_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()
-    config = PrepareConfig(put(bucket, kind, 30), "out", "made", source=SourceConfig(kind))
+    config = PrepareJob(put(bucket, kind, 30), "out", "made", source=SourceConfig(kind))
     source = open_source(config, with_sizes=True)
     listed = [image for part in source.parts() for image in source.list(part)]
     assert len(listed) == 30

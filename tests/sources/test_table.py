@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_pipelines.config.columns import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import WHOLE_FILE, FilePart, LabeledImage
 from beam_pipelines.errors import UserError
@@ -42,7 +43,7 @@ def open_table(
     parsed = None if labels is None else parse_labels(labels)
     kept = tuple(parse_column("--feature", text, "text") for text in features)
     source = SourceConfig(kind="table", labels=parsed, features=kept, **options)
-    made = PrepareConfig(input=os.fspath(path), output="out", name="flowers", source=source, **config)
+    made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
     return Table(made, with_sizes=with_sizes, spool_directory=spool_directory)
 
 

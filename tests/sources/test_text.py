@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from beam_pipelines.config.columns import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
@@ -33,7 +34,7 @@ class Listed:
         parsed = None if labels is None else parse_labels(labels)
         kept = tuple(parse_column("--feature", text, "text") for text in features)
         source = SourceConfig(kind="text", labels=parsed, features=kept, **options)
-        made = PrepareConfig(input=os.fspath(path), output="out", name="flowers", source=source, **config)
+        made = PrepareJob(input=os.fspath(path), output="out", name="flowers", source=source, **config)
         self.source = TextList(made, with_sizes=with_sizes)
         found = [one for part in self.source.parts() for one in self.source.list(part)]
         self.images = {one.path: one for one in found if isinstance(one, LabeledImage)}

@@ -12,7 +12,8 @@ import pytest
 
 import made_images
 from beam_pipelines.config.columns import Column, parse_column, parse_labels
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
@@ -58,7 +59,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
     if "features" in options:
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
     source = SourceConfig(kind="tfrecord", labels=None if labels is None else parse_labels(labels), **options)
-    config = PrepareConfig(input=str(path), output="out", name="made", source=source, **top)
+    config = PrepareJob(input=str(path), output="out", name="made", source=source, **top)
     return TfRecord(config, spool_directory=spool)
 
 

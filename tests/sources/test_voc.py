@@ -8,7 +8,8 @@ from typing import Any, Mapping, Sequence
 import pytest
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError
@@ -37,7 +38,7 @@ class Listed:
     def __init__(
         self, root: os.PathLike[str], *, with_sizes: bool = False, source: Mapping[str, Any] = {}, **options: Any
     ) -> None:
-        config = PrepareConfig(os.fspath(root), "out", "made", source=SourceConfig("voc", **source), **options)
+        config = PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("voc", **source), **options)
         self.parts = Voc(config).parts()
         self.images: dict[str, LabeledImage] = {}
         self.letters: dict[str, DeadLetter] = {}
@@ -423,7 +424,7 @@ def test_class_names_can_be_given(tmp_path):
 
 
 def test_features(tmp_path):
-    source = Voc(PrepareConfig("in", "out", "made", source=SourceConfig("voc")))
+    source = Voc(PrepareJob("in", "out", "made", source=SourceConfig("voc")))
     assert [(feature.name, feature.kind, feature.shape) for feature in source.features] == [
         ("objects/bbox", "bbox", (None, 4)),
         ("objects/is_difficult", "integer", (None,)),
@@ -436,7 +437,7 @@ def test_features(tmp_path):
 def test_images_alone(tmp_path):
     root = write_files(tmp_path, {"a.xml": xml(obj()), "a.jpg": IMAGE})
     assert Listed(root, source={"labels": ()}).images["a.jpg"].values is None
-    source = Voc(PrepareConfig(os.fspath(root), "out", "made", source=SourceConfig("voc", labels=())))
+    source = Voc(PrepareJob(os.fspath(root), "out", "made", source=SourceConfig("voc", labels=())))
     assert (source.features, source.targets) == ((), ())
 
 
@@ -452,7 +453,7 @@ def test_images_alone(tmp_path):
 )
 def test_options_that_mean_nothing_here_are_refused(options, message):
     with pytest.raises(UserError, match=message):
-        Voc(PrepareConfig("in", "out", "made", source=SourceConfig("voc", **options)))
+        Voc(PrepareJob("in", "out", "made", source=SourceConfig("voc", **options)))
 
 
 @pytest.mark.parametrize("files", [{}, {"a.jpg": IMAGE}, {"Annotations/notes.txt": b"", "JPEGImages/a.jpg": IMAGE}])

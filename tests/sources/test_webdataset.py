@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import made_images
 from beam_pipelines.config.columns import parse_column, parse_labels
-from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
 from beam_pipelines.errors import UserError
@@ -53,7 +54,7 @@ def open_source(path: Any, labels: list[str] | None = None, spool: str | None = 
         options["features"] = tuple(parse_column("--feature", text, "text") for text in options["features"])
     source = SourceConfig(kind="webdataset", labels=None if labels is None else parse_labels(labels), **options)
     return WebDataset(
-        PrepareConfig(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool
+        PrepareJob(input=str(path), output="out", name="made", source=source, **top), spool_directory=spool
     )
 
 

@@ -1,4 +1,4 @@
-"""A store that dies amid a run: the run ends in one line, soon, and another one goes on from what is there. And a run that is told to end."""
+"""A store that dies amid a run: it ends in one line, soon, and another goes on from what is there. And a run that is told to end."""
 
 import contextlib
 import hashlib
@@ -7,8 +7,6 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
-import sys
 import time
 from typing import Iterator
 
@@ -19,21 +17,23 @@ from apache_beam.io.filesystems import FileSystems
 from beam_pipelines.__main__ import main
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from engines import digest, flink_cluster, gates_of, running_flink, start_prepare
-from held_stages import GATES, Gate
+from engines import digest, flink_cluster, gates_of, running_flink, start_prepare, start_recordmill
+from forked_python import ForkedPython
+from held_stages import Gate
 from made_images import write_class_folders
-from object_stores import ROOT, StoreServer, put, reached, store_server
+from object_stores import StoreServer, put, reached, store_server
 from tf_input.dataset_format import RUN
 
 SECONDS = 120
-OPTIONS = ("--name=made", "--num_shards=12")
+NUM_SHARDS = 6
+OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
 TOO_LONG = 600.0  # for a run that waits for a store
 MISSING = flink_cluster().missing_tools()
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
-    return write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 90, "bee": 110})
+    return write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 25, "bee": 35})
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +79,10 @@ def silenced(server: StoreServer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held_run(folder: pathlib.Path, stage: str, *options: str) -> Iterator[tuple[subprocess.Popen, Gate]]:
+def held_run(folder: pathlib.Path, stage: str, *options: str) -> Iterator[tuple[ForkedPython, Gate]]:
     """A run that is held at a stage. At the end there is none of its processes, or the test has failed."""
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", GATES: str(folder / "gates")}
     with Gate(folder / "gates", stage) as gate:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "held_stages", "prepare", *OPTIONS, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's is ignored
-        )
+        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates")
         try:
             gate.wait_for_arrivals(run, SECONDS)
             started = psutil.Process(run.pid).children(recursive=True)
@@ -103,7 +94,7 @@ def held_run(folder: pathlib.Path, stage: str, *options: str) -> Iterator[tuple[
                 os.killpg(run.pid, signal.SIGKILL)
 
 
-def told_by(run: subprocess.Popen) -> str:
+def told_by(run: ForkedPython) -> str:
     """The one line that a run ends with, and all that it says."""
     printed, _ = run.communicate(timeout=SECONDS)
     assert printed.count("\n") == 1, printed
@@ -120,7 +111,8 @@ def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, 
             told = told_by(run)
     assert run.returncode == 1
     reason = rf"{bucket}/\S+: {re.escape(server.url)} has answered nothing useful for 3 s \(--store_timeout\), at last: .*"
-    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; what is in {bucket}/out could not be found out; --resume goes on from it\n", told), told
+    in_place = f"what is in {bucket}/out could not be found out; --resume goes on from it"
+    assert re.fullmatch(rf"recordmill: (.*: )?{reason}; {in_place}\n", told), told
     assert "manifest.json" not in objects(server, f"{bucket}/out")
     check_resumed(server, bucket, unbroken)
 
@@ -138,12 +130,13 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
             told = told_by(run)
     assert run.returncode == 1
     assert f"{server.url} has answered nothing useful for 3 s (--store_timeout), at last: {server.url} cannot be reached" in told, told
-    assert re.search(r"; \d+ of 12 shards are there: --resume goes on\n$", told), told
+    assert re.search(rf"; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n$", told), told
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-@pytest.mark.parametrize("stage", ["listed", "finished"])
+@pytest.mark.slow(8)
+@pytest.mark.parametrize(
+    "stage, sent, code", [("listed", signal.SIGINT, 130), ("finished", signal.SIGTERM, 143), ("finished", signal.SIGHUP, 129)]
+)
 def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unbroken, tmp_path, stage, sent, code):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
     with held_run(tmp_path, stage, *options, f"--store_timeout={TOO_LONG}") as (run, gate):
@@ -166,7 +159,7 @@ def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbr
             run.send_signal(sent)
             told = told_by(run)
     assert run.returncode == code
-    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    assert re.fullmatch(rf"recordmill: interrupted; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n", told), told
     error = json.loads((tmp_path / "error.json").read_text())
     assert (error["kind"], error["exit_code"], f"recordmill: {error['message']}\n") == ("interrupted", code, told)
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
@@ -186,7 +179,7 @@ def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tm
         told = told_by(run)
         assert children
     assert run.returncode == code
-    assert re.fullmatch(r"recordmill: interrupted; \d+ of 12 shards are there: --resume goes on\n", told), told
+    assert re.fullmatch(rf"recordmill: interrupted; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n", told), told
     assert main(["prepare", *OPTIONS, *options, "--resume"]) == 0
     assert digest(tmp_path / "out") == unbroken
 

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import RunError, StorageError, UserError
@@ -32,7 +32,7 @@ def read(root: str, path: str, **options) -> object:
     """What becomes of one input of a root."""
     schema = (Feature("image", "image"),)
     listing = make_listing(root=root, schema=schema, targets=(), listed_labels={}, num_inputs=1)
-    context = WriteContext(PrepareConfig(root, f"{root}/out", "made"), listing)
+    context = WriteContext(PrepareJob(root, f"{root}/out", "made"), listing)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         return InputReader(context, files_at(root), spool).read(LabeledImage(path, path, "", None, **options), False)
 

@@ -414,7 +414,8 @@ def test_a_store_that_is_silent_for_too_long_is_given_up_for_all_requests_until_
         faults.seen.clear()
         faults.choose = lambda method, path, number: 503
         waited.append(1000.0)  # in which nobody has asked
-        with pytest.raises(SilentStoreError, match=r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"):
+        told = r"/a: http://\S+ has answered nothing useful for 120 s \(--store_timeout\), at last: .*503"
+        with pytest.raises(SilentStoreError, match=told):
             faulty_store.read(f"{bucket}/a")
         num_attempts = len(faults.seen)
         assert num_attempts > 5

@@ -1,4 +1,4 @@
-"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9251/metrics`.
+"""What Recordmill counts on a Flink cluster, for Prometheus: `http://HOST:9260/metrics`.
 
     python deploy/flink/monitoring/exporter.py --flink_master localhost:8081
 
@@ -19,9 +19,10 @@ _NAMESPACE = "recordmill"
 _URN = "beam:metric:user:sum_int64:v1"
 _SECONDS_TO_ANSWER = 10
 
-# Name -> what it is. The last label of the second and third is in the counter's name.
+# Name -> what it is.
 METRICS = {
     "recordmill_job_running": "1 while the job has not ended.",
+    "recordmill_waiting_tasks": "Tasks of the job that wait for a slot.",
     "recordmill_dead_letters_by_reason_total": "Inputs that were refused.",
     "recordmill_stage_seconds_total": "Seconds that workers have spent in a stage.",
     "recordmill_listed_total": "Inputs that were listed.",
@@ -66,8 +67,9 @@ class Flink:
         lines: dict[str, list[str]] = {name: [] for name in METRICS}
         for job in self.ask("jobs/overview")["jobs"]:
             labels = {"job_name": job["name"], "job_id": job["jid"]}
-            lines["recordmill_job_running"].append(_line("recordmill_job_running", labels, int(job["end-time"] < 0)))
-            for name, own_labels, value in _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators"))):
+            values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
+            values += _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators")))
+            for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
         told = []
         for name, its_lines in lines.items():
@@ -115,7 +117,7 @@ def serve(flink: Flink, port: int) -> http.server.ThreadingHTTPServer:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flink_master", default="localhost:8081", help="HOST:PORT of the cluster's REST interface (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=9251, help="where Prometheus asks (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=9260, help="where Prometheus asks (default: %(default)s)")
     arguments = parser.parse_args()
     server = serve(Flink(arguments.flink_master), arguments.port)
     print(f"exporter.py: http://localhost:{server.server_port}/metrics", file=sys.stderr)

@@ -1,0 +1,34 @@
+"""PrepareJob: what the user said, and what it means on this engine and in this place. Workers are told this, and a plan keeps it."""
+
+import dataclasses
+from typing import Any
+
+from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.prepare_config import PrepareConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class PrepareJob(PrepareConfig, OutputPaths):
+    """A run of `recordmill prepare`, settled before it begins: its paths are absolute, its source has a kind.
+
+    Attributes:
+        num_processes: Light processes that read, check and write beside the Beam worker; 0: the worker does it itself.
+        is_output_new, progress_directory, run_id, holder: See `OutputPaths`.
+    """
+
+    num_processes: int = 0
+    is_output_new: bool = False
+    progress_directory: str = ""
+    run_id: str = ""
+    holder: str = ""
+    can_resume = True
+
+    @classmethod
+    def of(cls, config: PrepareConfig, **settled: Any) -> "PrepareJob":
+        """What a configuration becomes.
+
+        Args:
+            config: What the user said.
+            **settled: Attributes of ours, and those of the configuration that mean something else here.
+        """
+        return cls(**{**vars(config), **settled})
