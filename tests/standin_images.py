@@ -3,6 +3,7 @@
 They are built once into a store of this user's cache, by buildah, without a daemon. The layers of what was built from them stay there too.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -10,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from typing import Iterator
 
 import engines
 from dockerfiles import ROOT
@@ -19,6 +21,7 @@ STORE = CACHE / "images"
 _TOOLS = ("buildah", "mmdebstrap", "go")
 _BEAM = json.loads((ROOT / "deploy" / "base_images.json").read_text())["BEAM_IMAGE"]["image"].rpartition(":")[2]
 _FLINK = engines.flink_cluster().LIBRARIES
+_BUILDAH = ("buildah", f"--root={STORE / 'root'}", f"--runroot={STORE / 'run'}")
 _DOCKERFILE = """\
 FROM localhost/debian AS python
 RUN rm -f /usr/lib/python3*/EXTERNALLY-MANAGED && ln -sf python3 /usr/bin/python
@@ -48,7 +51,7 @@ def missing() -> str:
 
 def buildah(*arguments: str | os.PathLike) -> str:
     """What buildah prints; RuntimeError with the end of what it said where it fails."""
-    command = ["buildah", f"--root={STORE / 'root'}", f"--runroot={STORE / 'run'}", *map(str, arguments)]
+    command = [*_BUILDAH, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -98,10 +101,36 @@ def _import_debian() -> None:
         buildah("commit", "--quiet", "--rm", container, "localhost/debian")
 
 
-def run(tag: str, *command: str) -> str:
-    """What a command prints in a new container of an image, as the image's user."""
-    container = buildah("from", "--pull-never", f"localhost/{tag}").strip()
+def run(tag: str, *command: str, data: pathlib.Path | None = None) -> str:
+    """What a command prints in a new container of an image, as the image's user; a folder is there as /data."""
+    with container(tag) as name:
+        return buildah(*_run(name, data), *command)
+
+
+@contextlib.contextmanager
+def running(tag: str, *command: str, data: pathlib.Path, log: pathlib.Path) -> Iterator[None]:
+    """A command that goes on in a container meanwhile."""
+    with container(tag) as name, open(log, "wb") as file:
+        # In a process namespace of its own, all of it ends with its first process, whatever sessions it has begun.
+        namespace = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+        process = subprocess.Popen([*namespace, *_BUILDAH, *map(str, _run(name, data)), *command], stdout=file, stderr=file)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def container(tag: str) -> Iterator[str]:
+    """A new container of an image, by name."""
+    name = buildah("from", "--pull-never", f"localhost/{tag}").strip()
     try:
-        return buildah("run", "--isolation=chroot", container, "--", *command)
+        yield name
     finally:
-        buildah("rm", container)
+        buildah("rm", name)
+
+
+def _run(container: str, data: pathlib.Path | None) -> list[str | os.PathLike]:
+    volumes = [f"--volume={data}:/data"] if data else []
+    return ["run", "--isolation=chroot", "--hostname=localhost", *volumes, container, "--"]

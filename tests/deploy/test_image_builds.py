@@ -1,13 +1,21 @@
 """Every image of deploy/ is built from its Dockerfile, every step of it, on stand-ins for its bases; and what is in it is run."""
 
+import contextlib
 import json
+import socket
+import time
+import urllib.request
 
 import pytest
+import yaml
 from test_images import images
 
 import dockerfiles
 import standin_images
+from beam_pipelines.runners.job_servers import reserve_port
 from dockerfiles import DOCKERFILES, ROOT
+from engines import FLINK
+from made_images import write_class_folders
 
 pytestmark = pytest.mark.skipif(bool(standin_images.missing()), reason=standin_images.missing() or "it is all there")
 
@@ -55,6 +63,69 @@ def test_flink_workers_prepare_a_data_set_as_their_user():
     command = f'cd && id -u && python -c "{made}" && recordmill prepare --input in --output out --check decode && ls out && java -version'
     said = standin_images.run(tag, "sh", "-c", command)
     assert said.startswith("9999\n") and "manifest.json" in said
+
+
+# As Flink's own scripts put it together: Flink's jar last.
+START = """\
+libraries=$(ls /opt/flink/lib/*.jar | grep -v flink-dist | sort | tr '\\n' ':')$(ls /opt/flink/lib/flink-dist*.jar)
+options="--add-exports=java.base/sun.net.util=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
+for package in lang net io nio lang.reflect text time util util.concurrent; do
+  options="$options --add-opens=java.base/java.$package=ALL-UNNAMED"
+done
+java=/opt/java/openjdk/bin/java
+export FLINK_PLUGINS_DIR=/opt/flink/plugins
+if [ "$1" = StandaloneSessionClusterEntrypoint ]; then
+  exec $java $options -Xmx600m -cp "$libraries" org.apache.flink.runtime.entrypoint.$1 --configDir /data/conf
+fi
+told=$($java -cp "/opt/flink/bin/bash-java-utils.jar:$libraries" org.apache.flink.runtime.util.bash.BashJavaUtils \\
+  GET_TM_RESOURCE_PARAMS --configDir /data/conf | sed -n 's/.*BASH_JAVA_UTILS_EXEC_RESULT://p')
+exec $java $(echo "$told" | sed -n 1p) $options -cp "$libraries" org.apache.flink.runtime.taskexecutor.$1 --configDir /data/conf \\
+  $(echo "$told" | sed -n 2p)
+"""
+
+
+@pytest.mark.slow(seconds=90)
+def test_the_images_of_flink_run_the_job_of_the_manifest_together(tmp_path):
+    """A JobManager and a TaskManager, a pool of workers, and what submits, each in a container of its own, with the manifest's options."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("localhost", 50000)) == 0:
+            pytest.skip("something listens on port 50000 already, which Beam's pool of workers takes")
+    flink, workers = build("flink"), build("flink-workers")
+    rest, rpc = reserve_port(), reserve_port()
+    settings = {one["kind"]: one for one in yaml.safe_load_all((FLINK / "kubernetes/cluster.yaml").read_text())}["FlinkDeployment"]["spec"]
+    settings = {name: value for name, value in settings["flinkConfiguration"].items() if not name.startswith(("high-availability", "task"))}
+    settings |= {"rest.port": rest, "rest.address": "localhost", "jobmanager.rpc.address": "localhost", "jobmanager.rpc.port": rpc}
+    settings |= {"jobmanager.memory.process.size": "1200m", "taskmanager.memory.process.size": "1400m", "taskmanager.host": "localhost"}
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/config.yaml").write_text("".join(f"{name}: {json.dumps(str(value))}\n" for name, value in settings.items()))
+    (tmp_path / "start.sh").write_text(START)
+    write_class_folders(tmp_path / "flowers", {"ant": 20, "bee": 20})
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o777)
+
+    (job,) = yaml.safe_load_all((FLINK / "kubernetes/job.yaml").read_text())
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    changed = {"--flink_master": f"localhost:{rest}", "--parallelism": "1", "--output": "/data/out"}
+    command = [f"{name}={changed[name]}" if (name := word.partition("=")[0]) in changed else word for word in command]
+    with contextlib.ExitStack() as stack:
+        for name in ("StandaloneSessionClusterEntrypoint", "TaskManagerRunner"):
+            log = tmp_path / f"{name}.log"
+            stack.enter_context(standin_images.running(flink, "sh", "/data/start.sh", name, data=tmp_path, log=log))
+        pool = ("/opt/apache/beam/boot", "--worker_pool")
+        stack.enter_context(standin_images.running(workers, *pool, data=tmp_path, log=tmp_path / "pool.log"))
+        wait_for_a_task_manager(rest)
+        standin_images.run(workers, *command, data=tmp_path)
+    assert (tmp_path / "out/manifest.json").exists()
+
+
+def wait_for_a_task_manager(port: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://localhost:{port}/overview", timeout=5) as answer:
+            if json.load(answer)["taskmanagers"]:
+                return
+        time.sleep(0.5)
+    raise TimeoutError("no TaskManager came up within 120 s")
 
 
 @pytest.mark.slow(seconds=60)
