@@ -18,12 +18,13 @@ PYTEST = .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=
 CONSTRAINTS_test = -c deploy/constraints.txt
 CONSTRAINTS_docs = -c deploy/constraints.txt
 
-.PHONY: help demo test test-fast docs clean
+.PHONY: help demo test test-fast test-images docs clean
 
 help:
 	@echo "make demo        the main job on real images, and what a global shuffle does for training"
 	@echo "make test        all tests"
 	@echo "make test-fast   those that take no seconds each: for each change"
+	@echo "make test-images builds the images of deploy/ on stand-ins for their bases, and runs them; needs root, buildah, mmdebstrap and Go"
 	@echo "make docs        the documentation as a site, in site/"
 	@echo "make clean       remove what these made, .venv too"
 
@@ -36,6 +37,9 @@ test: .venv/test.stamp
 
 test-fast: .venv/test.stamp
 	$(PYTEST) -m "not slow"
+
+test-images: .venv/test.stamp
+	RECORDMILL_TEST_IMAGES=1 .venv/bin/python -m pytest tests/deploy/test_image_builds.py
 
 docs: $(or $(wildcard .venv/test.stamp),.venv/docs.stamp)
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build

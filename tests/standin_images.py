@@ -39,8 +39,13 @@ RUN pip install --quiet --no-cache-dir tensorflow=={tensorflow}
 """
 
 
+ASKED = "RECORDMILL_TEST_IMAGES"
+
+
 def missing() -> str:
     """Why nothing can be built here; empty: it can."""
+    if ASKED not in os.environ:
+        return "`make test-images` builds them, which takes some minutes each the first time"
     for tool in _TOOLS:
         if not shutil.which(tool):
             return f"{tool} is not installed, with which images are built without a daemon"
