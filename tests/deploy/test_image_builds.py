@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 import yaml
-from test_images import images
+from test_container_images import images
 
 import dockerfiles
 import standin_images
