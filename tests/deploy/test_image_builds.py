@@ -144,4 +144,4 @@ def test_trainer():
 
 
 def test_serving_has_no_stand_in():
-    pytest.skip("TensorFlow Serving comes in no package but its own image: of its Dockerfile test_images.py reads what it says")
+    pytest.skip("TensorFlow Serving comes in no package but its own image: of its Dockerfile test_container_images.py reads what it says")

@@ -182,7 +182,7 @@ def test_a_drained_node_does_not_take_all_servers_at_once(folder):
 
 
 def test_every_image_is_one_that_is_built():
-    from test_images import images
+    from test_container_images import images
 
     names = {f"REGISTRY/recordmill-{name}:TAG" for name in images.IMAGES}
     for folder in FOLDERS:
