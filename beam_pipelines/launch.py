@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from beam_pipelines import log
-from beam_pipelines.config.output_paths import PROGRESS, OutputPaths
+from beam_pipelines.config.output_paths import PROGRESS
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain_options
@@ -25,12 +25,12 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
-from beam_pipelines.publish.output_directory import Jobs, check_input, check_paths, is_new, wait_for_others, working_directory
+from beam_pipelines.publish.output_directory import check_input, check_paths, is_new, wait_for_others, working_directory
 from beam_pipelines.publish.publishing import finish_publishing
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
@@ -93,7 +93,7 @@ def run_prepare(
     is_submitted = engine.takes_jobs and not wait
     replaced = _replaced_classes(job.output) if replaces else {}
     with (
-        working_directory(job, on_left, _Jobs(engine)) as detach,
+        working_directory(job, on_left, EngineJobs(engine)) as detach,
         _progress_directory(job, engine, is_submitted) as progress_directory,
     ):
         job = dataclasses.replace(job, progress_directory=progress_directory)
@@ -131,27 +131,10 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
         say(f"done after {time.monotonic() - began:.0f} s: {printable(job.output)}")
 
 
-class _Jobs(Jobs):
-    """What an engine knows of jobs that write to the same output, and that nobody waits for."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
-
-    def is_at_work(self, job: str, config: OutputPaths) -> bool:
-        return any(found.name == job for found in self._engine.find_jobs(config.output))
-
-    def end_others(self, config: OutputPaths) -> None:
-        if jobs := self._engine.find_jobs(config.output):
-            names = ", ".join(job.name for job in jobs)
-            say(f"{names}: left by a command that was killed; it is cancelled")
-            self._engine.cancel_jobs(jobs)
-
-
 def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
     """The whole run, or what is missing."""
     pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
-    run_info = make_run_info(job, engine.options)
+    run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
         prepare(pipeline, job, run_info)
     else:

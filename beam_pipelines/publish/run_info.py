@@ -8,7 +8,6 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.run_options import plain, plain_options
 from beam_pipelines.elements import plain_json
@@ -17,16 +16,17 @@ from beam_pipelines.publish.versions import installed_versions, python_version
 _SECRET = re.compile("key|secret|token|password|credential")
 
 
-def make_run_info(config: Any, options: PipelineOptions) -> dict[str, Any]:
+def make_run_info(config: Any, options: PipelineOptions, run_id: str) -> dict[str, Any]:
     """What may differ between two runs that give the same data set.
 
     Args:
         config: A dataclass: what the run is to do.
         options: How Beam is to do it.
+        run_id: By which the run knows its own data set.
     """
     system = os.uname()  # `platform` would start a program to find out no more
     return {
-        **({"run_id": config.run_id} if isinstance(config, OutputPaths) else {}),
+        "run_id": run_id,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "host": platform.node(),
         "platform": "-".join((system.sysname, system.release, system.machine)),

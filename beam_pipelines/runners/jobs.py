@@ -6,9 +6,18 @@ import os
 from typing import Iterator, Mapping
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, SetupOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    StandardOptions,
+    WorkerOptions,
+)
 
+from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
+from beam_pipelines.log import say
 from beam_pipelines.runners.dataflow import Dataflow
 from beam_pipelines.runners.engine import Engine
 from beam_pipelines.runners.flink import Flink
@@ -25,6 +34,22 @@ ENGINES: Mapping[str, type[Engine]] = {
     "PortableRunner": Portable,
     "DataflowRunner": Dataflow,
 }
+
+
+class EngineJobs:
+    """What an engine knows of jobs that write to an output, and that nobody waits for: see `publish.output_directory.Jobs`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
+
+    def is_at_work(self, job: str, config: OutputPaths) -> bool:
+        return any(found.name == job for found in self._engine.find_jobs(config.output))
+
+    def end_others(self, config: OutputPaths) -> None:
+        if jobs := self._engine.find_jobs(config.output):
+            say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
+            self._engine.cancel_jobs(jobs)
 
 
 @contextlib.contextmanager

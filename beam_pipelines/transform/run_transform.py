@@ -14,7 +14,7 @@ from beam_pipelines.publish import summary
 from beam_pipelines.publish.output_directory import working_directory
 from beam_pipelines.publish.run_info import make_run_info
 from beam_pipelines.quiet import import_quietly, quiet_engines
-from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.transform.transform_job import TransformedShard, TransformJob, make_job
 from beam_pipelines.transform.transform_metadata import publish_transformed
@@ -39,11 +39,11 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
     engine = choose_engine(options, "transform", has_tensorflow=True)
     paths = [("OUT", job.directory), ("OUT2", job.output)]
     engine.check(paths, shared_filesystem=config.shared_filesystem, wait=True)
-    engine.set_defaults(job.name, output=job.output, has_tensorflow=True)
+    engine.set_defaults(job.name, output=job.output, run_id=job.run_id, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
-    with working_directory(job), explained_errors(engine):
+    with working_directory(job, jobs=EngineJobs(engine)), explained_errors(engine):
         pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
-        transform(pipeline, job, make_run_info(config, options))
+        transform(pipeline, job, make_run_info(config, options, job.run_id))
         with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
             run_job(pipeline, engine)
     return summary.describe(config.output)

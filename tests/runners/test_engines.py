@@ -154,7 +154,7 @@ def test_light_processes_work_on_local_files_alone(monkeypatch):
 
 def test_the_run_says_which_options_it_had_but_no_secret():
     options = parse_pipeline_options(["--s3_access_key_id=AKIA", "--s3_secret_access_key=hush", "--s3_region_name=eu"])
-    told = str(make_run_info(PrepareJob("in", "out", "made"), options))
+    told = str(make_run_info(PrepareJob("in", "out", "made"), options, "1a2b"))
     assert "s3_region_name" in told and "AKIA" not in told and "hush" not in told
 
 

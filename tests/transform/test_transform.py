@@ -310,7 +310,7 @@ def test_an_output_that_is_filtered_on_some_data_loses_nothing_unseen(tmp_path, 
     assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "made")]) == 0
     analyze(tmp_path / "made", f"--preprocessing_module={tmp_path / 'my.py'}")
     capsys.readouterr()
-    assert main(["transform", str(tmp_path / "made"), str(tmp_path / "out")]) == 1
+    assert main(["transform", str(tmp_path / "made"), str(tmp_path / "out")]) == 2
     told = capsys.readouterr().err
     shard = tmp_path / "made" / read_manifest(tmp_path / "made").splits["validation"][0].name
     assert told == f"recordmill: {shard}: records 0 to 2: the transform gives 2 rows of 'y'; expected as many as records\n"
@@ -393,7 +393,7 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
     offset = rows[2].record_offset
 
     def message() -> str:
-        assert main(["transform", str(copied), str(tmp_path / "out")]) == 1
+        assert main(["transform", str(copied), str(tmp_path / "out")]) == 2
         gc.collect()  # the graph stays loaded, before it has ever run: nothing that it needs may go
         told = capsys.readouterr().err
         assert told.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], told
