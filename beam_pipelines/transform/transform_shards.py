@@ -135,7 +135,7 @@ def _read(path: str) -> Iterator[Record]:
                     raise DataError(f"{printable(path)}: record {number}, at byte {record.offset}: {record.message}")
                 yield record
     except (OSError, NoRecordsError) as error:
-        raise RunError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}") from None
+        raise StorageError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}", path) from None
 
 
 _lock = threading.Lock()

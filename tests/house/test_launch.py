@@ -28,10 +28,6 @@ def test_the_local_runner_is_pinned_and_passes_the_options_to_its_workers(flags)
     assert sent["beam:option:temp_location:v1"] == "scratch", sent
 
 
-def test_dataflow_is_left_to_beam():
-    assert choose_engine(parse_pipeline_options(["--runner=DataflowRunner"])).make_runner() is None
-
-
 def test_light_processes_serve_the_one_worker_in_memory_alone():
     cases = {
         "by default": ([], True),

@@ -392,8 +392,8 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
     whole = path.read_bytes()
     offset = rows[2].record_offset
 
-    def message() -> str:
-        assert main(["transform", str(copied), str(tmp_path / "out")]) == 2
+    def message(code: int = 2) -> str:
+        assert main(["transform", str(copied), str(tmp_path / "out")]) == code
         gc.collect()  # the graph stays loaded, before it has ever run: nothing that it needs may go
         told = capsys.readouterr().err
         assert told.count("\n") == 1 and sorted(os.listdir(tmp_path)) == ["copied"], told
@@ -404,7 +404,7 @@ def test_a_damaged_shard_fails_the_run_and_leaves_nothing(copied, tmp_path, caps
     path.write_bytes(whole[:offset])
     assert f"{path} has 2 records; expected {first.num_examples}" in message()
     path.unlink()
-    assert f"{path}: No such file or directory" in message()
+    assert f"{path}: No such file or directory" in message(1), "it may come back"
     path.write_bytes(whole)
     offset = break_image(path, 5)
     told = message()
