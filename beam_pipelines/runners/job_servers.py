@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import JobServerOptions, PipelineOptio
 from apache_beam.pipeline import Pipeline
 from apache_beam.runners.portability.job_server import JobServer, StopOnExitJobServer, SubprocessJobServer
 from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.utils.subprocess_server import JavaHelper
 
 _UNTIL_CLIENT_ENDS = pathlib.Path(__file__).with_name("until_client_ends.py")
 
@@ -66,6 +67,8 @@ class JobServerRunner(TidyRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         server = options.view_as(JobServerOptions)
         server.job_port = server.job_port or reserve_port()
+        if server.job_server_java_launcher == "java":  # by default it is looked for in PATH alone
+            server.job_server_java_launcher = JavaHelper.get_java()
         server.job_server_jvm_properties = [f"-Djava.io.tmpdir={self.folder}", *server.job_server_jvm_properties]  # of Java's libraries
         self._server = super().default_job_server(options)
         if isinstance(self._server, StopOnExitJobServer):  # else it is none of its own
