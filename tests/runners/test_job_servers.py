@@ -73,8 +73,9 @@ def test_a_job_server_is_told_a_reserved_port_or_the_one_that_the_user_wants(nam
 
 def test_the_job_server_is_started_by_the_java_that_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
+    (tmp_path / "server.jar").touch()
     for flags, expected in (([], "/opt/java/bin/java"), (["--job_server_java_launcher=/my/java"], "/my/java")):
-        options = parse_pipeline_options(["--runner=FlinkRunner", "--flink_job_server_jar=/jar", *flags])
+        options = parse_pipeline_options(["--runner=FlinkRunner", f"--flink_job_server_jar={tmp_path}/server.jar", *flags])
         runner = choose_engine(options).make_runner()
         runner.folder = str(tmp_path)
         command, _ = runner.default_job_server(options)._job_server.subprocess_cmd_and_endpoint()
