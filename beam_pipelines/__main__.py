@@ -152,6 +152,8 @@ _COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "re
 
 def _import(name: str, *needed: str) -> ModuleType:
     """A module that needs Beam; and TensorFlow, where that is one of the packages that are needed."""
+    if module := sys.modules.get(f"beam_pipelines.{name}"):  # a caller of `main` has had it: what is garbage since must not be frozen
+        return module
     logging.disable(logging.WARNING)  # importing Beam warns of optional parts that are not installed
     gc.disable()  # a fifth of the import: it looks through what stays, again and again
     try:

@@ -83,7 +83,9 @@ class _List(ParallelMap):
         self._config = config
 
     def setup(self) -> None:
-        gc.freeze()  # else all that was imported is looked through again and again while millions of names are listed
+        super().setup()
+        if not gc.get_freeze_count():  # else all that was imported is looked through again and again while millions of names are listed
+            gc.freeze()
 
     def start_bundle(self) -> None:
         super().start_bundle()
