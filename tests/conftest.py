@@ -3,6 +3,7 @@
 import collections
 import os
 import pathlib
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,9 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
+
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what tests start would ignore it too, as it should there
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 pytest.register_assert_rewrite(*(path.stem for path in pathlib.Path(__file__).parent.glob("*.py")))
 
