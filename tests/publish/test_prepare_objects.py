@@ -44,10 +44,10 @@ def server(request) -> Iterator[StoreServer]:
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("source")
-    write_class_folders(folder, {"ant": 30, "bee": 20})
+    write_class_folders(folder, {"ant": 9, "bee": 6})
     (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
     (folder / "bee" / "large.jpg").write_bytes(encode(noise(2, 300, 400), "JPEG"))
-    (folder / "bee" / "bad.jpg").write_bytes(b"<html>")
+    (folder / "bee" / "bad4.jpg").write_bytes(b"<html>")  # by its key not one of the 16 that are tried first
     return folder
 
 
@@ -65,8 +65,8 @@ def bucket(server, source) -> str:
     return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, folder="")
 
 
-# Servers answer some hundred requests a second, and each shard is a dozen.
-NUM_SHARDS = 4
+# Servers answer some hundred requests a second; each shard is a dozen, and each image two.
+NUM_SHARDS = 3
 
 
 def prepare(source: str, output: str, *options: str) -> int:
@@ -120,12 +120,12 @@ def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path)
 def test_the_summary_says_what_is_there(server, bucket, capsys):
     assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
     printed = capsys.readouterr().out
-    assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 53 inputs" in printed
+    assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 18 inputs" in printed
 
 
 def test_an_estimate_needs_the_listing_alone(server, bucket, capsys):
     assert main(["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--estimate", *server.flags]) == 0
-    assert "images:    53 in 2 classes" in capsys.readouterr().out
+    assert "images:    18 in 2 classes" in capsys.readouterr().out
     assert not objects(server, f"{bucket}/out")
 
 
@@ -155,7 +155,7 @@ def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_f
     assert "split 'test' would come out empty" in capsys.readouterr().err
     assert not objects(server, f"{bucket}/out") and not objects(server, f"{bucket}/out.incomplete")
     assert main([*call, "--max_bad_fraction=0"]) == 2
-    assert "1 of 53 inputs are dead letters" in capsys.readouterr().err
+    assert "1 of 18 inputs are dead letters" in capsys.readouterr().err
     assert MANIFEST not in objects(server, f"{bucket}/out")
     assert main([*call, "--max_bad_fraction=0.1", "--resume"]) == 0
     assert digest(objects(server, f"{bucket}/out")) == prepared and not objects(server, f"{bucket}/out.incomplete")
@@ -190,7 +190,7 @@ def test_of_two_runs_to_one_output_the_second_says_so(server, bucket, prepared, 
 
 def test_what_a_command_on_another_machine_has_left_is_waited_for_and_gone_on_from(server, bucket, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
-    monkeypatch.setattr(lease, "LIFE_SECONDS", 3.0)
+    monkeypatch.setattr(lease, "LIFE_SECONDS", 2.0)
     lease_elsewhere(f"{out}.incomplete")
     assert prepare(f"{bucket}/in", out, "--resume", *server.flags) == 0
     assert f"recordmill: --output={out}: waiting for process " in capsys.readouterr().err
@@ -293,7 +293,7 @@ def test_a_store_that_is_busy_now_and_then_changes_nothing(server, bucket, prepa
         for name, value in proxy.environment.items():
             monkeypatch.setenv(name, value)
         assert prepare(f"{bucket}/in", f"{bucket}/out", *proxy.flags) == 0
-        assert faults.count(503, 429) > 10
+        assert faults.count(503, 429) > 5
     monkeypatch.undo()
     assert digest(objects(server, f"{bucket}/out")) == prepared
 
@@ -385,7 +385,7 @@ def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, c
 
 def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
     """Light processes would not know how to reach it."""
-    rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad"]
+    rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad4"]
     (tmp_path / "rows.csv").write_text("\n".join(["image,label", *rows]))
     call = ["prepare", "--input", str(tmp_path / "rows.csv"), "--name=made", f"--num_shards={NUM_SHARDS}"]
     assert main([*call, "--image_root", f"{bucket}/in", "--output", str(tmp_path / "out"), *server.flags]) == 0

@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import functools
 from typing import Any
 
 import boto3
+import botocore.session
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
-from botocore import exceptions
+from botocore import exceptions, loaders
 from botocore.config import Config
 
 from beam_pipelines.errors import UserError
@@ -51,6 +53,12 @@ _BROKEN_OFF = (
 _NO_CREDENTIALS = (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)
 
 
+@functools.cache
+def _loader() -> loaders.Loader:
+    """Reads botocore's descriptions of its services, megabytes of JSON, once in a process."""
+    return loaders.create_loader()
+
+
 class S3Store(ObjectStore):
     """See `ObjectStore`."""
 
@@ -81,7 +89,9 @@ class S3Store(ObjectStore):
             retries={"total_max_attempts": 1, "mode": "standard"},  # `call` makes the attempts
         )
         try:
-            return boto3.session.Session().client("s3", config=config, **self._options)
+            session = botocore.session.get_session()  # of its own: credentials are looked for anew
+            session.register_component("data_loader", _loader())
+            return boto3.session.Session(botocore_session=session).client("s3", config=config, **self._options)
         except (exceptions.BotoCoreError, ValueError) as error:
             raise UserError(f"s3://: {error}") from None
 
