@@ -12,7 +12,10 @@ MAKE_VENV = $(PYTHON) -m venv .venv
 INSTALL = .venv/bin/python -m pip install -q --disable-pip-version-check
 endif
 
-PYTEST = .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder
+# A process more than there are cores, since tests wait too. Bytecode is kept, whatever the environment says: each program that a test
+# starts would compile it anew.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
 
 # The tests run with the versions that deploy/ pins, and the site is built with them.
 CONSTRAINTS_test = -c deploy/constraints.txt

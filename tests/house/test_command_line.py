@@ -166,7 +166,8 @@ def options_of(command: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("command, words", [("prepare", []), ("analyze", ["a"]), ("transform", ["a", "b"]), ("benchmark", ["a"])])
-def test_no_option_with_one_value_is_replaced_in_silence(command, words, capsys):
+def test_no_option_with_one_value_is_replaced_in_silence(command, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where --error_json writes
     options = list(options_of(command))
     assert options
     for option, value in options:

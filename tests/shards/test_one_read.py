@@ -151,7 +151,7 @@ def test_the_kernel_is_asked_for_each_file_once_and_for_no_more_bytes_than_the_d
     assert 0 < written["spool"] <= 256 * (NUM_IMAGES + 4) < of_output / 100, written
 
 
-NUM_OBJECTS, NUM_SHARDS = 320, 4
+NUM_OBJECTS, NUM_SHARDS = 120, 3
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_each_object_is_fetched_once(scheme):
 
 
 # What goes through the runner, of few and of many images.
-NUM_RECORDS = (40_000, 120_000)
+NUM_RECORDS = (15_000, 45_000)
 
 
 @contextlib.contextmanager
