@@ -173,7 +173,7 @@ def test_each_object_is_fetched_once(scheme):
 
 
 # What goes through the runner, of few and of many images.
-NUM_RECORDS = (15_000, 45_000)
+NUM_RECORDS = (20_000, 60_000)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import forked_python
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
@@ -532,13 +533,18 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
         assert error.count("\n") == 1 and message in error, (case, error)
 
 
-def test_keras_stays_what_it_is(mixed):
-    """TensorFlow Transform would have every `tf.keras` of this process and its children be Keras 2."""
-    assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
-    import keras
-
-    model = keras.Sequential([keras.layers.Dense(1)])
-    assert keras.__version__.startswith("3.") and model(np.ones((2, 3))).shape == (2, 1)
+@pytest.mark.slow
+def test_keras_stays_what_it_is():
+    """TensorFlow Transform would have every `tf.keras` of its process and of that one's children be Keras 2."""
+    code = """
+import os
+os.environ.pop("TF_USE_LEGACY_KERAS", None)
+import beam_pipelines.transform.analyze, sys, keras, numpy as np
+assert "tensorflow_transform" in sys.modules and "TF_USE_LEGACY_KERAS" not in os.environ
+print(keras.__version__.split(".")[0], keras.Sequential([keras.layers.Dense(1)])(np.ones((2, 3))).shape)
+"""
+    run = forked_python.run("-c", code)
+    assert (run.stdout, run.returncode) == ("3 (2, 1)\n", 0), run.stderr
 
 
 @pytest.mark.slow
