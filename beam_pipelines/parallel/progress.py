@@ -63,6 +63,15 @@ _files: dict[str, tuple[pathlib.Path, Counts]] = {}
 # The same for objects, and when it was last written.
 _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
+# What the command has heard of its job from the engine.
+_num_restarts = 0
+
+
+def count_restart() -> int:
+    """Notes that the engine has started the job of this command again, and says how often it has."""
+    global _num_restarts
+    _num_restarts += 1
+    return _num_restarts
 
 
 def count(directory: str, details: Mapping[str, int] = {}, **counts: int) -> None:
@@ -169,6 +178,8 @@ class ProgressDisplay:
         self._stop = threading.Event()
 
     def __enter__(self) -> "ProgressDisplay":
+        global _num_restarts
+        _num_restarts = 0
         show = self._show if os.isatty(2) and not log.is_kept() else self._tell
         self._thread = threading.Thread(target=show, daemon=True)
         self._thread.start()
@@ -193,8 +204,10 @@ class ProgressDisplay:
                 told.append(f"{(counts.written_bytes - num_bytes) / TELL_SECONDS / 1e6:,.1f} MB/s")
             if counts.retries:
                 told.append(f"{counts.retries:,} requests made again")
+            if _num_restarts:
+                told.append(f"job restarted {_num_restarts} time{'s' * (_num_restarts > 1)}")
             before, num_bytes = {stage.name: stage.done for stage in stages}, counts.written_bytes
-            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", **counts._asdict())
+            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", restarts=_num_restarts, **counts._asdict())
 
     def _show(self) -> None:
         from rich.console import Console

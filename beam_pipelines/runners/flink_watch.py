@@ -7,6 +7,7 @@ from typing import Any, Callable
 
 from beam_pipelines.errors import EngineError, RunError, find_user_facing
 from beam_pipelines.log import say
+from beam_pipelines.parallel.progress import count_restart
 
 POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
@@ -36,7 +37,6 @@ class JobWatch(threading.Thread):
         self._waiting_since: float | None = None
         self._told_slots: tuple[int, ...] = ()
         self._last_failure = 0
-        self._num_restarts = 0
 
     def stop(self) -> None:
         """From now on nothing is said."""
@@ -94,8 +94,7 @@ class JobWatch(threading.Thread):
         for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
-                self._num_restarts += 1
-                self._say(f"Flink restarted the job ({self._num_restarts}): {_reason(failure)}")
+                self._say(f"Flink restarted the job ({count_restart()}): {_reason(failure)}")
 
     def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard

@@ -74,7 +74,11 @@ def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, m
     progress.count(directory, listed=100, listing_done=1, written=40, dead_letters=2, written_bytes=5_000_000)
     with progress.ProgressDisplay(directory):
         assert told.wait(30)
-    line = capsys.readouterr().err.splitlines()[0]
+        progress.count_restart()
+        told.clear()
+        assert told.wait(30) and not told.clear() and told.wait(30)  # the line amid which it came, and the next
+    line, *_, last = capsys.readouterr().err.splitlines()
+    assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
 
 

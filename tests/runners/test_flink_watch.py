@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from beam_pipelines.errors import EngineError
+from beam_pipelines.parallel import progress
 from beam_pipelines.runners import flink_watch
 from beam_pipelines.runners.flink_watch import JobWatch
 
@@ -57,6 +58,7 @@ def watch(cluster, monkeypatch, capsys):
     """A watch whose time is the test's, as a function: seconds until the next look -> what is said at that."""
     now, interrupted = [1000.0], []
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "_num_restarts", 0)
     watch = JobWatch(cluster.ask, "mine", "the cluster", interrupted.append)
     watch._over = looks = Looks()
 
