@@ -94,7 +94,7 @@ class DataflowStandin:
     def flags(self) -> list[str]:
         """Options that lead to it."""
         place = (f"--project={PROJECT}", f"--region={REGION}")
-        return ["--runner=DataflowRunner", *place, f"--dataflow_endpoint={self.url}"]
+        return ["--runner=DataflowRunner", *place, "--service_account_email=a@b", "--max_num_workers=9", f"--dataflow_endpoint={self.url}"]
 
     @property
     def environment(self) -> dict[str, str]:

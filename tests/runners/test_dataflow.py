@@ -158,7 +158,7 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
     done = recordmill(
         cloud,
         tmp_path,
-        *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--max_num_workers=9", "--labels=team=vision"),
+        *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--labels=team=vision"),
     )
     assert (done.returncode, done.stderr) == (0, "")
     job = cloud.dataflow.jobs[first_job].request
@@ -184,7 +184,7 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
 @pytest.mark.slow
 def test_what_the_user_chooses_is_in_the_request(in_process):
     chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50", "--job_timeout=3600"]
-    chosen += ["--experiments=use_sibling_sdk_workers", "--service_account_email=a@b", "--no_use_public_ips"]
+    chosen += ["--experiments=use_sibling_sdk_workers", "--no_use_public_ips"]
     assert main(no_auth(in_process, "chosen", *chosen)) == 0
     job = in_process.dataflow.jobs[-1].request
     pool = worker_pool(job)
@@ -433,6 +433,8 @@ def job_path(number: int) -> str:
         ("--project", "--project: expected a project's id"),
         ("--region", "--region: expected a region"),
         ("--temp_location", "--temp_location: expected a gs:// path"),
+        ("--service_account_email", "--service_account_email: expected the workers' account"),
+        ("--max_num_workers", "--max_num_workers: expected how many workers there may be"),
         ("--sdk_container_image", "--sdk_container_image=IMAGE"),
     ],
 )
@@ -440,7 +442,8 @@ def test_a_missing_option_is_said_before_any_work(without, expected, capsys, mon
     monkeypatch.setenv("PATH", "")  # Beam asks gcloud for a region
     monkeypatch.delenv("CLOUDSDK_COMPUTE_REGION", raising=False)
     command = ["prepare", "--input=gs://made-in/a", "--output=gs://made-out/b", "--runner=DataflowRunner", "--no_auth"]
-    given = ("--project=made", "--region=made", "--temp_location=gs://made/tmp", f"--sdk_container_image={IMAGE}")
+    workers = ("--service_account_email=a@b", "--max_num_workers=9", f"--sdk_container_image={IMAGE}")
+    given = ("--project=made", "--region=made", "--temp_location=gs://made/tmp", *workers)
     assert main([*command, *(option for option in given if not option.startswith(without))]) == 2
     error = capsys.readouterr().err
     assert error.startswith("recordmill: --runner=DataflowRunner") and expected in error
@@ -457,7 +460,8 @@ def test_a_missing_option_is_said_before_any_work(without, expected, capsys, mon
     ],
 )
 def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, capsys):
-    command = ["prepare", "--runner=DataflowRunner", "--no_auth", "--project=made", "--region=made"]
+    workers = ("--service_account_email=a@b", "--max_num_workers=9")
+    command = ["prepare", "--runner=DataflowRunner", "--no_auth", "--project=made", "--region=made", *workers]
     paths = {"--input": "gs://made/in", "--output": "gs://made/out", "--temp_location": "gs://made/tmp"}
     paths |= {name: value for name, _, value in (option.partition("=") for option in options) if name in paths}
     given = [f"{name}={value}" for name, value in paths.items()]
