@@ -32,17 +32,14 @@ class Dataflow(Engine):
 
     def _check_needs(self, wait: bool) -> None:
         cloud, workers = self.options.view_as(GoogleCloudOptions), self.options.view_as(WorkerOptions).max_num_workers
-        needs = [
+        in_launch = bool(cloud.template_location)  # of the template, which says these two
+        for option, value, expected in (
             ("--project", cloud.project, "a project's id"),
             ("--region", cloud.region, "a region, such as europe-west1: best the buckets' own"),
+            ("--service_account_email", cloud.service_account_email or in_launch, "the workers' account, with no more rights than they need"),
+            ("--max_num_workers", workers or in_launch, "how many workers there may be, since the service would go up to hundreds"),
             ("--temp_location", cloud.temp_location, "a gs:// path for scratch files"),
-        ]
-        if not cloud.template_location:  # who launches a template says these
-            needs += [
-                ("--service_account_email", cloud.service_account_email, "the workers' account; the project's own may do far more than they need"),
-                ("--max_num_workers", workers, "how many workers there may be; the service would go up to hundreds"),
-            ]
-        for option, value, expected in needs:
+        ):
             if not value:
                 raise UserError(f"--runner=DataflowRunner needs {option}: expected {expected}")
         if not cloud.temp_location.startswith("gs://"):

@@ -129,8 +129,8 @@ def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch)
 
 def test_what_dataflow_needs_is_asked_for(folder, capsys):
     paths = ["prepare", "--input", "gs://bucket/in", "--output", "gs://bucket/out", "--runner=DataflowRunner"]
-    given = []
-    for option, value in (("--project", "made"), ("--region", "europe-west1"), ("--temp_location", "tmp")):
+    given, needs = [], {"--project": "made", "--region": "europe-west1", "--service_account_email": "a@b", "--max_num_workers": "9"}
+    for option, value in (needs | {"--temp_location": "tmp"}).items():
         assert main([*paths, *given]) == 2
         assert f"--runner=DataflowRunner needs {option}: " in capsys.readouterr().err
         given.append(f"{option}={value}")
