@@ -34,6 +34,7 @@ class SourceConfig:
     Attributes:
         kind: One of `SOURCES`; None: guessed from the input.
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
+        image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: they are whole.
         image_column: Column of a table, or field of a record, with the image; None: by the usual names.
         key_column: Column or field with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none,
             so that the key is the path, or the container's path with the place in it.
@@ -57,6 +58,7 @@ class SourceConfig:
 
     kind: str | None = None
     image_root: str | None = None
+    image_suffix: str = ""
     image_column: str | None = None
     key_column: str | None = None
     split_column: str | None = None

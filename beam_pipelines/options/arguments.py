@@ -185,6 +185,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
         "in brackets, such as [\"cat\", \"dog\"], is read as a list in any case",
     )
     add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
+    add("--image_suffix", default="", metavar="SUFFIX", help="text, table: what names without an extension lack, such as .jpg")
     for column, usual in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=f"the column of {usual}")
     add(
@@ -251,6 +252,7 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     return SourceConfig(
         kind=arguments.source,
         image_root=arguments.image_root,
+        image_suffix=arguments.image_suffix,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
         labels=None if arguments.label is None else parse_labels(arguments.label),
         features=tuple(parse_column("--feature", text, "text") for text in arguments.feature),

@@ -14,6 +14,7 @@ from tf_input.dataset_format import OBJECTS
 
 # A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
+_NUMBERED = re.compile(r"(?P<number>\d{1,9}):\s*(?P<name>.*\S)")
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -118,7 +119,7 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Class names from a file, or an object, one a line."""
+    """Class names from a file, or an object, one a line; where each line begins with a number, as in `0:daisy`, in the order of these."""
     try:
         text = files_at(path).read(path).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -127,4 +128,11 @@ def read_label_names(path: str) -> tuple[str, ...]:
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:
         raise UserError(f"--label_names={path}: it is empty; expected a class name a line")
-    return names
+    numbered = [_NUMBERED.fullmatch(name) for name in names]
+    if not all(numbered):
+        return names
+    by_number = {int(match["number"]): match["name"] for match in numbered}
+    for number in range(len(names)):
+        if number not in by_number:
+            raise UserError(f"--label_names={path}: no line has number {number}; expected each from 0 to {len(names) - 1} once, or names alone")
+    return tuple(by_number[number] for number in range(len(names)))

@@ -44,6 +44,7 @@ CONFIG = PrepareJob(
     output_layout="tfx",
     source=SourceConfig(
         kind="table",
+        image_suffix=".jpg",
         image_root="/images",
         image_column="file",
         key_column="",

@@ -86,6 +86,17 @@ def test_a_rebuild_with_another_class_keeps_or_tells_the_numbers(tmp_path, capsy
 
 
 @pytest.mark.slow
+def test_lines_with_numbers_say_the_order(tmp_path, capsys):
+    source = write_classes(tmp_path / "in", "daisy", "rose")
+    named = write_names(tmp_path / "labels.txt", "1:rose", "0: daisy", "", "2:tulip leaf")
+    assert prepare(source, tmp_path / "out", f"--label_names={named}") == 0
+    assert tables(tmp_path / "out") == {"label": ("daisy", "rose", "tulip leaf")}
+    capsys.readouterr()
+    write_names(named, "0:daisy", "0:rose")
+    assert prepare(source, tmp_path / "other", f"--label_names={named}") == 2
+    assert "labels.txt: no line has number 1; expected each from 0 to 1 once, or names alone" in capsys.readouterr().err
+
+
 def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, capsys):
     def prepare_lines(name: str, labels: list, *options: str) -> int:
         lines = "".join(f"{row['file_name']} {label}\n" for row, label in zip(ROWS, labels)).encode()

@@ -569,6 +569,15 @@ def test_lines_above_the_header_and_comments_are_left_out(tmp_path: pathlib.Path
         open_table(write_csv(tmp_path, to_parquet(ROWS), "a.parquet"), skip_lines=1)
 
 
+def test_names_that_lack_their_ending_get_it(tmp_path: pathlib.Path) -> None:
+    rows = b'{"id": "a", "label": "1"}\n{"id": 7, "label": "2"}\n{"id": "c.jpg", "label": "3"}\n{"id": null, "label": "4"}\n{"id": "", "label": "5"}\n'
+    listed = Listed(write_csv(tmp_path, rows, "a.jsonl"), image_suffix=".jpg", image_column="id")
+    assert listed.labels == {"a.jpg": "1", "7.jpg": "2", "c.jpg": "3"}
+    assert [*listed.dead_letters] == ["a.jsonl:4", "a.jsonl:5"]
+    breeds = b"id,label\n000bec,dingo\n0021f9,dhole\n"  # as Kaggle has it
+    assert [*Listed(write_csv(tmp_path, breeds, "b.csv"), image_suffix=".jpg", image_column="id").images] == ["000bec.jpg", "0021f9.jpg"]
+
+
 BAD_ROLES = [
     ("split", "", "no_split", "is empty"),
     ("split", "../x", "bad_split", "'../x'"),

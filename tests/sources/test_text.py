@@ -143,6 +143,13 @@ def test_lines_are_skipped_and_comments_left_out(tmp_path: pathlib.Path) -> None
     assert Listed(write_list(tmp_path, text), skip_lines=10**12).images == {}
 
 
+def test_names_that_lack_their_ending_get_it(tmp_path: pathlib.Path) -> None:
+    text = "a 1\nb.jpg 2\nc.v2 3\n../d 4\n"
+    listed = Listed(write_list(tmp_path, text), image_suffix=".jpg")
+    assert listed.labels == {"a.jpg": "1", "b.jpg": "2", "c.v2.jpg": "3"}
+    assert [*listed.dead_letters] == ["list.txt:4"]
+
+
 def test_lists_named_after_splits_are_splits(tmp_path: pathlib.Path) -> None:
     for name, label in (("train.txt", 1), ("val.txt", 2), ("test.lst", 3)):
         write_list(tmp_path, f"{label}.jpg {label}\n", name)

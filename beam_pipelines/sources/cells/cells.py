@@ -138,6 +138,25 @@ def read_path(cell: Any, root: Root) -> str:
         raise Refusal("outside", f"has a path that leads nowhere: {error}") from None
 
 
+def read_image_path(cell: Any, root: Root, suffix: str) -> str:
+    """The path of an image below the root, relative to it.
+
+    Args:
+        cell: With its path, or with a dictionary that has one, as Hugging Face's libraries write it.
+        root: What the path is relative to.
+        suffix: What the path gets at its end, if it does not end so.
+
+    Raises:
+        Refusal: As `read_path` does.
+    """
+    path = cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
+    if suffix:
+        path = plain(path, "bad_value")
+        lacks = path and isinstance(path, (str, int)) and not isinstance(path, bool) and not str(path).endswith(suffix)
+        path = f"{path}{suffix}" if lacks else path
+    return read_path(path, root)
+
+
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
     """A cell in Python's own types, bytes decoded, and the one of a list of one in its place unless lists are kept."""
     if isinstance(cell, (np.ndarray, np.generic)):

@@ -23,7 +23,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, So
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
-from beam_pipelines.sources.cells.cells import in_column, read_path
+from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
 from beam_pipelines.sources.folders.file_listing import matches
@@ -44,7 +44,7 @@ Listed = LabeledImage | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group_column", "weight_column"),
-    *("labels", "features", "label_names", "label_separator", "image_root", "bad_boxes", "skip_lines", "comment"),
+    *("labels", "features", "label_names", "label_separator", "image_root", "image_suffix", "bad_boxes", "skip_lines", "comment"),
 )
 
 
@@ -135,7 +135,8 @@ class Table:
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
         config, root = self._config, self._root_of(file)
         label_names = config.source.names_of(OBJECT_LABEL)
-        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, self._is_embedded)
+        suffix = config.source.image_suffix
+        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, suffix, self._is_embedded)
         for number, row in read_rows(file, config.source, self._needed):
             try:
                 image = reader.read(number, row) if not isinstance(row, Refusal) else row
@@ -158,6 +159,7 @@ class _RowReader:
         root: What their paths are relative to.
         read_columns: Reads labels and features.
         label_names: Those that objects may have.
+        suffix: What paths end with, where they stand there without it.
         is_embedded: Whether the images are in the table.
     """
 
@@ -168,6 +170,7 @@ class _RowReader:
         root: Root,
         read_columns: ColumnReader,
         label_names: tuple[str, ...],
+        suffix: str,
         is_embedded: bool,
     ) -> None:
         self._columns = columns
@@ -175,6 +178,7 @@ class _RowReader:
         self._root = root
         self._read_columns = read_columns.read
         self._label_names = label_names
+        self._suffix = suffix
         self._is_embedded = is_embedded
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
@@ -183,7 +187,7 @@ class _RowReader:
         data = _embedded_bytes(cell) if self._is_embedded else None
         label, values = self._read_columns(row)
         if data is None:
-            path = in_column(self._columns.image, read_path, _path_in(cell), self._root)
+            path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
             image = LabeledImage(nfc(path), path, label, self._file.split, values=values)
         else:
             key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
@@ -205,11 +209,6 @@ def _embedded_bytes(cell: Any) -> bytes | None:
     """The bytes of an image that is in the table; None where only its path is."""
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     return data if isinstance(data, bytes) and data else None
-
-
-def _path_in(cell: Any) -> Any:
-    """The path of an image: of what Hugging Face's libraries have in a cell, too."""
-    return cell.get("path", cell.get("file_name")) if isinstance(cell, dict) else cell
 
 
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:

@@ -25,7 +25,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
-from beam_pipelines.sources.cells.cells import in_column, read_path
+from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -39,7 +39,7 @@ from tf_input.dataset_format import LABEL
 _FORMATS = {".txt": "text", ".lst": "text", ".list": "text", "": "text"}
 _PATH = "path"  # the first field
 
-_OPTIONS = "labels features label_names label_separator image_root skip_lines comment".split()
+_OPTIONS = "labels features label_names label_separator image_root image_suffix skip_lines comment".split()
 
 
 class TextList:
@@ -108,7 +108,7 @@ class TextList:
             for line in _lines_of_rows(lines):
                 try:
                     row = self._fields.split(line)
-                    path = in_column(_PATH, read_path, row[_PATH], root)
+                    path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
                     label, values = read(row)
                 except Refusal as error:
                     yield DeadLetter.of(f"{printable(file.name)}:{lines.row_start}", error)
