@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import types
 from typing import Mapping
 
 _MOST_BYTES = 1 << 20
+_MOST_WAITING = 100
 
 
 class ForkedPython:
@@ -55,19 +57,12 @@ class ForkedPython:
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")
-        self._state, other = socket.socketpair()
-        given = [read_in, write_out, write_out if merged else self._stderr.fileno(), other.fileno()]
-        socket.send_fds(_forker(*preloaded), [json.dumps(asked).encode()], given)
-        other.close()
+        self._state = _ask(_forker(*preloaded)[0], asked, [read_in, write_out, write_out if merged else self._stderr.fileno()])
         for descriptor in (read_in, write_out):
             os.close(descriptor)
         self.stdin, self.stdout = os.fdopen(write_in, "w"), os.fdopen(read_out)
         self.returncode: int | None = None
-        self.pid = self._receive()
-
-    def _receive(self) -> int:
-        (number,) = array.array("q", self._state.recv(8))
-        return number
+        self.pid = _receive(self._state)
 
     def poll(self) -> int | None:
         """`returncode`, if it has ended."""
@@ -79,7 +74,7 @@ class ForkedPython:
         """Waits for its end, for so many seconds, and returns `returncode`."""
         if self.returncode is None:
             self._state.settimeout(timeout)
-            self.returncode = self._receive()
+            self.returncode = _receive(self._state)
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
@@ -120,40 +115,82 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
     return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
 
 
+def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = ("keras", "tensorflow")) -> pathlib.Path:
+    """Makes a command that is a program with those arguments, and its own after them, in a process that is forked off.
+
+    It is for those who start programs by a name: their files, working directory and environment are the program's, and its end is the
+    command's. It works as long as this process lives. What `python` takes before a program, such as -I, the interpreter itself gets.
+    """
+    said = [*map(str, arguments)]
+    code = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})"
+    calling = f"import forked_python; forked_python.stand_for({_forker(*preloaded)[0]!r}, {said} + sys.argv[1:])"
+    path.write_text(f"#!{sys.executable} -IS\n{code}\n{calling}\n")
+    path.chmod(0o755)
+    return path
+
+
+def stand_for(forker: bytes, arguments: list[str]) -> None:
+    """Ends as the program does."""
+    if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
+    with _ask(forker, asked, [0, 1, 2]) as state:
+        _receive(state)
+        ended = _receive(state)
+    if ended < 0:
+        signal.signal(-ended, signal.SIG_DFL)
+        os.kill(os.getpid(), -ended)
+    sys.exit(ended)
+
+
+def _ask(forker: bytes, asked: dict, given: list[int]) -> socket.socket:
+    """Asks for a program with those files; a number comes back as it starts, its process id, and one as it ends."""
+    state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    state.connect(forker)
+    socket.send_fds(state, [json.dumps(asked).encode()], given)
+    return state
+
+
+def _receive(state: socket.socket) -> int:
+    (number,) = array.array("q", state.recv(8))
+    return number
+
+
 @functools.cache
-def _forker(*preloaded: str) -> socket.socket:
-    """Where this process asks for programs; what answers ends with this process."""
-    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
-    command = [sys.executable, __file__, str(its.fileno()), *preloaded]
-    subprocess.Popen(command, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": paths})
-    its.close()
-    return ours
+def _forker(*preloaded: str) -> tuple[bytes, subprocess.Popen]:
+    """The address of what forks programs; and it itself, which ends as its stdin is closed, with this process."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind("")  # a name that the kernel chooses
+        listening.listen(_MOST_WAITING)
+        paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
+        command = [sys.executable, __file__, str(listening.fileno()), *preloaded]
+        environment = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen(command, pass_fds=[listening.fileno()], stdin=subprocess.PIPE, env=environment)
+        return listening.getsockname(), process
 
 
-def _answer(asked: socket.socket) -> None:
+def _answer(listening: socket.socket) -> None:
     """Forks, for each program that is asked for, a process that forks it, and says its id and how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those
-    while True:
-        data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, 4)
-        if not data:
-            return
+    while sys.stdin not in select.select([listening, sys.stdin], [], [])[0]:
+        asked, _ = listening.accept()
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            asked.close()
+            listening.close()
+            data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, 3)
             process_id = os.fork()
             if process_id == 0:
+                asked.close()
                 _become(json.loads(data), given)
                 return
-            for descriptor in given[:3]:
+            for descriptor in given:
                 os.close(descriptor)
-            os.write(given[3], array.array("q", [process_id]))
+            asked.send(array.array("q", [process_id]))
             ended = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
             with contextlib.suppress(BrokenPipeError):
-                os.write(given[3], array.array("q", [ended]))
+                asked.send(array.array("q", [ended]))
             os._exit(0)
-        for descriptor in given:
-            os.close(descriptor)
+        asked.close()
 
 
 def _become(asked: dict, given: list[int]) -> None:

@@ -28,12 +28,14 @@ MIN_BYTES, MAX_BYTES = 2_000, 10_000
 
 def connect(server: StoreServer) -> None:
     """Makes this process's Beam, and with it ours, use the server."""
+    from apache_beam.internal.gcp.auth import _Credentials
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
 
     logging.disable(logging.WARNING)
     os.environ.update(server.environment)
-    FileSystems.set_options(PipelineOptions([*server.flags, "--no_auth"]))  # or Beam looks for Google's credentials for half a minute
+    _Credentials._credentials_init = True  # or Beam, whatever its options, looks for Google's credentials for half a minute
+    FileSystems.set_options(PipelineOptions([*server.flags, "--no_auth"]))
 
 
 def compare(scheme: str, num_files: int) -> None:

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -91,19 +91,32 @@ def _reason(info: str, code: str) -> str:
     return "; ".join(MADE[one] for one in sorted(commands)) if commands and commands <= MADE.keys() else ""
 
 
-def run_page(page: pathlib.Path, folder: pathlib.Path) -> list[str | None]:
+def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess:
+    """Runs a program to its end in a new interpreter."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+def run_page(
+    page: pathlib.Path, folder: pathlib.Path, run: Callable[..., subprocess.CompletedProcess] = run_python, commands: str = ""
+) -> list[str | None]:
     """Runs a page's blocks in a new process, with `folder` as its working directory: of each what it printed, None if it was not run.
+
+    Args:
+        page: Its file.
+        folder: An empty one.
+        run: Makes that process.
+        commands: A folder whose commands come before those of this environment.
 
     Raises:
         AssertionError: A block failed; the message has its line and what it wrote.
     """
     for name in ("docs", "deploy"):
         (folder / name).symlink_to(ROOT / name)
-    paths = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    paths = os.pathsep.join([*filter(None, [commands]), os.path.dirname(sys.executable), os.environ["PATH"]])
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": paths, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
-    run = subprocess.run([sys.executable, __file__, "--run", str(page)], cwd=folder, env=environment, capture_output=True, text=True)
-    assert run.returncode == 0, f"{page.name}: {run.stdout[-2000:]}\n{run.stderr[-4000:]}"
-    return json.loads(run.stdout.splitlines()[-1])
+    ended = run(__file__, "--run", page, cwd=folder, env=environment)
+    assert ended.returncode == 0, f"{page.name}: {ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def run_here(page: pathlib.Path) -> list[str | None]:
