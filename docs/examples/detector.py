@@ -44,6 +44,7 @@ def main() -> None:
 
     model = make_detector(arguments.image_size, num_classes)
     model.compile(keras.optimizers.Adam(6e-3), detection_loss, jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, which takes seconds
     model.fit(train.map(to_cells), validation_data=validation.map(to_cells), epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 

@@ -32,6 +32,7 @@ def main() -> None:
 
     model = make_unet(arguments.image_size, num_classes)
     model.compile(keras.optimizers.Adam(5e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, which takes seconds
     model.fit(train, validation_data=validation, epochs=arguments.epochs, verbose=2)
     model.save(arguments.output)
 
