@@ -26,7 +26,7 @@ READ = {
     "sequence": lambda: tf_input.Sequence(flowers, "train", **OPTIONS)[0],
     "foreign": lambda: tf_input.open_tfrecords(directory + "/*.tfrecord*"),
 }
-if before == "read":
+if before == "read" and __name__ == "__main__":
     READ["example"]()
     batches, arrays = flowers.batches("train", **OPTIONS), flowers.as_numpy("train", **OPTIONS)
     sequence, workers = (tf_input.Sequence(flowers, "train", workers=number, **OPTIONS) for number in (1, 2))
@@ -42,23 +42,24 @@ elif before == "tensorflow":
     tf.constant(1) + 1
 
 
-def child(access, results):
-    try:
-        READ[access]()
-        results.put("read")
-    except Exception as error:
-        results.put(f"{type(error).__name__}: {error}")
+def child(accesses, results):
+    for access in accesses:
+        try:
+            READ[access]()
+            results.put("read")
+        except Exception as error:
+            results.put(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":
     found = {}
     context = multiprocessing.get_context(method)
-    for access in list(READ) if before != "nothing" and method == "fork" else ["example", "sequence"]:
+    for accesses in [[access] for access in READ] if before != "nothing" and method == "fork" else [["example", "sequence"]]:
         results = context.SimpleQueue()
-        process = context.Process(target=child, args=(access, results), daemon=True)
+        process = context.Process(target=child, args=(accesses, results), daemon=True)
         process.start()
         process.join(60)  # only who hangs takes so long
-        found[access] = "hangs" if process.is_alive() else results.get()
+        found |= {access: "hangs" if process.is_alive() else results.get() for access in accesses}
         process.kill()
     if before == "read":
         found["parent"] = len(READ["batches made before"]()) and "read"

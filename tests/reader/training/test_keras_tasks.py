@@ -77,6 +77,7 @@ def fit(model: keras.Model, dataset: tf_input.PreparedDataset, loss, epochs: int
         if hasattr(layer, "kernel"):
             layer.kernel.assign(layer.kernel_initializer(layer.kernel.shape))
     model.compile(keras.optimizers.Adam(0.01), loss)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     history = model.fit(train, epochs=epochs, verbose=0)
     losses = history.history["loss"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0], losses
