@@ -34,15 +34,14 @@ def blocks_of(page: str) -> list[Block]:
 @pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
-    """The first one is typed as it stands there. On the long one, what others have imported need not be imported by each command."""
-    forked = {}
+    """Commands of the first one are typed as they stand there. Those of the long one need not import what others have imported."""
+    commands = ""
     if page != "README.md":
         commands = tmp_path_factory.mktemp("commands")
         forked_python.write_command(commands / "python")
         recordmill = pathlib.Path(sys.executable).parent / "recordmill"
         forked_python.write_command(commands / "recordmill", recordmill, preloaded=("beam_pipelines.launch", "pyarrow.parquet"))
-        forked = {"run": functools.partial(forked_python.run, timeout=1200), "commands": str(commands)}
-    outputs = run_page(ROOT / page, tmp_path, **forked)
+    outputs = run_page(ROOT / page, tmp_path, functools.partial(forked_python.run, timeout=1200), str(commands))
     blocks = blocks_of(page)
     assert len(outputs) == len(blocks)
     for block, output in zip(blocks, outputs):
