@@ -65,9 +65,9 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
 
     With gates it can be held where its workers are in its own processes. Python code that runs before it may make its waiting shorter.
     """
-    program = ("-m", "held_stages" if gates else "beam_pipelines")
+    program = "held_stages" if gates else "beam_pipelines"
     return ForkedPython(
-        *(("-c", f"{before}\nfrom beam_pipelines.__main__ import run\nrun()") if before else program),
+        *(("-c", f"{before}\nimport runpy\nrunpy.run_module({program!r}, run_name='__main__')") if before else ("-m", program)),
         *arguments,
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         merged=True,

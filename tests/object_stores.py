@@ -3,11 +3,13 @@
 import atexit
 import contextlib
 import functools
+import hashlib
 import http.client
 import http.server
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -119,6 +121,26 @@ def put(server: StoreServer, files: Mapping[str, bytes], folder: str = "/some/fo
     for name, data in files.items():
         open_object_store(root).write(f"{root}/{name}", data)
     return root
+
+
+def objects(server: StoreServer, folder: str) -> dict[str, str]:
+    """sha256 of each object below a folder, by name, but for a data set's run.json; as `engines.digest` has that of files."""
+    from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+    from tf_input.dataset_format import RUN
+
+    _lead_to(server.flags)
+    store = open_object_store(folder)
+    return {name: hashlib.sha256(store.read(f"{folder}/{name}")).hexdigest() for name, _ in store.list(folder) if name != RUN}
+
+
+@contextlib.contextmanager
+def silenced(server: StoreServer) -> Iterator[None]:
+    """Connections are taken, and nothing is answered."""
+    os.kill(server.process_id, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.process_id, signal.SIGCONT)
 
 
 class Faults:

@@ -4,7 +4,6 @@ So they do where parts of the cluster are killed in mid-run.
 """
 
 import contextlib
-import functools
 import json
 import os
 import pathlib
@@ -38,7 +37,9 @@ from engines import (
 )
 from forked_python import ForkedPython
 from held_stages import Gate
-from made_sources import CASES
+from made_images import write_class_folders
+from made_sources import CASES, NUM
+from object_stores import objects, put, reached, silenced, store_server
 from prepared import prepare_images
 from tf_input import dataset_format
 from tf_input.decoding.schema import parse_examples
@@ -52,6 +53,20 @@ SECONDS = 600
 
 # Workers live on from stage to stage: each would import Beam anew. One that is killed then is not replaced.
 KEEP_WORKERS = "--environment_cache_millis=60000"
+
+# Code that runs before a command: its watch over the job waits less, and its time is up with a signal.
+IMPATIENT = """
+from beam_pipelines.runners import flink_watch
+flink_watch.POLL_SECONDS, flink_watch._PATIENCE, flink_watch._SECONDS_TO_COME_BACK = 0.5, 1, 3
+"""
+TIME_IS_UP = """
+import signal
+from beam_pipelines.runners import waiting
+class Timer(waiting.threading.Timer):
+    def start(self):
+        signal.signal(signal.SIGUSR1, lambda *unused: self.function(*self.args))
+waiting.threading.Timer = Timer
+"""
 
 needs_flink = pytest.mark.skipif(bool(MISSING), reason=f"Flink needs {' and '.join(MISSING)}")
 
@@ -75,9 +90,16 @@ def expected(source, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def submits(cluster) -> Iterator[str]:
-    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
-    server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--job_port={reserve_port()}"]))
+def submits(cluster, tmp_path_factory) -> Iterator[str]:
+    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up.
+
+    And it sends its own jar along with no job, which the JobManager and each TaskManager would take seconds for: they have it on their
+    class path. Beam leaves out what lies in a folder of this name.
+    """
+    folder = tmp_path_factory.mktemp("jar") / "gradle" / "wrapper"
+    folder.mkdir(parents=True)
+    jar = pathlib.Path(shutil.copy(flink_cluster.JAR, folder))
+    server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--flink_job_server_jar={jar}", f"--job_port={reserve_port()}"]))
     server.start()
     yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
     server.stop()
@@ -92,18 +114,23 @@ def start(cluster, source, tmp_path) -> Callable[..., ForkedPython]:
 
 @contextlib.contextmanager
 def held_run(
-    cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str
+    cluster: Cluster, start: Callable[..., ForkedPython], stage: str, *options: str, before: str = ""
 ) -> Iterator[tuple[ForkedPython, Gate, list[int]]]:
     """A run, the gate at which its workers wait once they have done something in a stage, and who of them waits there."""
     with Gate(gates_of(cluster.folder), stage) as gate:
-        run = start("--beam_plugin=held_stages", *options)
+        run = start("--beam_plugin=held_stages", *options, before=before)
         try:
-            held = gate.wait_for_arrivals(run)
-            assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
-            yield run, gate, held
+            yield run, gate, held_at(cluster, gate, run)
         finally:
             run.kill()
             run.wait()
+
+
+def held_at(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
+    """Who waits at a gate: workers of a job that goes on."""
+    held = gate.wait_for_arrivals(run)
+    assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
+    return held
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
@@ -118,19 +145,42 @@ def failures(cluster: Cluster) -> list[str]:
     return [entry["exceptionName"] for entry in history["entries"]]
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(20)
 @needs_flink
-def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too(cluster, tmp_path):
+def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_prometheus_has_the_counts(cluster, submits, tmp_path):
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
+    (tmp_path / "in" / "images" / "07.png").write_bytes(b"<!DOCTYPE html>")
     options = [*case.options, "--splits=train=0.5,test=0.5"]
     local = ["prepare", "--input", str(source), "--output", str(tmp_path / "local"), *engines.OPTIONS, *options]
     assert main(local) == 0
     cluster.wait_for_task_managers(2)
-    finish(start_prepare(source, tmp_path / "out", *cluster.options, KEEP_WORKERS, *options))
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, submits, KEEP_WORKERS, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
     assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
     assert failures(cluster) == []
+
+    job, exporter = latest_job(cluster), engines.flink_exporter()
+    wait_until(lambda: "written" in counters(cluster, job))  # the JobManager tells for three seconds what it has told before
+    counted = counters(cluster, job)
+    assert (counted["listed"], counted["written"], counted["dead_letters"]) == (NUM, NUM, 1)
+    assert {name for name in counted if name.endswith("_msecs")} == {"list_msecs", "plan_msecs", "write_msecs", "publish_msecs"}
+    manifest = dataset_format.read_manifest(tmp_path / "out")
+    assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
+    server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    with server, urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
+        lines = response.read().decode().splitlines()
+        server.shutdown()
+    labels = f'job_name="{job["name"]}",job_id="{job["jid"]}"'
+    assert f"recordmill_listed_total{{{labels}}} {NUM}" in lines
+    assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 1' in lines
+    assert f"recordmill_job_running{{{labels}}} 0" in lines
+
+
+def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
+    """What is counted of a job in Beam's metrics."""
+    return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
 def as_written(path: pathlib.Path) -> tuple[int, int]:
@@ -148,72 +198,103 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
     }
 
 
-@pytest.mark.slow(15)
+def task_managers(cluster: Cluster) -> set[str]:
+    """Names of those that the JobManager counts on."""
+    return {one["id"] for one in cluster.ask("taskmanagers")["taskmanagers"]}
+
+
+def read_until(run: ForkedPython, text: str) -> str:
+    """What a run prints, with the line that has the text."""
+    printed = ""
+    while text not in printed:
+        line = run.stdout.readline()
+        assert line, printed
+        printed += line
+    return printed
+
+
+@pytest.mark.slow(40)
 @needs_flink
-@pytest.mark.parametrize("stage", ["listed", "planned", "written", "finished"])
-def test_a_task_manager_that_is_killed_changes_nothing_and_costs_no_finished_shard(
-    cluster, submits, start, expected, tmp_path, stage
-):
-    with held_run(cluster, start, stage, submits, KEEP_WORKERS) as (run, gate, held):
-        done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
-        parents = {psutil.Process(worker).ppid() for worker in held}
-        name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
-        cluster.kill(name)
-        cluster.start_task_manager(f"{name}-again")
-        gate.open()
-        printed = finish(run)
-    assert failures(cluster), "the job was not hit"
-    assert "Flink restarted the job (1): " in printed
+def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard(cluster, submits, start, expected, tmp_path):
+    """One at each stage of a run; after the first one the job lacks a slot for a while, and says so."""
+    printed = ""
+    with held_run(cluster, start, "listed", submits, KEEP_WORKERS, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
+        gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
+        for gate in gates:
+            held = held_at(cluster, gate, run)
+            done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
+            assert bool(done) == (gate is gates[-1])
+            parents = {psutil.Process(worker).ppid() for worker in held}
+            name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
+            cluster.kill(name)
+            if gate is listed:
+                gate.open()
+                printed += read_until(run, f"wait for slots of --flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)")
+                assert printed.endswith("; expected more TaskManagers, or a lower --parallelism\n")
+            cluster.start_task_manager(f"{name}-again")
+            wait_until(lambda: task_managers(cluster) == set(cluster.process_ids()) - {"job-manager"})  # who is lost is known to be
+            gate.open()
+        printed += finish(run)
+    assert len(failures(cluster)) >= len(gates), "the job was not hit"
+    assert "Flink restarted the job (1): " in printed and f"Flink restarted the job ({len(gates)}): " in printed
     assert digest(tmp_path / "out") == expected
-    after = {name: as_written(tmp_path / "out" / name) for name in done}
-    assert after == done and bool(done) == (stage == "finished")
+    assert {name: as_written(tmp_path / "out" / name) for name in done} == done
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(40)
 @needs_flink
-def test_worker_processes_killed_while_shards_are_written_change_nothing(cluster, submits, start, expected, tmp_path):
-    with held_run(cluster, start, "written", submits) as (run, gate, held):
-        for worker in held:
-            os.kill(worker, signal.SIGKILL)
-        gate.open()
-        finish(run)
-    assert failures(cluster), "the job was not hit"
-    assert digest(tmp_path / "out") == expected
-    assert os.listdir(tmp_path) == ["out"]
+def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
+    """Each goes on from the one before. Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
+    limit = "--job_timeout=3600"
+    late = f"recordmill: the job was not done after {limit} seconds, and was stopped; "
+    ends = [
+        (signal.SIGINT, os.killpg, (), 130, "recordmill: interrupted; "),
+        (signal.SIGTERM, os.kill, ("--resume",), 143, "recordmill: interrupted; "),
+        (signal.SIGUSR1, os.kill, ("--resume", submits, limit), 1, late),
+    ]
+    for sent, send, options, code, told in ends:
+        with held_run(cluster, start, "written", KEEP_WORKERS, *options, before=TIME_IS_UP) as (run, *_):
+            send(run.pid, sent)
+            printed, _ = run.communicate(timeout=SECONDS)
+        assert run.returncode == code, printed[-3000:]
+        assert told in printed and "--resume goes on" in printed and "Traceback" not in printed
+        assert latest_job(cluster)["state"] == "CANCELED"
+        assert os.listdir(tmp_path) == ["out.incomplete"]
 
-
-@pytest.mark.slow(15)
-@needs_flink
-def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(submits, start, source, expected, tmp_path):
-    run = start("--max_bad_fraction=0", submits, KEEP_WORKERS)
+    # So is one that ends by a fault of the input.
+    run = start("--max_bad_fraction=0", "--resume", submits, KEEP_WORKERS)
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
     assert "Traceback" not in printed
-    assert_resumes_here(source, expected, tmp_path)
+    assert os.listdir(tmp_path) == ["out.incomplete"]
+    prepare_here(source, tmp_path / "out", "--resume")
+    assert digest(tmp_path / "out") == expected
+    assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(20)
 @needs_flink
-@pytest.mark.parametrize("sent, to_all", [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["terminated", "Ctrl-C"])
-def test_an_interrupted_run_stops_its_job_and_can_be_gone_on_from(cluster, start, source, expected, tmp_path, sent, to_all):
-    """Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
-    with held_run(cluster, start, "written", KEEP_WORKERS) as (run, gate, _):
-        (os.killpg if to_all else os.kill)(run.pid, sent)
-        printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 128 + sent, printed[-3000:]
-    assert "recordmill: interrupted; " in printed and "--resume goes on" in printed and "Traceback" not in printed
-    assert latest_job(cluster)["state"] == "CANCELED"
-    assert_resumes_here(source, expected, tmp_path)
-
-
-def assert_resumes_here(source: pathlib.Path, expected: dict[str, str], directory: pathlib.Path) -> None:
-    """What a run on the cluster has left is finished by the local runner, to the same bytes."""
-    assert os.listdir(directory) == ["out.incomplete"]
-    prepare_here(source, directory / "out", "--resume")
-    assert digest(directory / "out") == expected
-    assert os.listdir(directory) == ["out"]
+def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(cluster, submits, tmp_path):
+    source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
+    prepare_here(source, tmp_path / "local")
+    before = "from beam_pipelines.storage.object_stores import store_watch\nstore_watch._LOOK_SECONDS = 1"
+    cluster.wait_for_task_managers(2)
+    with store_server("s3") as server, reached(server), Gate(gates_of(cluster.folder), "finished") as gate:
+        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
+        options = (*cluster.options, submits, KEEP_WORKERS, *server.flags, "--store_timeout=3", "--beam_plugin=held_stages")
+        run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options, before=before)
+        held_at(cluster, gate, run)
+        with silenced(server):
+            gate.open()
+            printed, _ = run.communicate(timeout=SECONDS)
+        told = printed.splitlines()[-1]
+        assert run.returncode == 1, printed[-3000:]
+        assert "has answered nothing useful for 3 s (--store_timeout)" in told and told.endswith("--resume goes on from it"), told
+        assert latest_job(cluster)["state"] in ("CANCELED", "FAILED")
+        prepare_here(f"{bucket}/in", f"{bucket}/out", *server.flags, "--resume")
+        assert objects(server, f"{bucket}/out") == digest(tmp_path / "local") and not objects(server, f"{bucket}/out.incomplete")
 
 
 def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
@@ -264,8 +345,9 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 @pytest.mark.slow(30)
 @needs_flink
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
+    """And the next one loses its worker processes, while they write shards, which changes nothing."""
     prepare_here(source, tmp_path / "local", "--seed=5")
-    with held_run(cluster, start, "written") as (run, gate, held):
+    with held_run(cluster, start, "planned", KEEP_WORKERS) as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
         wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
         children = psutil.Process(run.pid).children(recursive=True)
@@ -276,21 +358,20 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", submits, KEEP_WORKERS)
+        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
         gate.open()  # to a job that is being cancelled
+        for worker in held_at(cluster, written, other):
+            os.kill(worker, signal.SIGKILL)
+        written.open()
         printed = finish(other)
     assert f"{orphan['name']}: left by a command that was killed; it is cancelled" in printed
     assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "CANCELED"
+    assert failures(cluster), "the job was not hit"
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
     assert sorted(os.listdir(tmp_path)) == ["local", "out"]
-
-
-def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
-    """What is counted of a job in Beam's metrics."""
-    return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
@@ -300,57 +381,11 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.slow(30)
-@needs_flink
-def test_a_job_that_lacks_a_slot_says_so_and_what_it_counts_is_there_for_prometheus(cluster, submits, start, expected, tmp_path):
-    name = next(name for name in cluster.process_ids() if name.startswith("task-manager"))
-    run = start(submits, KEEP_WORKERS)
-    cluster.kill(name)
-    cluster.wait_for_task_managers(1)
-    printed = ""
-    while "tasks wait for slots" not in printed:
-        line = run.stdout.readline()
-        assert line, printed
-        printed += line
-    assert f"of --flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0); expected more TaskManagers" in printed
-    cluster.start_task_manager(f"{name}-again")
-    finish(run)
-    assert digest(tmp_path / "out") == expected
-
-    job, exporter = latest_job(cluster), engines.flink_exporter()
-    counted = counters(cluster, job)
-    assert (counted["listed"], counted["written"], counted["dead_letters"]) == (342, 342, 2)
-    assert {name for name in counted if name.endswith("_msecs")} == {"list_msecs", "plan_msecs", "write_msecs", "publish_msecs"}
-    manifest = dataset_format.read_manifest(tmp_path / "out")
-    assert counted["written_bytes"] == sum(shard.num_bytes for shards in manifest.splits.values() for shard in shards)
-    server = exporter.serve(exporter.Flink(f"localhost:{cluster.rest_port}"), 0)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    with server, urllib.request.urlopen(f"http://localhost:{server.server_port}/metrics") as response:
-        lines = response.read().decode().splitlines()
-        server.shutdown()
-    labels = f'job_name="{job["name"]}",job_id="{job["jid"]}"'
-    assert f"recordmill_listed_total{{{labels}}} 342" in lines
-    assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 2' in lines
-    assert f"recordmill_job_running{{{labels}}} 0" in lines
-
-
 @pytest.mark.slow(15)
-@needs_flink
-def test_a_job_that_takes_too_long_is_stopped_with_one_line_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
-    with held_run(cluster, start, "written", submits, KEEP_WORKERS, "--job_timeout=40") as (run, gate, _):
-        printed, _ = run.communicate(timeout=SECONDS)
-    assert run.returncode == 1, printed[-3000:]
-    assert "recordmill: the job was not done after --job_timeout=40 seconds, and was stopped; " in printed and "Traceback" not in printed
-    assert latest_job(cluster)["state"] == "CANCELED"
-    assert_resumes_here(source, expected, tmp_path)
-
-
-@pytest.mark.slow(60)
 @needs_flink
 def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
     """It is not started again, so this is the last one of them that submits a job."""
-    start = functools.partial(start, before="from beam_pipelines.runners import flink_watch\nflink_watch._SECONDS_TO_COME_BACK = 20")
-    with held_run(cluster, start, "written", submits, KEEP_WORKERS) as (run, gate, _):
+    with held_run(cluster, start, "written", submits, KEEP_WORKERS, before=IMPATIENT) as (run, *_):
         cluster.kill("job-manager")
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]

@@ -1,7 +1,6 @@
 """A store that dies amid a run: it ends in one line, soon, and another goes on from what is there. And a run that is told to end."""
 
 import contextlib
-import hashlib
 import json
 import os
 import pathlib
@@ -12,23 +11,19 @@ from typing import Iterator
 
 import psutil
 import pytest
-from apache_beam.io.filesystems import FileSystems
 
 from beam_pipelines.__main__ import main
-from beam_pipelines.runners.jobs import parse_pipeline_options
-from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from engines import digest, flink_cluster, gates_of, running_flink, start_prepare, start_recordmill
+from engines import digest, start_recordmill
 from forked_python import ForkedPython
 from held_stages import Gate
 from made_images import write_class_folders
-from object_stores import StoreServer, put, reached, store_server
-from tf_input.dataset_format import RUN
+from object_stores import StoreServer, objects, put, reached, silenced, store_server
 
 SECONDS = 120
 NUM_SHARDS = 6
 OPTIONS = ("--name=made", f"--num_shards={NUM_SHARDS}")
 TOO_LONG = 600.0  # for a run that waits for a store
-MISSING = flink_cluster().missing_tools()
+HURRY = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECONDS = interrupts._LOOK_SECONDS = 0.3"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +38,7 @@ def unbroken(source, tmp_path_factory) -> dict[str, str]:
     return digest(output)
 
 
-@pytest.fixture(scope="module", params=["s3", "gs"])
+@pytest.fixture(scope="module")
 def server(request) -> Iterator[StoreServer]:
     """One that no other test needs, and that may be stopped."""
     with store_server(request.param) as server, reached(server):
@@ -55,13 +50,6 @@ def bucket(server, source) -> str:
     return put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
 
 
-def objects(server: StoreServer, folder: str) -> dict[str, str]:
-    """sha256 of each object below a folder, by name, but for the one that says when and where it was made."""
-    FileSystems.set_options(parse_pipeline_options(server.flags))
-    store = open_object_store(folder)
-    return {name: hashlib.sha256(store.read(f"{folder}/{name}")).hexdigest() for name, _ in store.list(folder) if name != RUN}
-
-
 def check_resumed(server: StoreServer, bucket: str, unbroken: dict[str, str]) -> None:
     """Another run goes on, to the same bytes, and nothing is left beside them."""
     assert main(["prepare", *OPTIONS, f"--input={bucket}/in", f"--output={bucket}/out", *server.flags, "--resume"]) == 0
@@ -69,20 +57,10 @@ def check_resumed(server: StoreServer, bucket: str, unbroken: dict[str, str]) ->
 
 
 @contextlib.contextmanager
-def silenced(server: StoreServer) -> Iterator[None]:
-    """Connections are taken, and nothing is answered."""
-    os.kill(server.process_id, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.process_id, signal.SIGCONT)
-
-
-@contextlib.contextmanager
-def held_run(folder: pathlib.Path, stage: str, *options: str) -> Iterator[tuple[ForkedPython, Gate]]:
+def held_run(folder: pathlib.Path, stage: str, *options: str, before: str = "") -> Iterator[tuple[ForkedPython, Gate]]:
     """A run that is held at a stage. At the end there is none of its processes, or the test has failed."""
     with Gate(folder / "gates", stage) as gate:
-        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates")
+        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates", before=before)
         try:
             gate.wait_for_arrivals(run, SECONDS)
             started = psutil.Process(run.pid).children(recursive=True)
@@ -102,7 +80,7 @@ def told_by(run: ForkedPython) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["listed", "finished"])
+@pytest.mark.parametrize("server, stage", [("s3", "listed"), ("gs", "finished")], indirect=["server"])
 def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, bucket, unbroken, tmp_path, stage):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
     with held_run(tmp_path, stage, *options, "--store_timeout=3") as (run, gate):
@@ -133,13 +111,15 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
     assert re.search(rf"; \d+ of {NUM_SHARDS} shards are there: --resume goes on\n$", told), told
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(5)
 @pytest.mark.parametrize(
-    "stage, sent, code", [("listed", signal.SIGINT, 130), ("finished", signal.SIGTERM, 143), ("finished", signal.SIGHUP, 129)]
+    "server, stage, sent, code, before",
+    [("s3", "listed", signal.SIGINT, 130, ""), ("gs", "finished", signal.SIGTERM, 143, HURRY), ("s3", "finished", signal.SIGHUP, 129, HURRY)],
+    indirect=["server"],
 )
-def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unbroken, tmp_path, stage, sent, code):
+def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unbroken, tmp_path, stage, sent, code, before):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
-    with held_run(tmp_path, stage, *options, f"--store_timeout={TOO_LONG}") as (run, gate):
+    with held_run(tmp_path, stage, *options, f"--store_timeout={TOO_LONG}", before=before) as (run, gate):
         with silenced(server):
             gate.open()
             run.send_signal(sent)
@@ -150,7 +130,9 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unb
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    "server, sent, code", [("gs", signal.SIGINT, 130), ("s3", signal.SIGTERM, 143), ("gs", signal.SIGHUP, 129)], indirect=["server"]
+)
 def test_a_run_that_is_told_to_end_says_what_is_on_the_disk(server, bucket, unbroken, tmp_path, sent, code):
     options = (f"--input={bucket}/in", f"--output={tmp_path / 'out'}", *server.flags)
     with held_run(tmp_path, "finished", *options, "--error_json", str(tmp_path / "error.json")) as (run, gate):
@@ -185,6 +167,7 @@ def test_a_run_whose_processes_do_not_answer_ends_with_them(source, unbroken, tm
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
 def test_a_second_signal_ends_a_run_at_once(server, bucket, tmp_path):
     with held_run(tmp_path, "finished", f"--input={bucket}/in", f"--output={bucket}/out", *server.flags) as (run, gate):
         with silenced(server):
@@ -202,23 +185,3 @@ def test_a_timeout_that_is_none_is_refused_before_any_work(tmp_path, capsys, val
         assert main([*command, f"--store_timeout={value}"]) == 2
         assert "--store_timeout" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
-
-
-@pytest.mark.slow(15)
-@pytest.mark.skipif(bool(MISSING), reason=f"a Flink cluster needs {', '.join(MISSING)}")
-def test_a_store_that_dies_ends_a_cluster_s_job_however_often_that_would_try_again(source, unbroken, tmp_path):
-    with store_server("s3") as server, reached(server), running_flink(tmp_path / "flink") as cluster:
-        cluster.wait_for_task_managers(2)
-        bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
-        options = (*OPTIONS, *cluster.options, *server.flags, "--store_timeout=10", "--beam_plugin=held_stages")
-        with Gate(gates_of(cluster.folder), "finished") as gate:
-            run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options)
-            gate.wait_for_arrivals(run, SECONDS)
-            with silenced(server):
-                gate.open()
-                printed, _ = run.communicate(timeout=SECONDS)
-        told = printed.splitlines()[-1]
-        assert run.returncode == 1, printed[-3000:]
-        assert "has answered nothing useful for 10 s (--store_timeout)" in told and told.endswith("--resume goes on from it"), told
-        assert {job["state"] for job in cluster.ask("jobs/overview")["jobs"]} <= {"CANCELED", "FAILED"}
-        check_resumed(server, bucket, unbroken)
