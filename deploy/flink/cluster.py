@@ -8,6 +8,7 @@ Run it with the Python that recordmill is installed in: its workers run in the s
 """
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -130,7 +131,7 @@ class Cluster:
             "blob.service.cleanup.interval": 60,  # seconds; by default a TaskManager keeps each job's copy of the job server for an hour
             # Without these the loss of one TaskManager fails the job.
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 5,
+            "restart-strategy.fixed-delay.attempts": 10,  # one that is lost may cost two
             "restart-strategy.fixed-delay.delay": "2 s",
             # From the class path, where Beam's job server lies too, and not from the copy that comes with each job: its classes are loaded
             # and compiled once, and workers live on from stage to stage, which those of a job's own class loader never do.
@@ -147,13 +148,19 @@ class Cluster:
 
     def start_task_manager(self, name: str) -> None:
         """Starts one more; its name is what `kill` takes."""
+        java_options, settings = self._task_manager_options
+        self._start(name, java_options, _TASK_MANAGER, [*settings, "-D", f"taskmanager.resource-id={name}"])
+
+    @functools.cached_property
+    def _task_manager_options(self) -> tuple[list[str], list[str]]:
+        """What Flink makes of the configuration: Java's options, and settings."""
         tool = "org.apache.flink.runtime.util.bash.BashJavaUtils"
         classpath = f"{LIBRARIES}/bin/bash-java-utils.jar:{LIBRARIES}/lib/*"
         command = [java(), "-cp", classpath, tool, "GET_TM_RESOURCE_PARAMS", "--configDir", self.folder / "conf"]
         printed = call(command, stderr=subprocess.DEVNULL)
         marked = [line.partition("BASH_JAVA_UTILS_EXEC_RESULT:")[2] for line in printed.splitlines()]
         java_options, settings = (line.split() for line in marked if line)
-        self._start(name, java_options, _TASK_MANAGER, [*settings, "-D", f"taskmanager.resource-id={name}"])
+        return java_options, settings
 
     def _start(self, name: str, java_options: list[str], main_class: str, arguments: list[str]) -> None:
         conf = self.folder / "conf"

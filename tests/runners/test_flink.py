@@ -51,8 +51,9 @@ Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
 
-# Workers live on from stage to stage: each would import Beam anew. One that is killed then is not replaced.
+# Workers live on from stage to stage: each would import Beam anew. One that is killed is not replaced until the time is over.
 KEEP_WORKERS = "--environment_cache_millis=60000"
+KEEP_WORKERS_BRIEFLY = "--environment_cache_millis=1000"
 
 # Code that runs before a command: its watch over the job waits less, and its time is up with a signal.
 IMPATIENT = """
@@ -90,26 +91,30 @@ def expected(source, tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def submits(cluster, tmp_path_factory) -> Iterator[str]:
-    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up.
+def job_server(tmp_path_factory) -> str:
+    """The option of a run whose job server does not send its own jar along, which costs the cluster seconds and lies on its class path.
 
-    And it sends its own jar along with no job, which the JobManager and each TaskManager would take seconds for: they have it on their
-    class path. Beam leaves out what lies in a folder of this name.
+    Beam leaves out what is in a folder of this name.
     """
     folder = tmp_path_factory.mktemp("jar") / "gradle" / "wrapper"
     folder.mkdir(parents=True)
-    jar = pathlib.Path(shutil.copy(flink_cluster.JAR, folder))
-    server = FlinkJarJobServer(PipelineOptions([*cluster.options, f"--flink_job_server_jar={jar}", f"--job_port={reserve_port()}"]))
+    return f"--flink_job_server_jar={shutil.copy(flink_cluster.JAR, folder)}"
+
+
+@pytest.fixture(scope="module")
+def submits(cluster, job_server) -> Iterator[str]:
+    """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
+    server = FlinkJarJobServer(PipelineOptions([*cluster.options, job_server, f"--job_port={reserve_port()}"]))
     server.start()
     yield f"--job_endpoint={server.subprocess_cmd_and_endpoint()[1]}"
     server.stop()
 
 
 @pytest.fixture
-def start(cluster, source, tmp_path) -> Callable[..., ForkedPython]:
+def start(cluster, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
-    return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, *options, **how)
+    return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, job_server, *options, **how)
 
 
 @contextlib.contextmanager
@@ -147,7 +152,8 @@ def failures(cluster: Cluster) -> list[str]:
 
 @pytest.mark.slow(20)
 @needs_flink
-def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_prometheus_has_the_counts(cluster, submits, tmp_path):
+def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_prometheus_has_the_counts(cluster, tmp_path):
+    """Of a run with the cluster's options alone."""
     case = CASES["coco, detection and segmentation"]
     source = tmp_path / "in" / case.write(tmp_path / "in")
     (tmp_path / "in" / "images" / "07.png").write_bytes(b"<!DOCTYPE html>")
@@ -155,7 +161,7 @@ def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_pr
     local = ["prepare", "--input", str(source), "--output", str(tmp_path / "local"), *engines.OPTIONS, *options]
     assert main(local) == 0
     cluster.wait_for_task_managers(2)
-    finish(start_prepare(source, tmp_path / "out", *cluster.options, submits, KEEP_WORKERS, *options))
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, *options))
     assert digest(tmp_path / "out") == digest(tmp_path / "local")
     assert sorted(os.listdir(tmp_path)) == ["in", "local", "out"]
     assert failures(cluster) == []
@@ -358,7 +364,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits)
+        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits, KEEP_WORKERS_BRIEFLY)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
