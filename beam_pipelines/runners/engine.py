@@ -187,7 +187,7 @@ class Engine:
                 runner.close()
 
     @contextlib.contextmanager
-    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+    def watching(self, interrupt: Callable[[UserError | RunError], None]) -> Iterator[None]:
         """Around a job, of which the user is told what its client does not say.
 
         Args:

@@ -100,7 +100,7 @@ class Flink(Engine):
         return _FlinkRunner()
 
     @contextlib.contextmanager
-    def watching(self, interrupt: Callable[[RunError], None]) -> Iterator[None]:
+    def watching(self, interrupt: Callable[[UserError | RunError], None]) -> Iterator[None]:
         if not self._has_master:
             yield
             return

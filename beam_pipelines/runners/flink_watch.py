@@ -1,11 +1,14 @@
-"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself."""
+"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself.
+
+A job that would fail again, for what its input is, is ended where Flink starts it again.
+"""
 
 import contextlib
 import threading
 import time
 from typing import Any, Callable
 
-from beam_pipelines.errors import EngineError, RunError, find_user_facing
+from beam_pipelines.errors import EngineError, RunError, UserError, find_user_facing
 from beam_pipelines.log import say
 from beam_pipelines.parallel.progress import count_restart
 
@@ -27,7 +30,7 @@ class JobWatch(threading.Thread):
         interrupt: Ends the waiting for the job.
     """
 
-    def __init__(self, ask: Callable[[str], Any], name: str, place: str, interrupt: Callable[[RunError], None]) -> None:
+    def __init__(self, ask: Callable[[str], Any], name: str, place: str, interrupt: Callable[[UserError | RunError], None]) -> None:
         super().__init__(daemon=True)
         self._ask, self._name, self._place, self._interrupt = ask, name, place, interrupt
         self._over = threading.Event()
@@ -69,7 +72,8 @@ class JobWatch(threading.Thread):
             self._look_for_slots(job)
             self._look_for_restarts(job)
         elif self._job_id:
-            self._end(f"{self._place} does not know job {self._job_id} any more: its JobManager has been started anew, without high availability")
+            told = f"{self._place} does not know job {self._job_id} any more"
+            self._end(EngineError(f"{told}: its JobManager has been started anew, without high availability"))
 
     def _look_for_slots(self, job: dict[str, Any]) -> None:
         tasks, now = job["tasks"], time.monotonic()
@@ -94,28 +98,33 @@ class JobWatch(threading.Thread):
         for failure in sorted(failures, key=lambda failure: failure["timestamp"]):
             if failure["timestamp"] > self._last_failure and job["state"] not in _LOST:
                 self._last_failure = failure["timestamp"]
-                self._say(f"Flink restarted the job ({count_restart()}): {_reason(failure)}")
+                known = find_user_facing(RuntimeError(failure["stacktrace"]))
+                if known and known.exit_code == 2 and not self._over.is_set():  # however often Flink would try again
+                    return self._end(known)
+                self._say(f"Flink restarted the job ({count_restart()}): {_one_line(known or _first_line(failure))}")
 
     def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard
         is_refused = isinstance(getattr(error.__cause__, "reason", error.__cause__), ConnectionError)
         limit = _SECONDS_TO_COME_BACK if is_refused else _SECONDS_TO_ANSWER
         if seconds > limit:
-            self._end(f"{error} It has been so for {seconds:.0f} seconds")
+            self._end(EngineError(f"{error} It has been so for {seconds:.0f} seconds"))
         elif seconds > _PATIENCE and not self._is_silent:
             self._is_silent = True
             self._say(f"{error} Waiting for it up to {limit} seconds")
 
-    def _end(self, reason: str) -> None:
+    def _end(self, error: UserError | RunError) -> None:
         self._over.set()
-        self._interrupt(EngineError(reason))
+        self._interrupt(error)
 
     def _say(self, text: str) -> None:
         say(text, "warning")
 
 
-def _reason(failure: dict[str, Any]) -> str:
-    """One line, of what may be a traceback of Java's around one of Python's."""
-    known = find_user_facing(RuntimeError(failure["stacktrace"]))
-    text = str(known) if known else failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
-    return " ".join(text.split())[:300]
+def _first_line(failure: dict[str, Any]) -> str:
+    """Of what may be a traceback of Java's around one of Python's."""
+    return failure["stacktrace"].partition("\n")[0].removeprefix(f"{failure['exceptionName']}: ")
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())[:300]

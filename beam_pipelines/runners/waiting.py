@@ -56,7 +56,7 @@ def wait_for_end(result: PipelineResult) -> str:
     return result.wait_until_finish()
 
 
-def _stop(result: PipelineResult | None, engine: Engine, cause: RunError | None) -> None:
+def _stop(result: PipelineResult | None, engine: Engine, cause: UserError | RunError | None) -> None:
     try:
         with interrupts.unhurried():
             engine.stop(result)
@@ -78,7 +78,7 @@ class _Interrupter:
     """
 
     def __init__(self, timeout: int | None) -> None:
-        self.error: RunError | None = None
+        self.error: UserError | RunError | None = None
         self._is_main = threading.current_thread() is threading.main_thread()
         if timeout and not self._is_main:
             raise UserError(f"--job_timeout={timeout}: expected a call from the main thread, which alone can be interrupted")
@@ -93,7 +93,7 @@ class _Interrupter:
             self._timer.start()
         return self
 
-    def interrupt(self, error: RunError) -> None:
+    def interrupt(self, error: UserError | RunError) -> None:
         """From any thread."""
         if self._is_main:
             self.error = self.error or error

@@ -131,13 +131,13 @@ class Cluster:
             "blob.service.cleanup.interval": 60,  # seconds; by default a TaskManager keeps each job's copy of the job server for an hour
             # Without these the loss of one TaskManager fails the job.
             "restart-strategy.type": "fixed-delay",
-            "restart-strategy.fixed-delay.attempts": 10,  # one that is lost may cost two
+            "restart-strategy.fixed-delay.attempts": 10,  # the loss of one may cost two
             "restart-strategy.fixed-delay.delay": "2 s",
             # From the class path, where Beam's job server lies too, and not from the copy that comes with each job: its classes are loaded
             # and compiled once, and workers live on from stage to stage, which those of a job's own class loader never do.
             "classloader.resolve-order": "parent-first",
             "heartbeat.timeout": 10000,
-            "heartbeat.interval": 1000,
+            "heartbeat.interval": 500,  # who is lost is known to be before the job starts again
         }
         conf, boot = self.folder / "conf", self.folder / "boot"
         (conf / "config.yaml").write_text("".join(f"{name}: {json.dumps(str(value))}\n" for name, value in settings.items()))

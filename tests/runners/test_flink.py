@@ -150,7 +150,7 @@ def failures(cluster: Cluster) -> list[str]:
     return [entry["exceptionName"] for entry in history["entries"]]
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(25)
 @needs_flink
 def test_the_bytes_are_those_of_the_local_runner_with_boxes_and_masks_too_and_prometheus_has_the_counts(cluster, tmp_path):
     """Of a run with the cluster's options alone."""
@@ -219,7 +219,7 @@ def read_until(run: ForkedPython, text: str) -> str:
     return printed
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(35)
 @needs_flink
 def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard(cluster, submits, start, expected, tmp_path):
     """One at each stage of a run; after the first one the job lacks a slot for a while, and says so."""
@@ -248,7 +248,7 @@ def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow(40)
+@pytest.mark.slow(30)
 @needs_flink
 def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, submits, start, source, expected, tmp_path):
     """Each goes on from the one before. Ctrl-C at a terminal goes to the job server too, which is a child of the command."""
@@ -269,7 +269,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
         assert os.listdir(tmp_path) == ["out.incomplete"]
 
     # So is one that ends by a fault of the input.
-    run = start("--max_bad_fraction=0", "--resume", submits, KEEP_WORKERS)
+    run = start("--max_bad_fraction=0", "--resume", submits, KEEP_WORKERS, before=IMPATIENT)
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
@@ -280,7 +280,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(10)
 @needs_flink
 def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(cluster, submits, tmp_path):
     source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
@@ -313,7 +313,7 @@ def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
     return outputs
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(30)
 @needs_flink
 def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, submits, tmp_path):
     here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
@@ -337,7 +337,7 @@ def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, su
     assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(1)
 @needs_flink
 def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     again = cluster_command("up", "--folder", str(cluster.folder))
@@ -348,7 +348,7 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
     assert told["processes"] == cluster.process_ids() and told["taskmanagers"] == 2
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(20)
 @needs_flink
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
     """And the next one loses its worker processes, while they write shards, which changes nothing."""
@@ -387,7 +387,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(8)
 @needs_flink
 def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
     """It is not started again, so this is the last one of them that submits a job."""
@@ -403,7 +403,7 @@ def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submi
     assert "Traceback" not in printed and "ERROR" not in printed
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(2)
 @needs_flink
 def test_no_process_is_left_when_the_cluster_is_down(cluster):
     """Runs last."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from beam_pipelines.errors import EngineError
+from beam_pipelines.errors import DataError, EngineError
 from beam_pipelines.parallel import progress
 from beam_pipelines.runners import flink_watch
 from beam_pipelines.runners.flink_watch import JobWatch
@@ -68,7 +68,7 @@ def watch(cluster, monkeypatch, capsys):
         watch.run()
         return [line.removeprefix("recordmill: warning: ") for line in capsys.readouterr().err.splitlines()]
 
-    look.interrupted = interrupted
+    look.interrupted, look.over = interrupted, looks
     return look
 
 
@@ -107,6 +107,20 @@ def test_each_restart_is_said_once_with_what_is_behind_it(cluster, watch):
     cluster.failures.insert(0, {**OURS, "timestamp": 9})
     cluster.job["state"] = "FAILED"
     assert watch() == [], "that was no restart"
+
+
+def test_a_job_whose_input_is_at_fault_is_not_tried_again(cluster, watch):
+    cluster.failures = [{**OURS, "stacktrace": OURS["stacktrace"].replace("RunError: shard", "DataError: shard")}]
+    assert watch() == []
+    (error,) = watch.interrupted
+    assert isinstance(error, DataError) and str(error).startswith("shard train 1 of 7")
+
+
+def test_one_that_is_done_is_not_ended_for_what_it_recovered_from(cluster, watch):
+    cluster.failures = [{**OURS, "stacktrace": OURS["stacktrace"].replace("RunError: shard", "DataError: shard")}]
+    watch.over.set()
+    assert watch() == ["Flink restarted the job (1): shard train 1 of 7 could not be written: No space left on device"]
+    assert watch.interrupted == []
 
 
 def test_a_job_manager_that_does_not_answer_is_waited_for_and_then_given_up(cluster, watch):

@@ -79,7 +79,7 @@ def told_by(run: ForkedPython) -> str:
     return printed
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("server, stage", [("s3", "listed"), ("gs", "finished")], indirect=["server"])
 def test_a_store_that_dies_ends_the_run_in_one_line_and_another_goes_on(server, bucket, unbroken, tmp_path, stage):
     options = (f"--input={bucket}/in", f"--output={bucket}/out", *server.flags)
