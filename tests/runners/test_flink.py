@@ -132,10 +132,11 @@ def held_run(
 
 
 def held_at(cluster: Cluster, gate: Gate, run: ForkedPython) -> list[int]:
-    """Who waits at a gate: workers of a job that goes on."""
-    held = gate.wait_for_arrivals(run)
-    assert latest_job(cluster)["state"] == "RUNNING" and set(held) <= set(cluster.worker_ids())
-    return held
+    """Who waits at a gate: workers of a job that goes on, and is not just being started again."""
+    wait_until(lambda: gate.wait_for_arrivals(run) and latest_job(cluster)["state"] == "RUNNING")
+    held = set(gate.wait_for_arrivals(run)) & set(cluster.worker_ids())
+    assert held, "none of them is a worker of the cluster"
+    return sorted(held)
 
 
 def latest_job(cluster: Cluster) -> dict[str, Any]:
@@ -223,7 +224,7 @@ def read_until(run: ForkedPython, text: str) -> str:
 @needs_flink
 def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard(cluster, submits, start, expected, tmp_path):
     """One at each stage of a run; after the first one the job lacks a slot for a while, and says so."""
-    printed = ""
+    printed, has = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
     with held_run(cluster, start, "listed", submits, KEEP_WORKERS, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
         for gate in gates:
@@ -235,7 +236,7 @@ def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard
             cluster.kill(name)
             if gate is listed:
                 gate.open()
-                printed += read_until(run, f"wait for slots of --flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)")
+                printed += read_until(run, f"tasks wait for slots of {has}")
                 assert printed.endswith("; expected more TaskManagers, or a lower --parallelism\n")
             cluster.start_task_manager(f"{name}-again")
             wait_until(lambda: task_managers(cluster) == set(cluster.process_ids()) - {"job-manager"})  # who is lost is known to be
@@ -261,6 +262,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
     ]
     for sent, send, options, code, told in ends:
         with held_run(cluster, start, "written", KEEP_WORKERS, *options, before=TIME_IS_UP) as (run, *_):
+            wait_until(lambda: [*tmp_path.glob("out.incomplete/*/plan/plan.json")])  # which others may still be at
             send(run.pid, sent)
             printed, _ = run.communicate(timeout=SECONDS)
         assert run.returncode == code, printed[-3000:]

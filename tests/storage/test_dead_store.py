@@ -114,7 +114,11 @@ def test_a_store_that_is_killed_too(scheme, source, tmp_path):
 @pytest.mark.slow(5)
 @pytest.mark.parametrize(
     "server, stage, sent, code, before",
-    [("s3", "listed", signal.SIGINT, 130, ""), ("gs", "finished", signal.SIGTERM, 143, HURRY), ("s3", "finished", signal.SIGHUP, 129, HURRY)],
+    [
+        ("s3", "listed", signal.SIGINT, 130, ""),
+        ("gs", "finished", signal.SIGTERM, 143, HURRY),
+        ("s3", "finished", signal.SIGHUP, 129, HURRY),
+    ],
     indirect=["server"],
 )
 def test_a_run_that_is_told_to_end_does_not_wait_for_a_store(server, bucket, unbroken, tmp_path, stage, sent, code, before):
