@@ -25,7 +25,8 @@ from beam_pipelines.runners.engine import Engine, Job, check_program, job_name
 from beam_pipelines.runners.flink_watch import JobWatch
 from beam_pipelines.runners.job_servers import JobServerRunner
 
-_KEPT_MILLISECONDS = 60_000
+_KEPT_MILLISECONDS = 1000  # of workers without work; with TensorFlow:
+_KEPT_WITH_TENSORFLOW = 60_000
 _ENDED = ("CANCELED", "FINISHED", "FAILED")
 _SECONDS_TO_ANSWER = 10
 _JAVA_ERROR = re.compile(r"\b(java|org\.apache)\.[\w.$]+(Exception|Error)\b.*")
@@ -85,16 +86,16 @@ class Flink(Engine):
         Who loses a TaskManager then lists and plans again, and writes the shards that were not finished; those that were are found by what
         lies beside them. BATCH_FORCED would keep the plan too, and takes half as long again, since each stage waits for the one before.
 
-        With TensorFlow, a job's workers live on from stage to stage, unless the user says for how long: each would import it anew. It
-        needs a cluster that has Beam's job server on its class path, as that of `deploy/flink/cluster.py`; others end them at each stage.
+        A job's workers live on from stage to stage, unless the user says for how long: each would import Beam anew, and TensorFlow. One
+        that is killed is replaced only when its time is over. It needs a cluster that has Beam's job server on its class path, as that of
+        `deploy/flink/cluster.py`; others end them at each stage.
         """
         cloud = self.options.view_as(GoogleCloudOptions)  # Flink takes the same option
         cloud.job_name = job_name(cloud.job_name or f"recordmill-{name}", output, run_id or uuid.uuid4().hex)
         exchange = self.options.view_as(FlinkExchangeOptions)
         exchange.execution_mode_for_batch = exchange.execution_mode_for_batch or "PIPELINED"
-        if has_tensorflow:
-            portable = self.options.view_as(PortableOptions)
-            portable.environment_cache_millis = portable.environment_cache_millis or _KEPT_MILLISECONDS
+        portable, kept = self.options.view_as(PortableOptions), _KEPT_WITH_TENSORFLOW if has_tensorflow else _KEPT_MILLISECONDS
+        portable.environment_cache_millis = portable.environment_cache_millis or kept
 
     def make_runner(self) -> FlinkRunner:
         return _FlinkRunner()

@@ -51,10 +51,6 @@ Cluster, ClusterError = flink_cluster.Cluster, flink_cluster.ClusterError
 MISSING = flink_cluster.missing_tools()
 SECONDS = 600
 
-# Workers live on from stage to stage: each would import Beam anew. One that is killed is not replaced until the time is over.
-KEEP_WORKERS = "--environment_cache_millis=60000"
-KEEP_WORKERS_BRIEFLY = "--environment_cache_millis=1000"
-
 # Code that runs before a command: its watch over the job waits less, and its time is up with a signal.
 IMPATIENT = """
 from beam_pipelines.runners import flink_watch
@@ -225,7 +221,7 @@ def read_until(run: ForkedPython, text: str) -> str:
 def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard(cluster, submits, start, expected, tmp_path):
     """One at each stage of a run; after the first one the job lacks a slot for a while, and says so."""
     printed, has = "", f"--flink_master=localhost:{cluster.rest_port} (TaskManagers: 1, slots: 1, free slots: 0)"
-    with held_run(cluster, start, "listed", submits, KEEP_WORKERS, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
+    with held_run(cluster, start, "listed", submits, before=IMPATIENT) as (run, listed, _), contextlib.ExitStack() as later:
         gates = [listed, *(later.enter_context(Gate(gates_of(cluster.folder), stage)) for stage in ("planned", "written", "finished"))]
         for gate in gates:
             held = held_at(cluster, gate, run)
@@ -261,7 +257,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
         (signal.SIGUSR1, os.kill, ("--resume", submits, limit), 1, late),
     ]
     for sent, send, options, code, told in ends:
-        with held_run(cluster, start, "written", KEEP_WORKERS, *options, before=TIME_IS_UP) as (run, *_):
+        with held_run(cluster, start, "written", *options, before=TIME_IS_UP) as (run, *_):
             wait_until(lambda: [*tmp_path.glob("out.incomplete/*/plan/plan.json")])  # which others may still be at
             send(run.pid, sent)
             printed, _ = run.communicate(timeout=SECONDS)
@@ -271,7 +267,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
         assert os.listdir(tmp_path) == ["out.incomplete"]
 
     # So is one that ends by a fault of the input.
-    run = start("--max_bad_fraction=0", "--resume", submits, KEEP_WORKERS, before=IMPATIENT)
+    run = start("--max_bad_fraction=0", "--resume", submits, before=IMPATIENT)
     printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 2, printed[-3000:]
     assert "recordmill: 2 of 342 inputs are dead letters, more than --max_bad_fraction=0 allows" in printed
@@ -291,7 +287,7 @@ def test_a_store_that_dies_ends_the_job_however_often_flink_would_try_again(clus
     cluster.wait_for_task_managers(2)
     with store_server("s3") as server, reached(server), Gate(gates_of(cluster.folder), "finished") as gate:
         bucket = put(server, {f"in/{path.relative_to(source)}": path.read_bytes() for path in source.rglob("*.*")}, "")
-        options = (*cluster.options, submits, KEEP_WORKERS, *server.flags, "--store_timeout=3", "--beam_plugin=held_stages")
+        options = (*cluster.options, submits, *server.flags, "--store_timeout=3", "--beam_plugin=held_stages")
         run = start_prepare(f"{bucket}/in", f"{bucket}/out", *options, before=before)
         held_at(cluster, gate, run)
         with silenced(server):
@@ -355,7 +351,7 @@ def test_a_second_cluster_is_refused_where_one_runs(cluster, tmp_path):
 def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publishes_nothing(cluster, submits, start, source, tmp_path):
     """And the next one loses its worker processes, while they write shards, which changes nothing."""
     prepare_here(source, tmp_path / "local", "--seed=5")
-    with held_run(cluster, start, "planned", KEEP_WORKERS) as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
+    with held_run(cluster, start, "planned") as (run, gate, _), Gate(gates_of(cluster.folder), "written") as written:
         orphan = latest_job(cluster)
         wait_until(lambda: counters(cluster, orphan).get("listed") == 342)  # of a stage that has ended, while another goes on
         children = psutil.Process(run.pid).children(recursive=True)
@@ -366,7 +362,7 @@ def test_the_job_of_a_command_that_was_killed_is_cancelled_by_the_next_and_publi
         assert psutil.wait_procs(children, timeout=60)[1] == [], "a job server outlives its client"
         wait_until(lambda: not os.path.exists(folder))
         assert cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING", "nobody has told the cluster"
-        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits, KEEP_WORKERS_BRIEFLY)
+        other = start("--seed=5", "--restart", "--beam_plugin=held_stages", submits)
         while cluster.ask(f"jobs/{orphan['jid']}")["state"] == "RUNNING":
             assert other.poll() is None, other.communicate()
             time.sleep(0.1)
@@ -393,7 +389,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 120) -> None:
 @needs_flink
 def test_a_job_manager_that_is_killed_is_one_line_with_what_to_do(cluster, submits, start, tmp_path):
     """It is not started again, so this is the last one of them that submits a job."""
-    with held_run(cluster, start, "written", submits, KEEP_WORKERS, before=IMPATIENT) as (run, *_):
+    with held_run(cluster, start, "written", submits, before=IMPATIENT) as (run, *_):
         cluster.kill("job-manager")
         printed, _ = run.communicate(timeout=SECONDS)
     assert run.returncode == 1, printed[-3000:]
