@@ -92,12 +92,14 @@ class Feature:
         kind: One of `FEATURE_KINDS`.
         shape: Of one example's values; empty: one value. None for a first dimension that differs from example to example.
         label_names: Of a class label: its class names; a label is a position in them.
+        description: What it is, in words; empty where nobody has said it.
     """
 
     name: str
     kind: str
     shape: tuple[int | None, ...] = ()
     label_names: tuple[str, ...] = ()
+    description: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
@@ -117,6 +119,8 @@ class Feature:
             fields["shape"] = list(self.shape)
         if self.label_names and self.name != LABEL:
             fields["label_names"] = list(self.label_names)
+        if self.description:
+            fields["description"] = self.description
         return fields
 
     @classmethod

@@ -128,6 +128,7 @@ class PrepareConfig:
         max_bad_fraction: The run fails where more than this share of the inputs are dead letters.
         ignore: Glob patterns of file names that are not inputs.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
+        descriptions: Feature -> what it is, in words, for whoever reads the data set.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
     """
@@ -144,6 +145,7 @@ class PrepareConfig:
     max_bad_fraction: float = 0.01
     ignore: tuple[str, ...] = ()
     output_layout: str = "flat"
+    descriptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 

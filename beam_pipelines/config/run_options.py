@@ -16,6 +16,7 @@ FREE = {"output", "max_bad_fraction", *_SETTLED}
 # Fields of `PrepareConfig` -> their options, where these have other names.
 OPTION_OF = {
     "shard_bytes": "shard_size",
+    "descriptions": "describe",
     "source.kind": "source",
     "source.labels": "label",
     "source.features": "feature",

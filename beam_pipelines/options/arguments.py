@@ -21,6 +21,7 @@ from beam_pipelines.options.image_arguments import add_image_options, make_image
 from beam_pipelines.options.log_arguments import add_log_options
 from beam_pipelines.options.option_values import (
     default_name,
+    parse_descriptions,
     parse_directory,
     parse_label_names,
     parse_num_shards,
@@ -126,6 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
         default="flat",
         help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
     )
+    add("--describe", action="append", default=[], metavar="FEATURE=TEXT", help="what a feature is, for who reads the data set")
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
@@ -231,6 +233,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         check=arguments.check,
         max_bad_fraction=arguments.max_bad_fraction,
         output_layout=arguments.output_layout,
+        descriptions=parse_descriptions(arguments.describe),
         ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),
         images=make_image_config(arguments),

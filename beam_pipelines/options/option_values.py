@@ -8,13 +8,14 @@ from typing import Sequence
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.elements.class_tables import read_class_tables
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import OBJECTS
 
 # A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
 _NUMBERED = re.compile(r"(?P<number>\d{1,9}):\s*(?P<name>.*\S)")
+_MAX_DESCRIPTION = 1000
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -79,6 +80,20 @@ def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
     if "" in texts:
         raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
     return tuple(texts)
+
+
+def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
+    """Feature -> what it is, from the values of `--describe`; UserError where one is none, or is said twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        feature, equals, description = (part.strip() for part in text.partition("="))
+        is_fit = feature and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
+        if not is_fit:
+            raise UserError(f"--describe={printable(text)}: expected FEATURE=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
+        if feature in found:
+            raise UserError(f"--describe={printable(text)}: {feature!r} is described already; expected each feature once")
+        found[feature] = description
+    return found
 
 
 def parse_directory(option: str, text: str) -> str:

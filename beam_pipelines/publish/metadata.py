@@ -127,6 +127,11 @@ def _tfds_feature(feature: Feature, mask_bits: int) -> dict[str, Any]:
 
 
 def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
+    described = {"description": feature.description} if feature.description else {}
+    return _tfds_kind(feature, mask_bits) | described
+
+
+def _tfds_kind(feature: Feature, mask_bits: int) -> dict[str, Any]:
     match feature.kind:
         case "image" | "mask":
             channels, dtype = ("3", "uint8") if feature.kind == "image" else ("1", f"uint{mask_bits}")
@@ -161,6 +166,8 @@ def schema_pbtxt(manifest: Manifest) -> str:
     for feature in manifest.schema:
         column = schema.feature.add(name=feature.name)
         stored = FEATURE_KINDS[feature.kind]
+        if feature.description:
+            column.annotation.comment.append(feature.description)
         if feature.is_ragged:
             column.value_count.min = 0
         else:

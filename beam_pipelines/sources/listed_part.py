@@ -10,7 +10,7 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.errors import UserError, printable
+from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
@@ -202,7 +202,12 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
             table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
             feature = dataclasses.replace(feature, label_names=table)
         features.append(feature)
-    return tuple(sorted(features, key=lambda feature: feature.name))
+    names = sorted(feature.name for feature in features)
+    for name in config.descriptions:
+        if name not in names:
+            raise UserError(f"--describe={name}=…: there is no such feature; expected one of {', '.join(names)}{did_you_mean(name, names)}")
+    described = (dataclasses.replace(feature, description=config.descriptions.get(feature.name, "")) for feature in features)
+    return tuple(sorted(described, key=lambda feature: feature.name))
 
 
 def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> None:

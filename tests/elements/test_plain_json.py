@@ -42,6 +42,7 @@ CONFIG = PrepareJob(
     run_id="1a2b",
     holder="3c4d",
     output_layout="tfx",
+    descriptions={"label": "which animal it is"},
     source=SourceConfig(
         kind="table",
         image_suffix=".jpg",

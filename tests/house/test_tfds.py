@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from google.protobuf import text_format
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 import tf_input
 from beam_pipelines.__main__ import main
@@ -147,3 +149,38 @@ def test_every_row_of_an_index_points_at_its_record(prepared):
                 position += 16 + num_bytes
             assert position == len(data) == shard["num_bytes"], shard["name"]
         assert not list(examples), split
+
+
+def test_what_a_feature_is_said_to_be_stands_where_readers_look(tmp_path, capsys):
+    described = {"label": "which animal is seen", "image": "as the camera had it; =3 channels"}
+    options = [f"--describe={feature}={text}" for feature, text in described.items()]
+    directory = prepare_images(tmp_path, *options)
+    assert {one.name: one.description for one in dataset_format.read_manifest(directory).schema if one.description} == described
+    features = tfds.builder_from_directory(str(directory)).info.features
+    assert {name: feature.doc.desc for name, feature in features.items() if feature.doc.desc} == described
+    schema = text_format.Parse((directory / dataset_format.SCHEMA).read_text(), schema_pb2.Schema())
+    assert {one.name: one.annotation.comment[0] for one in schema.feature if one.annotation.comment} == described
+
+
+BAD_DESCRIPTIONS = {
+    "label": "expected FEATURE=TEXT, a line of at most 1000 characters",
+    "label=": "expected FEATURE=TEXT",
+    "=text": "expected FEATURE=TEXT",
+    "label=a\nb": "expected FEATURE=TEXT",
+    "lable=text": "there is no such feature; expected one of height, image, key, label, width; did you mean 'label'?",
+}
+
+
+@pytest.mark.parametrize("text", BAD_DESCRIPTIONS)
+def test_a_description_of_nothing_is_refused_before_anything_is_written(tmp_path, capsys, text):
+    write_files(tmp_path / "in", {"ant/1.png": encode(picture(1), "PNG")})
+    assert main(["prepare", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", f"--describe={text}"]) == 2
+    error = capsys.readouterr().err
+    assert BAD_DESCRIPTIONS[text] in error and error.count("\n") == 1, error
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_feature_is_described_once(tmp_path, capsys):
+    given = ["--describe=label=a", "--describe=label=b"]
+    assert main(["prepare", f"--input={tmp_path}", f"--output={tmp_path / 'out'}", *given]) == 2
+    assert "'label' is described already; expected each feature once" in capsys.readouterr().err
