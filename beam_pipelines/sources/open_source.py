@@ -6,7 +6,6 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.class_tables import check_heads
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import is_remote
 from beam_pipelines.storage.input_errors import listing_error
 
 # Kind -> module and class; imported when it is needed, because each has a format's library behind it.
@@ -36,8 +35,6 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
         UserError: The input is not of that kind, or an option does not go with it.
     """
     module, name = _SOURCES[config.source.kind]
-    if config.source.kind == "image_folder" and is_remote(config.input):
-        module, name = "folders.image_objects", "ImageObjects"
     source = getattr(importlib.import_module(f"beam_pipelines.sources.{module}"), name)
     try:
         opened = source(config, with_sizes=with_sizes, spool_directory=spool_directory)

@@ -106,6 +106,18 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     assert sorted(item.path for item in found if isinstance(item, DeadLetter)) == sorted(odd)
 
 
+def test_a_link_is_followed_by_its_own_name(tmp_path):
+    root = write_files(tmp_path / "in", {"a/b.jpg": b"12"})
+    (root / "a\\b.jpg").symlink_to(write_files(tmp_path / "out", {"1.jpg": b"1"}) / "1.jpg")  # no path of Windows
+    (root / "c\\b.jpg").symlink_to("a/b.jpg")
+    found = sorted(FileListing(Root(str(root)), (), with_sizes=True).walk())
+    assert [(one.path, one[-1]) for one in found] == [
+        ("a/b.jpg", 2),
+        ("a\\b.jpg", "a link out of the input folder, which is not followed"),
+        ("c\\b.jpg", 2),
+    ]
+
+
 def test_notes_and_checksums_are_left_out_by_every_source_that_lists_files(tmp_path):
     files = ["README.txt", "LICENSE", "train.txt", "data.csv", "1.jpg", "a/SHA256SUMS", "a/1.jpg", "a/1.jpg.md5", "a/readme.csv"]
     listing = FileListing(Root(str(write_files(tmp_path, dict.fromkeys(files, b"x")))), ())

@@ -10,6 +10,7 @@ from typing import Any, Iterable
 import pytest
 
 import beam_pipelines
+from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
@@ -305,6 +306,16 @@ def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
     assert {path.rstrip("/"): letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(
         ["copy", "out", "itself"], "symlink"
     )
+
+
+def test_without_labels_a_link_at_the_top_is_a_dead_letter(tmp_path):
+    root = make_folder(tmp_path, ["a/1.jpg", "b/.hidden"])
+    targets = {"loop": "loop", "gone.jpg": "nowhere", "folder": "a", "2.jpg": "a/1.jpg"}
+    for name, target in targets.items():
+        (root / name).symlink_to(target)
+    listed = Listed(root, source=SourceConfig("image_folder", labels=()))
+    assert (set(listed.splits), listed.source.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
+    assert {path: letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(["loop", "gone.jpg", "folder"], "symlink")
 
 
 def test_what_is_no_folder_beside_the_class_folders_is_refused_in_one_line(tmp_path):

@@ -6,13 +6,16 @@ turn into another one on its way to a store, is a dead letter.
 """
 
 import fnmatch
+import itertools
+import operator
 import os
-from typing import Iterator, NamedTuple
+import posixpath
+from typing import Iterable, Iterator, NamedTuple, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import printable
 from beam_pipelines.sources.folders.other_files import is_left_out
-from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
@@ -49,85 +52,118 @@ class FileListing:
         self._is_remote = is_remote(root.path)
 
     def walk(self, folder: str = "") -> Iterator[FoundFile | DeadLetter]:
-        """All files below a folder, relative to the root; "" is the root.
+        """All files below a folder, relative to the root; "" is the root. Those of one folder come in the order of their names.
+
+        Raises:
+            UserError: A folder cannot be read.
+        """
+        for _, files in self.walk_folders(folder):
+            yield from files if self._is_remote else sorted(files, key=operator.itemgetter(0))
+
+    def walk_folders(self, folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+        """A folder and each below it, with the files right in it, in whatever order the file system has them.
+
+        A folder's files are to be taken before the next folder is: none are held. A store has no folders but those that names state, and
+        may come to one again; a name that is odd lies in the first one.
 
         Raises:
             UserError: A folder cannot be read.
         """
         return self._walk_store(folder) if self._is_remote else self._walk_disk(folder)
 
-    def top_level(self, folder: str = "") -> tuple[list[str], list[str]]:
-        """Names of the folders and of the files directly in a folder, each sorted, links to folders left out.
+    def top_level(self, folder: str = "", with_all: bool = False) -> tuple[list[str], list[str]]:
+        """Names of the folders and of the files directly in a folder, each sorted.
+
+        Args:
+            folder: Relative to the root; "" is the root.
+            with_all: Links to folders are folders too, and what else is no folder is a file.
 
         Raises:
             UserError: It cannot be read.
         """
         if self._is_remote:
-            folders, files = files_at(self._root.path).top_level(join(self._root.path, folder))
+            names = files_at(self._root.path).top_level(join(self._root.path, folder))
         else:
-            entries = self._scan(folder)
-            folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-            files = [entry.name for entry in entries if entry.is_file()]
-        return tuple([name for name in names if not self._is_ignored(join(folder, name))] for names in (folders, files))
+            names = ([], [])
+            for entry in self._scan(folder):
+                is_file = entry.is_file(follow_symlinks=False)
+                is_folder = not is_file and entry.is_dir(follow_symlinks=False)
+                kind = "file" if is_file else "folder" if is_folder else kind_of(entry.path)
+                if with_all or is_folder or kind == "file":
+                    names[kind != "folder"].append(entry.name)
+        return tuple(sorted([name for name in some if not self._is_ignored(folder, name)]) for some in names)
 
-    def _walk_disk(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
+    def _walk_disk(self, folder: str) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         folders = [folder]
         while folders:
             parent = folders.pop()
-            for entry in self._scan(parent):
-                path = join(parent, entry.name)
-                if self._is_ignored(path):
-                    self.num_ignored += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                else:
-                    yield self._look_at(entry, path)
+            yield parent, self._files_in(parent, folders)
 
-    def _look_at(self, entry: os.DirEntry, path: str) -> FoundFile | DeadLetter:
+    def _files_in(self, folder: str, folders: list[str]) -> Iterator[FoundFile | DeadLetter]:
+        below = f"{folder}/" if folder else ""
+        for entry in self._scan(folder):
+            path = below + entry.name
+            if is_left_out(entry.name) or (self._ignore and matches(path, self._ignore)):
+                self.num_ignored += 1
+            elif not (is_plain := entry.is_file(follow_symlinks=False)) and entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            else:
+                refused = None if is_plain and is_utf8(path) else self._refuse(entry, path)
+                yield refused or FoundFile(path, entry.stat().st_size if self._with_sizes else 0)
+
+    def _refuse(self, entry: os.DirEntry, path: str) -> DeadLetter | None:
+        """None for a plain file, and for a link to one below the root."""
+        kind = None
         if not is_utf8(path):
-            return DeadLetter(printable(path), "list", "not_utf8", "the file's name is not UTF-8")
-        if not entry.is_file(follow_symlinks=False):
-            refusal = self._refuse(entry, path)
-            if refusal:
-                return DeadLetter(path, "list", *refusal)
-        return FoundFile(path, entry.stat().st_size if self._with_sizes else 0)
+            refusal = "not_utf8", "the file's name is not UTF-8"
+        elif not entry.is_symlink():
+            refusal = "not_a_file", "neither a file nor a folder"
+        elif not self._root.holds(os.path.realpath(entry.path)):
+            refusal = "outside", "a link out of the input folder, which is not followed"
+        elif (kind := kind_of(entry.path)) == "folder":
+            refusal = "symlink", "a link to a folder, which is not followed"
+        else:
+            refusal = "symlink", "a broken link"
+        return None if kind == "file" else DeadLetter(printable(path), "list", *refusal)
 
-    def _refuse(self, entry: os.DirEntry, path: str) -> tuple[str, str] | None:
-        """Reason and message for what is not a plain file; None for a link to one below the root."""
-        if not entry.is_symlink():
-            return "not_a_file", "neither a file nor a folder"
-        try:
-            self._root.relative(path)
-        except OutsideError:
-            return "outside", "a link out of the input folder, which is not followed"
-        kind = kind_of(entry.path)
-        if kind == "folder":
-            return "symlink", "a link to a folder, which is not followed"
-        return None if kind == "file" else ("symlink", "a broken link")
+    def _walk_store(self, folder: str) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+        listed = files_at(self._root.path).list(join(self._root.path, folder))
+        for parent, objects in itertools.groupby(listed, lambda one: one[0].rpartition("/")[0]):
+            parts = parent.split("/")
+            paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
+            left_out_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part)), None)
+            if left_out_of is None:
+                yield paths[-1], self._objects_in(folder, objects)
+            else:
+                self.num_ignored += sum(1 for _ in objects)
+                yield left_out_of, iter(())
 
-    def _walk_store(self, folder: str) -> Iterator[FoundFile | DeadLetter]:
-        for name, num_bytes in files_at(self._root.path).list(join(self._root.path, folder)):
+    def _objects_in(self, folder: str, objects: Iterable[tuple[str, int]]) -> Iterator[FoundFile | DeadLetter]:
+        for name, num_bytes in objects:
             path = join(folder, name)
-            parts = name.split("/")
-            if not all(part not in ("", ".", "..") for part in parts):
+            if _is_odd(name.split("/")):
                 yield DeadLetter(printable(path), "list", "odd_name", "a name with an empty part, '.' or '..' in it")
-            elif any(self._is_ignored(join(folder, "/".join(parts[: end + 1]))) for end in range(len(parts))):
+            elif self._is_ignored(*posixpath.split(path)):
                 self.num_ignored += 1
             else:
                 yield FoundFile(path, num_bytes)
 
-    def _scan(self, folder: str) -> list[os.DirEntry]:
+    def _scan(self, folder: str) -> Iterator[os.DirEntry]:
         try:
             with os.scandir(join(self._root.path, folder)) as entries:
-                return sorted(entries, key=lambda entry: entry.name)
+                yield from entries
         except OSError as error:
             name = printable(folder) or self._root.path
             told = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
             raise listing_error(error, join(self._root.path, folder), told) from error
 
-    def _is_ignored(self, path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return is_left_out(name) or matches(path, self._ignore)
+    def _is_ignored(self, folder: str, name: str) -> bool:
+        return is_left_out(name) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
+
+
+def _is_odd(parts: Sequence[str]) -> bool:
+    """Whether a name may turn into another one on its way to a store."""
+    return "" in parts or "." in parts or ".." in parts
 
 
 def join(folder: str, name: str) -> str:

@@ -15,13 +15,17 @@ def find_folder(names: Sequence[str], usual: Sequence[str]) -> str | None:
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
-def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -> dict[str, str | None]:
+SAY_WHICH = "say which they are: --split_folders=yes or --split_folders=no"
+
+
+def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, advice: str = SAY_WHICH) -> dict[str, str | None]:
     """Folder -> the split that it is, or None for all of them.
 
     Args:
         root: Of the source, for messages.
         folders: Their names.
         split_folders: Whether they are splits; None: they are if they are all named like splits.
+        advice: What to do where only some are.
 
     Raises:
         UserError: Only some of them are, or a name is not fit for a split.
@@ -32,8 +36,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None) -
     others = [name for name in folders if name not in known]
     if others and split_folders is None:
         raise UserError(
-            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not; "
-            "say which they are: --split_folders=yes or --split_folders=no"
+            f"--input={root}: {printable(known[0])!r} is named like a split and {printable(others[0])!r} is not; {advice}"
         )
     for name in others:
         if not NAME_PATTERN.fullmatch(name):

@@ -27,7 +27,9 @@ def is_left_out(name: str) -> bool:
     """Whether a file or folder of this name is no input of any source: hidden, of the system, notes about the data, checksums."""
     if name[0] == "." or name in _SYSTEM_FILES:
         return True
-    return not name.lower().endswith(_IMAGE_ENDS) and bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name)
+    if name.endswith(_IMAGE_ENDS) or name.lower().endswith(_IMAGE_ENDS):
+        return False
+    return bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name)
 
 
 class Strays:
@@ -45,11 +47,12 @@ class Strays:
         self._num_beside = 0
         self._beside: list[str] = []
 
-    def is_image(self, name: str, path: str) -> bool:
+    def is_image(self, path: str) -> bool:
         """Whether a file is called like an image; if not, it is a stray."""
-        if name.lower().endswith(_IMAGE_ENDS):
+        if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # most are in lower case already
             return True
         self._num_unknown += 1
+        name = path.rpartition("/")[2]
         extension = _extension(name)
         pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
         self._unknown[pattern] = min(path, self._unknown.get(pattern, path))

@@ -59,6 +59,10 @@ class Root:
             raise OutsideError(f"{printable(path)!r} is a link that leads out of {self.path}")
         return name
 
+    def holds(self, path: str) -> bool:
+        """Whether a path on a disk, its links resolved, is the root or below it."""
+        return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
+
     def _outside(self, path: str) -> OutsideError:
         return OutsideError(f"{printable(path)!r} is no path below {self.path}")
 
@@ -67,14 +71,11 @@ class Root:
         if folder not in self._folders:  # many files, few folders
             if len(self._folders) == _MAX_FOLDERS:
                 self._folders.clear()
-            self._folders[folder] = self._is_below(os.path.realpath(f"{self.path}/{folder}"))
+            self._folders[folder] = self.holds(os.path.realpath(f"{self.path}/{folder}"))
         if not self._folders[folder]:
             return False
         path = f"{self.path}/{name}"
-        return not os.path.islink(path) or self._is_below(os.path.realpath(path))
-
-    def _is_below(self, path: str) -> bool:
-        return path == self.path or path.startswith(f"{self.path.rstrip('/')}/")
+        return not os.path.islink(path) or self.holds(os.path.realpath(path))
 
 
 def _is_text(name: str) -> bool:

@@ -11,7 +11,6 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
-from beam_pipelines.sources.folders.image_objects import ImageObjects
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.storage.object_stores import object_store
@@ -41,6 +40,7 @@ LAYOUTS = {
     "splits": ["train/rose/1.jpg", "train/tulip/2.jpg", "val/rose/1.jpg", "Testing/tulip/deep/4.jpg"],
     "ignored": ["rose/1.jpg", ".git/x/1.jpg", "rose/.hidden", "rose/Thumbs.db", "__MACOSX/rose/1.jpg", "rose/notes.txt", "README"],
     "notes": ["rose/1.jpg", "README.md", "LICENSE", "SHA256SUMS", "rose/README.txt", "rose/1.jpg.md5"],
+    "ignored classes": ["rose/1.jpg", "tulip/raw/1.jpg", "tulip/red/1.jpg", "lily/.keep", "lily/white/1.jpg", "raw/x/1.jpg"],
     "difficult names": ["cafe\u0301/e\u0301.jpg", "a b/c&d=+%20.jpg", "日本/文 字.jpg", "rose/a..jpg"],
 }
 
@@ -48,15 +48,15 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, layout):
     files = dict.fromkeys(LAYOUTS[layout], b"not looked at")
-    options = {"ignore": ("*.txt", "README")}
+    options = {"ignore": ("*.txt", "README", "tulip/raw", "raw")}
     on_disk = listed(ImageFolder(config(write_files(tmp_path, files), **options)))
-    in_store = listed(ImageObjects(config(put(server, files), **options)))
+    in_store = listed(ImageFolder(config(put(server, files), **options)))
     assert in_store == on_disk
 
 
 def test_sizes_come_with_the_listing(server):
     root = put(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
-    assert [(image.path, image.num_bytes) for image in ImageObjects(config(root)).list("")] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
+    assert [(image.path, image.num_bytes) for image in ImageFolder(config(root)).list("")] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
 
 
 def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
@@ -66,7 +66,7 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     bucket, prefix = split_path(root)
     for name in ["rose/1.jpg", *odd]:  # as the store's own library writes them
         store._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
-    found = list(ImageObjects(config(root)).list(""))
+    found = list(ImageFolder(config(root)).list(""))
     refused = [item for item in found if isinstance(item, DeadLetter)]
     assert [item.key for item in found if isinstance(item, LabeledImage)] == ["rose/1.jpg"]
     assert sorted(letter.path for letter in refused) == sorted(odd)
@@ -81,14 +81,14 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
         (["train/rose/1.jpg", "extra/2.jpg"], "'train' is named like a split and 'extra' is not"),
         (["rose/1.jpg", "rose/2.txt"], "1 file of 1 unknown extension (.txt): rose/2.txt; expected"),
         (["rose/1.jpg", "a/2.txt", "b/3.done", "x.md"], "3 files of 3 unknown extensions (.done, .md, .txt): a/2.txt, b/3.done, x.md;"),
-        (["rose/1.jpg", "tulip/.keep"], "no image of class 'tulip' in 'tulip'"),
+        (["rose/1.jpg", "tulip/.keep"], "no image of class 'tulip' in 'tulip/'"),
         (["rose/.keep"], "no image in it"),
     ],
 )
 def test_what_is_no_folder_of_class_folders_is_refused(server, names, message):
     root = put(server, dict.fromkeys(names, b"x"))
     with pytest.raises(UserError, match=re.escape(message)):
-        list(ImageObjects(config(root)).list(""))
+        list(ImageFolder(config(root)).list(""))
 
 
 def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
@@ -97,7 +97,7 @@ def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
     store, pages = type(open_object_store(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
-    images = iter(ImageObjects(config(root)).list(""))
+    images = iter(ImageFolder(config(root)).list(""))
     for _ in range(12):
         next(images)
     assert len(pages) <= 4, "the folders at the top, and as many pages as were needed"
@@ -111,7 +111,7 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     """Names that an object may have: each comes back as itself, or is told; none ends the listing."""
     fine = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
     root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
-    source = ImageObjects(config(root))
+    source = ImageFolder(config(root))
     found = [*source.list("")]
     assert sorted(one.path for one in found if isinstance(one, LabeledImage)) == sorted([*fine, "tulip/1.jpg"])
     letters = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
