@@ -73,13 +73,13 @@ class RunError(_Told, RuntimeError):
 
 
 class DataError(RunError):
-    """The same, for what the inputs are, and that they would be again."""
+    """A run ended for what its inputs are: it would again."""
 
     exit_code, kind = 2, "data"
 
 
 class StorageError(RunError):
-    """The same, for a disk or a store that does not give or take what it should."""
+    """A run ended because a disk or a store did not give or take what it should."""
 
     kind = "storage"
 
@@ -91,7 +91,7 @@ class SilentStoreError(StorageError, OSError):
 
 
 class EngineError(RunError):
-    """The same, for an engine that cannot be reached, or that ended the job for no reason of ours."""
+    """A run ended because its engine cannot be reached, or ended the job for no reason of ours."""
 
     kind = "engine"
 

@@ -19,7 +19,7 @@ class Reading(NamedTuple):
 
 
 def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dataset:
-    """The same data set, which says what it is; and in a process where it can't be read, to which it may be taken along, that.
+    """Returns the same data set, which says what it is; taken along to a process where it can't be read, it says that.
 
     Args:
         data: Of batches.

@@ -198,7 +198,7 @@ class Manifest:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The schema, by name."""
+        """The features of an example, by name."""
         return {feature.name: feature for feature in self.schema}
 
     @property
@@ -209,9 +209,11 @@ class Manifest:
         return found.label_names if found else ()
 
     def num_examples(self, split: str) -> int:
+        """Returns how many examples a split has."""
         return sum(shard.num_examples for shard in self.splits[split])
 
     def to_json(self) -> str:
+        """Returns the manifest as the text of `manifest.json`."""
         fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [one.to_json() for one in self.schema]}
         if self.targets != (LABEL,):
             fields["targets"] = list(self.targets)
@@ -225,7 +227,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Reads a manifest.
+        """Reads a manifest from the text of `manifest.json`.
 
         Raises:
             ValueError: It is not one, or of another format version.

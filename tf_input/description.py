@@ -68,7 +68,7 @@ class Description:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits."""
+        """The names of the splits."""
         return tuple(self.manifest.splits)
 
     @property
@@ -196,6 +196,6 @@ class Description:
 
     @property
     def mask_dtype(self) -> tf.DType:
-        """Of masks in batches."""
+        """The dtype of masks in batches: uint8, or int32 where a class needs more."""
         masks = self.statistics.get("mask") or {"max": 0}
         return tf.uint8 if masks["max"] <= np.iinfo(np.uint8).max else tf.int32

@@ -50,7 +50,7 @@ class Augmentation:
 
     @property
     def jitters(self) -> bool:
-        """Whether colours vary."""
+        """Whether colours are varied."""
         return any(getattr(self, name) for name in _JITTERS)
 
 

@@ -105,6 +105,6 @@ def parse_labels(texts: list[str]) -> tuple[Column, ...]:
     if len(columns) == 1:
         name = MASK if columns[0].kind == "mask" else LABEL
         if _COLUMN.fullmatch(texts[0].strip())["feature"] not in (None, name):
-            raise UserError(f"--label={texts[0]}: a single label is called {name!r}; drop {columns[0].name}=")
+            raise UserError(f"--label={texts[0]}: a single label is called {name!r}; expected no {columns[0].name}=")
         return (dataclasses.replace(columns[0], name=name),)
     return columns

@@ -36,7 +36,7 @@ class ImageConfig:
         if height * width > MAX_IMAGE_PIXELS:
             raise UserError(f"--image_size=exact={height}x{width}: expected at most {MAX_IMAGE_PIXELS} pixels")
         if self.encoding == "raw" and self.format != "keep":
-            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other")
+            raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other; expected one of them")
 
     @property
     def is_kept(self) -> bool:

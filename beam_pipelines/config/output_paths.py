@@ -45,10 +45,12 @@ class OutputPaths:
 
     @property
     def spool_directory(self) -> str:
+        """Where the spools lie: copies of what can't be read again by range."""
         return f"{self.run_directory}/spool"
 
     @property
     def plan_directory(self) -> str:
+        """Where the plan lies: for each shard the references of its records, in rank order."""
         return f"{self.run_directory}/plan"
 
     @property
@@ -58,4 +60,5 @@ class OutputPaths:
 
     @property
     def done_directory(self) -> str:
+        """Where the facts about finished shards lie, a file for each, from which a run that goes on knows them."""
         return f"{self.run_directory}/done"

@@ -158,13 +158,13 @@ class PrepareConfig:
         if self.shard_bytes is not None:
             require(self.shard_bytes > 0, "--shard_size", self.shard_bytes, "a size above 0, such as 128MiB")
             if self.num_shards is not None:
-                raise UserError("--num_shards and --shard_size exclude each other: give one of them")
+                raise UserError("--num_shards and --shard_size exclude each other; expected one of them")
         if self.splits is not None:
             _check_splits(self.splits)
             if self.split_folders:
                 raise UserError(
-                    "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; drop --splits to keep "
-                    "the folders' splits, or divide one of them alone, as in --input=FOLDER/train"
+                    "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; expected no --splits, "
+                    "to keep the folders' splits, or one of them alone to divide, as in --input=FOLDER/train"
                 )
         for count in _counts(self.num_shards):
             require(count > 0, "--num_shards", count, "1 or more")

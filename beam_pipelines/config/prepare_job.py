@@ -25,10 +25,10 @@ class PrepareJob(PrepareConfig, OutputPaths):
 
     @classmethod
     def of(cls, config: PrepareConfig, **settled: Any) -> "PrepareJob":
-        """What a configuration becomes.
+        """Makes the job of a configuration.
 
         Args:
             config: What the user said.
-            **settled: Attributes of ours, and those of the configuration that mean something else here.
+            **settled: Attributes that this class adds, and those of the configuration whose value is settled by now.
         """
         return cls(**{**vars(config), **settled})

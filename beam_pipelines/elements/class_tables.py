@@ -63,7 +63,7 @@ def _given_names(source: SourceConfig, feature: str) -> tuple[str, ...]:
 def _check_known(feature: str, found: set[str], known: tuple[str, ...]) -> None:
     if not found <= set(known):
         other = min(found - set(known))
-        raise UserError(f"{feature}: class {other!r} is none of those that were given: {', '.join(known[:5])}, …")
+        raise UserError(f"{feature}: found class {other!r}; expected one of those that were given: {', '.join(known[:5])}, …")
 
 
 def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_each: bool | None) -> None:
@@ -71,22 +71,22 @@ def _check_one_each(source: SourceConfig, feature: str, names: set[str], is_one_
     lists = sorted(filter(looks_like_list, names))
     if lists:
         raise UserError(
-            f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}; say what they are: "
+            f"{feature}: {len(lists)} of {len(names)} class names look like lists, such as {shorten(lists[0])!r}; expected "
             "the kind multi_label (class names, or numbers of classes) or multi_hot[N] (a 0 or 1 for each class), or --label_names FILE"
         )
     if is_one_each is None:
         return
     if not is_one_each and names <= {"0", "1"}:
         raise UserError(
-            f"{feature}: all lists are of the numbers 0 and 1; say what they are: the kind multi_hot[N] (a 0 or 1 for each class), or "
+            f"{feature}: all lists are of the numbers 0 and 1; expected the kind multi_hot[N] (a 0 or 1 for each class), or "
             "--label_names FILE with the names 0 and 1"
         )
     separator = find_separator(names, is_one_each=is_one_each) if source.label_separator is None else None
     if separator:
         name = min(name for name in names if separator in name)
         raise UserError(
-            f"{feature}: class names such as {shorten(name)!r} look like several with {separator!r} between them; "
-            f"--label_separator={separator!r} parts them, and --label_separator={source.separator!r} takes them as they are"
+            f"{feature}: class names such as {shorten(name)!r} look like several with {separator!r} between them; expected "
+            f"--label_separator={separator!r}, which parts them, or --label_separator={source.separator!r}, which takes them as they are"
         )
 
 
@@ -98,7 +98,7 @@ def _continued_table(feature: str, first: tuple[str, ...], names: set[str], inte
     if new & integers and not any(map(INTEGER.fullmatch, first)):
         raise UserError(
             f"{feature}: the labels are integers, such as {shorten(min(new & integers))}, and the earlier class names are not, such as "
-            f"{shorten(first[0])!r}; to take them as their numbers give all names: --label_names {feature}=FILE"
+            f"{shorten(first[0])!r}; expected class names, or all of them in their order: --label_names {feature}=FILE"
         )
     return (*first, *sorted(new))
 
@@ -108,7 +108,7 @@ def _integer_table(feature: str, names: set[str]) -> tuple[str, ...]:
     if len(largest) > 18 or int(largest) >= max(_MAX_SPARSE_NAMES, _MAX_NAMES_PER_CLASS * len(names)):
         raise UserError(
             f"{feature}: label {shorten(largest)} would need as many class names before it, and only {len(names):,} labels have an "
-            "example; if they are numbers and not classes, give them the kind integer or float, else name the classes: --label_names FILE"
+            "example; expected the kind integer or float, if they are numbers and not classes, else --label_names FILE"
         )
     return tuple(map(str, range(int(largest) + 1)))
 
@@ -125,7 +125,7 @@ def _mixed_table(feature: str, names: set[str], integers: set[str]) -> tuple[str
         others = ", ".join(repr(shorten(name)) for name in sorted(names - integers)[:3])
         raise UserError(
             f"{feature}: most labels are integers, and {others} {'is none' if len(names) == len(integers) + 1 else 'are none'}, "
-            f"so that label {shorten(moved[0])} would become another; mend it, or name all classes in their order: --label_names FILE"
+            f"so that label {shorten(moved[0])} would become another; expected integers alone, or --label_names FILE with all class names"
         )
     return table
 
@@ -142,17 +142,19 @@ def check_heads(source: SourceConfig, heads: Sequence[str]) -> None:
     """
     found = f"{', '.join(heads)} {'has' if len(heads) == 1 else 'have'}" if heads else "nothing has"
     if source.label_names and list(heads) not in ([LABEL], [OBJECT_LABEL]):
-        advice = f"; expected HEAD=FILE, such as --label_names {heads[0]}=FILE" if heads else ""
-        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names{advice}")
+        advice = f"expected HEAD=FILE, such as --label_names {heads[0]}=FILE" if heads else "expected no --label_names"
+        raise UserError(f"--label_names: fixes the class names of one label or of objects; here {found} class names; {advice}")
     for head in source.label_names_of:
         if head not in heads:
-            raise UserError(f"--label_names={head}=…: {found} class names here{did_you_mean(head, heads)}")
+            expected = " or ".join(heads) or "no --label_names"
+            raise UserError(f"--label_names={head}=…: {found} class names here; expected {expected}{did_you_mean(head, heads)}")
     both = [head for head in heads if source.names_of(head) and head in source.first_label_names]
     if both:
         raise UserError(f"--label_names and --label_names_from both name the classes of {both[0]}; expected one of them")
     if source.first_label_names and not any(head in source.first_label_names for head in heads):
         old = ", ".join(source.first_label_names)
-        raise UserError(f"--label_names_from: {old} {'have' if ',' in old else 'has'} class names there, and {found} here")
+        have = "have" if "," in old else "has"
+        raise UserError(f"--label_names_from: {old} {have} class names there, and {found} here; expected one name in both")
 
 
 def read_class_tables(directory: str) -> dict[str, tuple[str, ...]]:

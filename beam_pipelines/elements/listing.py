@@ -60,5 +60,5 @@ def empty_split(split: str, num_examples: int) -> UserError:
     """What to raise where no example falls into a split."""
     return UserError(
         f"split {split!r} would come out empty: none of the {num_examples} examples falls into it; "
-        "give it a larger share, or leave it out (--splits train=1)"
+        "expected a larger share for it, or none (--splits train=1)"
     )

@@ -18,6 +18,7 @@ example:
 
 
 def add_analyze(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `analyze` and its options to the parser's commands."""
     parser = commands.add_parser(
         "analyze",
         help="numbers of a full pass over a data set, and the graph that applies them",
@@ -52,6 +53,11 @@ def add_analyze(commands: argparse._SubParsersAction) -> None:
 
 
 def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
+    """Turns the arguments of `recordmill analyze` into its configuration.
+
+    Raises:
+        UserError: A value is not what is expected, or two of them exclude each other.
+    """
     for name in ("image_size", "fit"):
         value = getattr(arguments, name)
         if arguments.preprocessing_module is not None and value is not None:
@@ -71,6 +77,7 @@ def make_analyze_config(arguments: argparse.Namespace) -> AnalyzeConfig:
 
 
 def _parse_size(text: str) -> tuple[int, int]:
+    """Reads `--image_size`: `224` becomes (224, 224), and `240x320` becomes (240, 320): height and width in pixels."""
     if not re.fullmatch(r"[1-9][0-9]{0,3}(x[1-9][0-9]{0,3})?", text):
         raise UserError(f"--image_size={text}: expected PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")

@@ -62,6 +62,10 @@ _COLUMNS = {
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line, with the five commands and all their options.
+
+    It leaves what it does not know to Apache Beam (`parse_known_args`), and raises UserError where the line is wrong.
+    """
     parser = CommandParser(
         prog="recordmill",
         description="Turns a heap of images and labels into a globally shuffled TFRecord data set.",
@@ -152,6 +156,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
+    """Adds the options on the source to a group of the options of `prepare`."""
     add = group.add_argument
     add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said)")
     add(
@@ -211,6 +216,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
 
 
 def _version() -> str:
+    """Returns the version of the installed distribution."""
     try:
         return importlib.metadata.version("recordmill")
     except importlib.metadata.PackageNotFoundError:
@@ -218,7 +224,13 @@ def _version() -> str:
 
 
 def make_config(arguments: argparse.Namespace) -> PrepareConfig:
-    """What the arguments of `recordmill prepare` say; UserError where they are not fit to run."""
+    """Turns the arguments of `recordmill prepare` into its configuration.
+
+    It reads the files that `--label_names` and `--label_names_from` name, and nothing else.
+
+    Raises:
+        UserError: A value is not what is expected, or two of them exclude each other.
+    """
     check_timeout(arguments.store_timeout)
     output = parse_directory("--output", arguments.output)
     return PrepareConfig(
@@ -241,16 +253,20 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
 
 
 def make_on_left(arguments: argparse.Namespace) -> OnLeft:
-    """What is to become of what an earlier run has left, as `--resume` and `--restart` say."""
+    """Returns what is to be done with what an earlier run has left, as `--resume` and `--restart` say."""
     if arguments.resume:
         return OnLeft.RESUME
     return OnLeft.RESTART if arguments.restart else OnLeft.REFUSE
 
 
 def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
-    """What the arguments say of the source; UserError where they exclude each other."""
+    """Turns the arguments of `recordmill prepare` that are of the source into the source's configuration.
+
+    Raises:
+        UserError: A value is not what is expected, or two of them exclude each other.
+    """
     if arguments.layout is not None and arguments.record_layout is not None:
-        raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length: give one of them")
+        raise UserError("--layout is of --source=tfrecord, --record_layout of --source=fixed_length; expected one of them")
     label_names, label_names_of = parse_label_names(arguments.label_names)
     return SourceConfig(
         kind=arguments.source,

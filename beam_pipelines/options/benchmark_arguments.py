@@ -13,6 +13,7 @@ example:
 
 
 def add_benchmark(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `benchmark` and its options to the parser's commands."""
     parser = commands.add_parser(
         "benchmark",
         help="how fast a data set is read, and what would make it faster",
@@ -49,6 +50,7 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
 
 
 def _height_and_width(text: str) -> int | tuple[int, int]:
+    """Reads `--image_size` in pixels: `224` becomes 224, for a square, and `240x320` becomes (240, 320)."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4})?", text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected PIXELS or HEIGHTxWIDTH, such as 224")
     height, _, width = text.partition("x")
@@ -56,18 +58,21 @@ def _height_and_width(text: str) -> int | tuple[int, int]:
 
 
 def _seconds(text: str) -> float:
+    """Reads `--seconds`, a number above 0."""
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number above 0")
     return float(text)
 
 
 def _order(text: str) -> str | bool:
+    """Reads `--shuffle`: `window` or `exact` as they are, and `none` as False."""
     if text not in ("window", "exact", "none"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact or none")
     return False if text == "none" else text
 
 
 def _num_bytes(text: str) -> int:
+    """Reads `--memory_budget` in bytes: `512MiB` becomes 536870912."""
     try:
         return parse_size(text)
     except UserError:

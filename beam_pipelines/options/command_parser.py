@@ -21,7 +21,7 @@ class _Once(argparse.Action):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Wrong usage is one clear line too."""
+    """A parser that raises UserError, in one line, where argparse would print its usage and exit; an option given twice is an error too."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

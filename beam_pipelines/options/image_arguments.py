@@ -7,7 +7,7 @@ from beam_pipelines.options.option_values import parse_image_format, parse_image
 
 
 def add_image_options(group: argparse._ArgumentGroup) -> None:
-    """Adds them to the command's options."""
+    """Adds the options on how images are stored to a group of the options of `prepare`."""
     add = group.add_argument
     add(
         "--image_size",
@@ -26,6 +26,11 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
 
 
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
+    """Turns the arguments of `recordmill prepare` that are of stored images into their configuration.
+
+    Raises:
+        UserError: A value is not what is expected, or two of them exclude each other.
+    """
     image_format, quality = parse_image_format(arguments.image_format)
     size = None if arguments.image_size is None else parse_image_size(arguments.image_size)
     return ImageConfig(size, image_format, quality, arguments.image_encoding)

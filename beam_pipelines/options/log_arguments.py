@@ -7,6 +7,7 @@ from beam_pipelines.log import FORMATS
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the log and of the failure's file to a command's parser."""
     add = parser.add_argument_group("for those who operate it").add_argument
     add(
         "--log_format",
@@ -18,7 +19,7 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
 
 
 def error_file(argv: Sequence[str]) -> str:
-    """What `--error_json` says, also where the rest of a command line is wrong."""
+    """Returns the path that `--error_json` names, also where the rest of a command line is wrong; empty where it names none."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--error_json", default="")
     try:

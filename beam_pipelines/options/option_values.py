@@ -20,19 +20,20 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 
 def parse_splits(text: str) -> dict[str, Fraction]:
-    """`train=0.9,validation=0.1` -> exact fractions, in the given order."""
+    """Reads `--splits`: `train=0.9,validation=0.1` becomes exact fractions by the splits' names, in the given order."""
     expected = "NAME=FRACTION[,NAME=FRACTION…], such as train=0.9,validation=0.1"
     return _parse_pairs("--splits", text, Fraction, expected)
 
 
 def parse_num_shards(text: str) -> int | dict[str, int]:
-    """`16`, for the whole data set, or `train=14,validation=2`."""
+    """Reads `--num_shards`: `16` becomes the number for the whole data set, and `train=14,validation=2` a number for each split."""
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):
         return int(text)
     return _parse_pairs("--num_shards", text, int, "a number, or NAME=NUMBER[,NAME=NUMBER…]")
 
 
 def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
+    """Reads `NAME=VALUE,NAME=VALUE…` into converted values by name; UserError, with what is expected, where a value or a name is wrong."""
     pairs: dict = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -46,7 +47,7 @@ def _parse_pairs(option: str, text: str, convert: type, expected: str) -> dict:
 
 
 def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
-    """`short=256`, `long=1024` or `exact=HEIGHTxWIDTH`."""
+    """Reads `--image_size` in pixels: `short=256` becomes ("short", 256), and `exact=240x320` becomes ("exact", 240, 320), height first."""
     match = re.fullmatch(r"\s*(?:(short|long)=(\d{1,6})|exact=(\d{1,6})x(\d{1,6}))\s*", text)
     if not match or "0" in {number.lstrip("0") or "0" for number in match.groups()[1:] if number}:
         raise UserError(f"--image_size={text}: expected short=PIXELS, long=PIXELS or exact=HEIGHTxWIDTH, such as short=256")
@@ -54,7 +55,7 @@ def parse_image_size(text: str) -> tuple[str, int] | tuple[str, int, int]:
 
 
 def parse_image_format(text: str) -> tuple[str, int]:
-    """`jpeg:90` -> (format, quality)."""
+    """Reads `--image_format`: `jpeg:90` becomes ("jpeg", 90); without a quality it is the default one."""
     name, colon, quality = text.partition(":")
     if colon and (name not in ("jpeg", "webp") or not re.fullmatch(r"\d{1,3}", quality)):
         raise UserError(f"--image_format={text}: expected keep, png, jpeg or webp, the last two with a quality: jpeg:90")
@@ -62,7 +63,7 @@ def parse_image_format(text: str) -> tuple[str, int]:
 
 
 def parse_size(text: str) -> int:
-    """`128MiB` -> bytes. Units: B, KB, MB, GB and KiB, MiB, GiB."""
+    """Reads a size in bytes: `128MiB` becomes 134217728. The units are B, KB, MB, GB and KiB, MiB, GiB; without one it is bytes."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].upper() not in _UNITS:
         raise UserError(f"--shard_size={text}: expected a size such as 128MiB (units: KB, MB, GB, KiB, MiB, GiB)")
@@ -70,13 +71,13 @@ def parse_size(text: str) -> int:
 
 
 def default_name(output: str) -> str:
-    """A name that TensorFlow Datasets takes: letters, digits and underscores."""
+    """Makes a data set's name from the last part of its path, as TensorFlow Datasets takes one: letters, digits and underscores."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", os.path.basename(os.path.abspath(output))).strip("_").lower()
     return (name if name[:1].isalpha() else f"data_{name}")[:MAX_NAME_LENGTH].rstrip("_")
 
 
 def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
-    """The values of `--ignore`."""
+    """Returns the values of `--ignore` as they are; UserError where one of them is empty."""
     if "" in texts:
         raise UserError("--ignore=: expected a pattern of names, such as '*.txt'")
     return tuple(texts)
@@ -97,14 +98,21 @@ def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_directory(option: str, text: str) -> str:
-    """A path without "/" at its end; UserError where there is none."""
+    """Returns an option's path without "/" at its end; UserError where it is empty."""
     if not text:
         raise UserError(f"{option}=: expected a path")
     return text.rstrip("/") or "/"
 
 
 def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The values of `--label_names`: (names of the only label, names by label), from `FILE` or from `HEAD=FILE` for each."""
+    """Reads the files that `--label_names` names, from one `FILE`, or from `HEAD=FILE` for each label.
+
+    Returns:
+        The class names of the only label, and class names by label: one of the two is empty.
+
+    Raises:
+        UserError: There are files of both kinds, or two for one label, or a file can't be read or has no names.
+    """
     heads: dict[str, str] = {}
     plain = []
     for text in texts:
@@ -122,7 +130,14 @@ def parse_label_names(texts: Sequence[str]) -> tuple[tuple[str, ...], dict[str, 
 
 
 def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
-    """The class tables of a data set that was prepared earlier: the value of `--label_names_from`."""
+    """Reads the class tables of a data set that was prepared earlier, which `--label_names_from` names.
+
+    Returns:
+        Class names in their order, by label.
+
+    Raises:
+        UserError: There is no data set, or it has no class names.
+    """
     try:
         tables = read_class_tables(directory)
     except (OSError, ValueError) as error:
@@ -134,7 +149,13 @@ def read_earlier_names(directory: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_label_names(path: str) -> tuple[str, ...]:
-    """Class names from a file, or an object, one a line; where each line begins with a number, as in `0:daisy`, in the order of these."""
+    """Reads class names from a file, or an object, one a line.
+
+    Where each line begins with a number, as in `0:daisy`, they are in the order of these.
+
+    Raises:
+        UserError: It can't be read, is not UTF-8, or has no names.
+    """
     try:
         text = files_at(path).read(path).decode()
     except (OSError, UnicodeDecodeError) as error:

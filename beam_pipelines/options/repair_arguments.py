@@ -17,6 +17,7 @@ It ends with 0 where everything is as it was written, or is so again; with 1 whe
 
 
 def add_repair(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `repair` and its options to the parser's commands."""
     parser = commands.add_parser(
         "repair",
         help="damaged and missing shards, indexes and catalogs -> the same bytes again",
@@ -35,6 +36,7 @@ def add_repair(commands: argparse._SubParsersAction) -> None:
 
 
 def make_repair_config(arguments: argparse.Namespace) -> RepairConfig:
+    """Turns the arguments of `recordmill repair` into its configuration; UserError where OUT or a pattern is empty."""
     return RepairConfig(
         directory=parse_directory("OUT", arguments.directory),
         shards=tuple(dict.fromkeys(arguments.shard)),

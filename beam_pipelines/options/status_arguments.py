@@ -10,6 +10,7 @@ example:
 
 
 def add_status(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `status` and its options to the parser's commands."""
     parser = commands.add_parser(
         "status",
         help="what a run to OUT is doing, or has left",

@@ -14,6 +14,7 @@ example:
 
 
 def add_transform(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `transform` and its options to the parser's commands."""
     parser = commands.add_parser(
         "transform",
         help="a data set of transformed examples, in the same order and shards",
@@ -32,6 +33,7 @@ def add_transform(commands: argparse._SubParsersAction) -> None:
 
 
 def make_transform_config(arguments: argparse.Namespace) -> TransformConfig:
+    """Turns the arguments of `recordmill transform` into its configuration; UserError where a path is empty or the name is none."""
     output = parse_directory("OUT2", arguments.output)
     name = default_name(output) if arguments.name is None else arguments.name
     check_name("--name", name, "letters, digits and '_', a letter first")

@@ -121,11 +121,13 @@ def find_left(config: PrepareJob) -> LeftRun | None:
     try:
         plan = read_plan(config)
     except ValueError:
-        raise UserError(f"{whose}: the plan that is there is damaged, or another version's; --restart begins anew") from None
+        told = "the plan that is there is damaged, or another version's"
+        raise UserError(f"{whose}: {told}; expected --restart, which begins anew") from None
     if plan is None:
         return None
     if plan.version != own_version():
-        raise UserError(f"{whose}: the run that is there is of {plan.version}, and this is {own_version()}; --restart begins anew")
+        told = f"the run that is there is of {plan.version}, and this is {own_version()}"
+        raise UserError(f"{whose}: {told}; expected --restart, which begins anew")
     _check_options(whose, plain_options(plan.config), config)
     _check_place(whose, plan, config)
     return LeftRun(config.run_id, plan)
@@ -151,7 +153,7 @@ def _written_options(directory: str, whose: str) -> Mapping[str, Any]:
     try:
         return json.loads(files_at(directory).read(f"{directory}/{RUN}"))["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; --restart begins anew") from None
+        raise UserError(f"{whose}: the {RUN} that a run has left there is damaged; expected --restart, which begins anew") from None
 
 
 def _check_options(whose: str, there: Mapping[str, Any], config: PrepareJob) -> None:
@@ -165,4 +167,4 @@ def _check_place(whose: str, plan: Plan, config: PrepareJob) -> None:
         return
     store = files_at(config.output)
     if store.exists(f"{config.output}/{MANIFEST}") and not store.exists(f"{config.output}/{MARKER}"):
-        raise UserError(f"{whose}: a data set has come there since the run that is there began; --restart replaces it")
+        raise UserError(f"{whose}: a data set has come there since the run that is there began; expected --restart, which replaces it")

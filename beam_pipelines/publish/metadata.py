@@ -158,7 +158,7 @@ def _tfds_kind(feature: Feature, mask_bits: int) -> dict[str, Any]:
 
 
 def schema_pbtxt(manifest: Manifest) -> str:
-    """A TensorFlow Metadata schema, for TFDV, TFT and TFX."""
+    """Returns the schema of TensorFlow Metadata for a data set as text, which TFDV, TFT and TFX read."""
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 

@@ -69,7 +69,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
     if not overwrite:
         raise UserError(f"{shown} exists; expected a new path, or --overwrite")
     if not _has(output, MANIFEST) and not _is_empty_folder(output):
-        raise UserError(f"{shown} is not a data set, and --overwrite replaces nothing else")
+        raise UserError(f"{shown} is not a data set; expected one, as --overwrite replaces nothing else")
 
 
 def _check_above(output: str, whose: str) -> None:
@@ -89,16 +89,18 @@ def _check_beside(output: str, whose: str, on_left: OnLeft) -> None:
     old = f"{output}{REPLACED}"
     if os.path.lexists(old) and not os.path.lexists(output):
         shown = f"mv {printable(old)} {printable(output)}"
-        raise UserError(f"{whose}: a run that was killed may have left the old data set as {printable(old)}; bring it back (`{shown}`), or remove it")
+        told = f"a run that was killed may have left the old data set as {printable(old)}"
+        raise UserError(f"{whose}: {told}; expected it back (`{shown}`), or removed")
     if os.path.lexists(old):
-        raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; move it away, or remove it")
+        raise UserError(f"{whose}: {printable(old)} exists, where an old data set steps aside; expected it moved away, or removed")
     check_is_ours(f"{output}{SCRATCH}", whose)
 
 
 def _check_prefix(prefix: str, whose: str) -> None:
     """The same of objects."""
     if any(files_at(prefix).top_level(prefix)) and not (_has(prefix, MARKER) or _has(prefix, LEASE)):
-        raise UserError(f"{whose}: {prefix}/, where the run would work, holds what no run has put there; move it away, or remove it")
+        told = f"{prefix}/, where the run would work, holds what no run has put there"
+        raise UserError(f"{whose}: {told}; expected it moved away, or removed")
 
 
 def is_new(path: str) -> bool:

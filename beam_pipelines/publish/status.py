@@ -72,7 +72,7 @@ def _time(seconds: float) -> str:
 
 
 def describe_status(status: Mapping[str, Any]) -> str:
-    """The same for people."""
+    """Describes in lines, for people, what is at an output; `status` is what `find_status` found."""
     data_set, run = status["data_set"], status["run"]
     lines = [f"output:   {printable(status['output'])}"]
     if data_set:

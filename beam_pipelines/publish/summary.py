@@ -17,7 +17,7 @@ _RUNS = {  # of examples in a row whose class is the same
 
 
 def describe(directory: str) -> str:
-    """A short page about a finished data set."""
+    """Returns a short page, for a terminal, about the finished data set in a directory."""
     files = files_at(directory)
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
     statistics = json.loads(files.read(f"{directory}/{dataset_format.STATISTICS}"))

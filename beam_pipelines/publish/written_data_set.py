@@ -25,10 +25,10 @@ class RecordedRun(NamedTuple):
 
 
 def read_data_set(directory: str, command: str) -> Manifest:
-    """The manifest of a data set on a mounted file system.
+    """Reads the manifest of a data set on a mounted file system.
 
     Raises:
-        UserError: It is a URL, or no data set.
+        UserError: The directory is a URL, or no data set.
     """
     if is_remote(directory):
         raise UserError(f"{directory}: `recordmill {command}` works on a mounted directory; expected a path")
@@ -40,10 +40,10 @@ def read_data_set(directory: str, command: str) -> Manifest:
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
-    """The run of `recordmill prepare` that made a data set.
+    """Reads how `recordmill prepare` made a data set, and checks that it is of this data set's manifest.
 
     Raises:
-        UserError: It is not known.
+        UserError: It can't be read, or is of another data set.
     """
     path = f"{directory}/{RUN}"
     try:
@@ -52,7 +52,7 @@ def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:
         reason = " ".join(str((isinstance(error, OSError) and error.strerror) or error).split())
         raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote, which says how to make a shard again") from None
     if run is None:
-        raise UserError(f"{printable(path)} is not of `recordmill prepare`, whose options say how to make a shard again")
+        raise UserError(f"{printable(path)} is not of `recordmill prepare`; expected what it wrote, which says how to make a shard again")
     if (run.config.name, run.config.seed) != (manifest.name, manifest.seed):
         raise UserError(
             f"{printable(path)} is of data set {run.config.name!r} with seed {run.config.seed}; "

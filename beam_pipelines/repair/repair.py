@@ -84,7 +84,7 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
         (ShardAddress(split, index, len(infos)), info) for split, infos in manifest.splits.items() for index, info in enumerate(infos)
     ]
     if not all(info.catalog for _, info in shards):
-        raise UserError(f"{shown} was made by `recordmill transform`, and has no catalog to repair it by; run `recordmill transform` again")
+        raise UserError(f"{shown} was made by `recordmill transform`, and has no catalog; expected `recordmill transform` to be run again")
     names = [info.name for _, info in shards]
     for name in config.shards:
         if name not in names:

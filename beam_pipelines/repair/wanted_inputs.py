@@ -98,7 +98,7 @@ def _check_features(source: Source, manifest: Manifest) -> None:
     found = {(one.name, one.kind, one.shape) for one in source.features}
     if found != expected:
         now, then = (_describe_features(those) for those in (found - expected, expected - found))
-        raise UserError(f"{printable(source.root)} has other features than it had: now {now}; then {then}")
+        raise UserError(f"{printable(source.root)} has other features than it had: {now}; expected {then}")
 
 
 def _describe_features(features: Iterable[tuple[str, str, tuple]]) -> str:

@@ -148,7 +148,7 @@ def _check_credentials() -> None:
         import google.auth
         from google.auth.exceptions import DefaultCredentialsError
     except ImportError:
-        raise UserError("--runner=DataflowRunner: google.auth is missing: pip install 'recordmill[gcp]'") from None
+        raise UserError("--runner=DataflowRunner: google.auth is not installed; expected: pip install 'recordmill[gcp]'") from None
     try:
         google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
     except DefaultCredentialsError:

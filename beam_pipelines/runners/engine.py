@@ -251,4 +251,4 @@ def check_program(name: str, option: str, location: str | None, download: Callab
         download()
     except Exception as error:  # of whatever class: it is all the download's
         reason = str(error).partition(". ")[0].partition("\n")[0]
-        raise UserError(f"{name} could not be downloaded ({reason}); give its path or URL with {option}{hint}") from None
+        raise UserError(f"{name} could not be downloaded ({reason}); expected its path or URL: {option}{hint}") from None

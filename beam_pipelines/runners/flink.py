@@ -45,7 +45,7 @@ class FlinkExchangeOptions(PipelineOptions):
 
 
 class Flink(Engine):
-    """A Flink cluster."""
+    """Runs pipelines on a Flink cluster, or in Flink within its job server where no cluster is named."""
 
     runs_tensorflow = True
     poll_seconds = 0.2

@@ -47,7 +47,7 @@ class JobWatch(threading.Thread):
         self.join(_SECONDS_TO_END)
 
     def finish(self) -> None:
-        """The same, once the job is done; what has come since the last look is said before."""
+        """Ends the watch once the job is done, and says what has come since the last look."""
         self.stop()
         with contextlib.suppress(EngineError):
             self._look()

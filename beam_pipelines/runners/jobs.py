@@ -79,7 +79,7 @@ def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_ten
         raise UserError(f"--runner={name}: expected one of {', '.join(ENGINES)}")
     if has_tensorflow and not ENGINES[name].runs_tensorflow:
         others = [name for name, engine in ENGINES.items() if engine.runs_tensorflow]
-        raise UserError(f"--runner={name}: `recordmill {command}` runs on {', '.join(others)}")
+        raise UserError(f"--runner={name}: expected one that `recordmill {command}` runs on: {', '.join(others)}")
     return ENGINES[name](name, options)
 
 

@@ -18,6 +18,7 @@ _SECONDS_TO_SEE = 0.3  # what has ended both may have ended the program first
 
 
 def main(folder: str, *command: str) -> int:
+    """Runs a program no longer than its client lives, and returns its exit code; removes the folder where the client has ended."""
     program = subprocess.Popen(command)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *unused: threading.Thread(target=_end, args=(program,)).start())

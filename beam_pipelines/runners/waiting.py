@@ -52,7 +52,7 @@ def run_job(pipeline: beam.Pipeline, engine: Engine, paths: Sequence[str] = ()) 
 
 
 def wait_for_end(result: PipelineResult) -> str:
-    """The job's last state."""
+    """Waits for the end of a job, and returns its last state."""
     return result.wait_until_finish()
 
 

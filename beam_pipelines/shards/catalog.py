@@ -88,7 +88,7 @@ def _kept(part: WrittenPart) -> References:
 
 
 def read_catalog(path: str) -> pa.Table:
-    """A shard's catalog.
+    """Reads the catalog of a shard from its path, one row an example in record order.
 
     Raises:
         OSError: It can't be read.

@@ -42,7 +42,7 @@ class ExtrasEncoder:
 
     @property
     def label_features(self) -> tuple[str, ...]:
-        """Those with class names."""
+        """The names of the features that are class labels."""
         return tuple(self._positions)
 
     def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:

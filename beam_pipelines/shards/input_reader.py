@@ -73,6 +73,15 @@ class InputReader:
         return len(self._waits) == _NUM_WAITS and sorted(self._waits)[_NUM_WAITS // 4] > _SLOW_SECONDS
 
     def read(self, image: LabeledImage, is_sampled: bool) -> ReadImage | DeadLetter:
+        """Reads, checks and encodes one input; a fact about the input that does not fit makes it a dead letter.
+
+        Args:
+            image: The input.
+            is_sampled: Whether its pixels go into the statistics.
+
+        Raises:
+            StorageError: A disk or a store did not give its bytes, which says nothing about the input.
+        """
         context = self._context
         try:
             data = self._read_bytes(image)

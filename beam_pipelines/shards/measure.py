@@ -33,7 +33,12 @@ def measure_inputs(references: References, listing: Listing, config: PrepareJob)
 
 
 def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
-    """The same of some of them."""
+    """Measures some inputs in a light process: their sizes as they would be stored in bytes, or their dead letters.
+
+    Args:
+        shared_context: A `WriteContext`, as `share` gives it.
+        pieces: References, packed.
+    """
     context: WriteContext = shared(shared_context)
     references = unpack_pieces(pieces)
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:

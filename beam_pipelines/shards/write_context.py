@@ -15,7 +15,7 @@ from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 @dataclasses.dataclass(frozen=True)
 class WriteContext:
-    """It travels pickled, and what follows from it is made where it is needed."""
+    """What the writers of a run's shards share. It travels pickled, and what follows from it is made where it is needed."""
 
     config: PrepareJob
     listing: Listing
@@ -25,6 +25,7 @@ class WriteContext:
 
     @functools.cached_property
     def features(self) -> dict[str, Feature]:
+        """The features of an example, by name."""
         return {feature.name: feature for feature in self.listing.schema}
 
     @functools.cached_property
@@ -40,16 +41,18 @@ class WriteContext:
 
     @functools.cached_property
     def pixel_bytes(self) -> int | None:
-        """Of each image, where they are stored without a format."""
+        """The bytes of each image's pixels, where images are stored without a format; None where they have one."""
         feature = self.features[IMAGE]
         return int(np.prod(feature.shape)) if feature.kind == "pixels" else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
+        """What encodes an example's values beside its image."""
         return ExtrasEncoder(self.listing.schema, self.listing.root, self.config.source.bad_boxes)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:
+        """What makes records of values."""
         return ExampleEncoder(self.listing.schema)
 
     @functools.cached_property
@@ -59,5 +62,5 @@ class WriteContext:
 
     @functools.cached_property
     def max_dead_letters(self) -> int:
-        """Of the run: with more of them it fails."""
+        """How many inputs of the run may be dead letters: with more of them it fails."""
         return int(self.config.max_bad_fraction * self.listing.num_inputs)

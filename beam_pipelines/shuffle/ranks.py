@@ -56,10 +56,10 @@ class SplitPlan:
 
 @dataclasses.dataclass(frozen=True)
 class ShufflePlan:
-    """Where all inputs go.
+    """Where the shuffle puts all inputs: the shards of each split, and the blocks of keys that workers order.
 
     Attributes:
-        splits: By name.
+        splits: Split name -> its shards.
         block_bounds: int64 [num_blocks + 1]: the bucket at which each block begins, and the end.
     """
 
@@ -67,7 +67,7 @@ class ShufflePlan:
     block_bounds: np.ndarray
 
     def order_bounds(self) -> np.ndarray:
-        """uint64 [num_blocks]: the smallest key that each block may have."""
+        """Returns the smallest key that each block may have: uint64 [num_blocks]."""
         return self.block_bounds[:-1].astype(np.uint64) << np.uint64(64 - BUCKET_BITS)
 
 
@@ -93,7 +93,7 @@ def plan_shuffle(counts: Mapping[str, np.ndarray], num_shards: Mapping[str, int]
 def choose_num_shards(
     config: PrepareJob, num_examples: Mapping[str, int], num_bytes: Mapping[str, int]
 ) -> dict[str, int]:
-    """Shards for each split.
+    """Chooses the number of shards of each split.
 
     `--num_shards N` is shared out by examples, each split getting at least one; `--shard_size` bounds a shard's size;
     without either a split gets up to `PREFERRED_SHARDS` shards of `MIN_SHARD_BYTES` to `MAX_SHARD_BYTES` each.

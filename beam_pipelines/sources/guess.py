@@ -69,7 +69,7 @@ def _guess_file(path: str) -> str:
     for kind, patterns in _FILES.items():
         if _any_match([name], patterns):
             return kind
-    raise UserError(f"--input={printable(path)}: its name does not tell what it is; say it with --source")
+    raise UserError(f"--input={printable(path)}: its name does not tell what it is; expected --source to say it")
 
 
 def _guess_annotations(path: str, folder: str) -> str | None:

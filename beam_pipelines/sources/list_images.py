@@ -32,7 +32,7 @@ _RUN_DEAD_LETTERS = 1 << 16
 
 @dataclasses.dataclass
 class ListImages(beam.PTransform):
-    """begin -> `Listed`.
+    """Lists a run's source: makes `Listed` of the pipeline's begin.
 
     Attributes:
         config: What the run is to do.

@@ -37,6 +37,13 @@ class ReferenceMaker:
         self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
+        """Makes the references of some inputs.
+
+        Args:
+            images: What was listed.
+            values: What writes large values aside.
+            found: What was found so far; it takes up what these inputs add.
+        """
         listed = list(zip(*images))
         keys, paths, labels, splits, num_bytes, groups, offsets, raws, spools, others = listed
         encoded = [key.encode() for key in keys]
@@ -75,7 +82,7 @@ class ReferenceMaker:
 
 
 def no_texts(num: int) -> Texts:
-    """As many empty texts."""
+    """Returns as many empty texts as are asked for."""
     return Texts(np.zeros(num, np.uint32), b"")
 
 
@@ -114,7 +121,15 @@ class PartContext:
 
 
 def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
-    """The same at once, of a shared `PartContext`, with the references packed."""
+    """Lists one part in a light process.
+
+    Args:
+        context: A `PartContext`, as `share` gives it.
+        part: The name of the part.
+
+    Returns:
+        Batches of references, packed; dead letters; what was found.
+    """
     of_bundle: PartContext = shared(context)
     *listed, found = list_in_batches(of_bundle.source, part, of_bundle.config)
     batches = [one.pack() for one in listed if isinstance(one, References)]

@@ -54,6 +54,7 @@ class ListedPart:
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
 
     def merge(self, other: "ListedPart") -> None:
+        """Adds what was found in another part."""
         self.num_images += other.num_images
         self.num_bytes += other.num_bytes
         self.num_unsized += other.num_unsized
@@ -72,6 +73,7 @@ class ListedPart:
 
     @property
     def num_inputs(self) -> int:
+        """How many inputs there are: images and dead letters."""
         return self.num_images + self.dead_letters.num
 
 
@@ -146,8 +148,8 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     if is_given and config.splits is not None:
         names = ", ".join(sorted(found.splits))
         raise UserError(
-            f"--splits: the inputs of {config.input} name their splits ({names}) already; drop --splits to keep these, or leave them "
-            f"aside: {_how_to_leave_splits(config)}"
+            f"--splits: the inputs of {config.input} name their splits ({names}) already; expected no --splits, to keep these, or "
+            f"to leave them aside {_how_to_leave_splits(config)}"
         )
     if len(found.splits) > MAX_SPLITS:
         some = ", ".join(sorted(found.splits)[:3])
@@ -180,13 +182,13 @@ def _check_split_column(config: PrepareJob, found: ListedPart) -> None:
         example = missing.first[0]
         raise UserError(
             f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no split, as {printable(example.path)}: "
-            f"{example.message}; fill it in for all rows, or leave it aside: --split_column=''"
+            f"{example.message}; expected one for all rows, or --split_column='' to leave it aside"
         )
 
 
 def _how_to_leave_splits(config: PrepareJob) -> str:
     if config.source.split_column:
-        return "drop --split_column, or --split_column=''"
+        return "no --split_column, or --split_column=''"
     return "--split_folders=no, or --split_column='' where a column says it" if config.source.can.has_columns else "--split_folders=no"
 
 
@@ -229,7 +231,7 @@ def _image_feature(config: PrepareJob, found: ListedPart) -> Feature:
     sizes = {raw and (raw.height, raw.width) for raw in found.raws}
     exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
     if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
-        raise UserError("--image_encoding=raw: expected images of one size: give it, as in --image_size=exact=32x32")
+        raise UserError("--image_encoding=raw: images may differ in size; expected images of one size, as in --image_size=exact=32x32")
     height, width = exact[1:] if exact else next(iter(sizes))
     channels = {raw.num_channels if raw else 3 for raw in found.raws}
     if len(channels) > 1:

@@ -16,7 +16,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Files(Protocol):
-    """What the pipeline asks of either."""
+    """Reads and writes files of one kind: of a file system, or objects of a store."""
 
     def read(self, path: str) -> bytes:
         """The whole file; OSError too if it has more than `MAX_FILE_BYTES`."""
@@ -25,7 +25,7 @@ class Files(Protocol):
         """A part of it; fewer bytes where the file ends before."""
 
     def size(self, path: str) -> int:
-        """In bytes."""
+        """The size of a file in bytes."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file of that name."""
@@ -34,7 +34,7 @@ class Files(Protocol):
         """The file is there afterwards, whole; if this fails, it is not there, or what it was."""
 
     def create(self, path: str) -> ContextManager[BinaryIO]:
-        """The same for a file that is written in pieces, whole when the block ends."""
+        """Opens a file to be written in pieces; it is there, whole, when the block ends, as `write` has it."""
 
 
 _LOCAL = LocalFiles()
@@ -46,7 +46,7 @@ def is_remote(path: str) -> bool:
 
 
 def any_remote(*paths: str | None) -> bool:
-    """The same of any of some paths that may be given."""
+    """Whether any of some paths, each of which may be None, begins with a scheme."""
     return any(is_remote(path) for path in paths if path)
 
 

@@ -37,7 +37,7 @@ class Lease:
         process_id: There.
         process: What tells the process from all others of that host: see `describe_process`.
         started: When the command began, in seconds since 1970.
-        renewed: When the lease was last renewed, likewise; 0: it was given back.
+        renewed: When the lease was last renewed, in seconds since 1970; 0: it was given back.
         engine: What `--runner` said.
         job: The job's name there.
         is_detached: The command has ended, and the job goes on (`--no_wait`).
@@ -94,7 +94,7 @@ def describe_process(number: int) -> str:
 
 
 def make_lease(run_id: str, holder: str, engine: str = "", job: str = "") -> Lease:
-    """That of this process."""
+    """Makes a lease that this process holds from now on."""
     now = time.time()
     return Lease(run_id, holder, platform.node(), os.getpid(), describe_process(os.getpid()), now, now, engine, job)
 

@@ -52,7 +52,7 @@ class SpoolWriter:
 
 
 class ObjectSpoolWriter:
-    """The same in an object store, where nothing can be appended to: the object is there once the writer is closed.
+    """Writes a spool into an object store, where nothing can be appended to: the object is there once the writer is closed.
 
     Attributes:
         spool: The object's id, never 0 or 1.

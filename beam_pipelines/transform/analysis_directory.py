@@ -76,7 +76,7 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
     for split in config.splits:
         if split not in manifest.splits:
             has = ", ".join(manifest.splits)
-            raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; it has {has}")
+            raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; expected one of {has}")
     if not sum(map(manifest.num_examples, config.splits)):
         raise UserError(f"--splits={','.join(config.splits)}: there is no example in them; expected a split that has some")
     _check_may_replace(config.directory, config.overwrite)

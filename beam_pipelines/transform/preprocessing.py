@@ -52,7 +52,8 @@ class DefaultPreprocessing:
         except ValueError as error:
             raise UserError(f"--fit={self.fit or 'crop or pad, as none is given'}: {error}") from None
         if self.num_examples * math.prod(self.image_size) * _MAX_SQUARE >= 1 << 63:
-            raise UserError(f"{self.num_examples} images of {self.image_size} are too many pixels for sums of 64 bits")
+            too_many = f"{self.num_examples} images of {self.image_size} are too many pixels for sums of 64 bits"
+            raise UserError(f"{too_many}; expected a smaller --image_size")
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Parsed features by name -> transformed ones.

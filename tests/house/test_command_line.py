@@ -95,7 +95,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "image quality": ([*given, "--image_format=png:90"], "--image_format=png:90: expected keep, png, jpeg or webp"),
         "too good": ([*given, "--image_format=jpeg:101"], "--image_format=jpeg:101: expected a quality from 1 to 100"),
         "raw in a format": ([*given, "--image_encoding=raw", "--image_format=png"], "exclude each other"),
-        "raw of any size": ([*given, "--image_encoding=raw"], "give it, as in --image_size=exact=32x32"),
+        "raw of any size": ([*given, "--image_encoding=raw"], "expected images of one size, as in --image_size=exact=32x32"),
         "class names": ([*given, "--label_names=nowhere.txt"], "--label_names=nowhere.txt: No such file"),
         "empty input": (["--input", "empty", "--output", "out"], "--input=empty: the folder is empty"),
         "no images": (["--input", "hollow", "--output", "out"], "no image in it"),

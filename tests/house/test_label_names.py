@@ -43,7 +43,7 @@ def test_each_head_has_its_own_names(tmp_path, capsys):
     assert tables(tmp_path / "single") == {"label": ("sun", "rain", "fog"), "ground": ("mud", "sand", "snow")}
     refused = {
         (f"--label_names={weather}",): "here weather, ground have class names; expected HEAD=FILE",
-        (f"--label_names=wether={weather}",): "weather, ground have class names here; did you mean 'weather'?",
+        (f"--label_names=wether={weather}",): "weather, ground have class names here; expected weather or ground; did you mean 'weather'?",
         (named, named): "HEAD=FILE once for each head",
         (f"--label_names={weather}", f"--label_names={ground}"): "expected one FILE, or HEAD=FILE once for each head",
         (f"--label_names={weather}", named): "a file for no head, beside files for one",

@@ -64,7 +64,7 @@ FOREIGN = {
     "notes": ("out.incomplete", {"notes.txt": b"mine"}, "out.incomplete, where the run would work, holds what no run has put there"),
     "another's mark": ("out.incomplete", {MARKER: b"to do", "notes.txt": b"mine"}, "holds what no run has put there"),
     "part of a mark": ("out.incomplete", {MARKER: MARKER_TEXT[:9], "notes.txt": b"mine"}, "holds what no run has put there"),
-    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "bring it back (`mv "),
+    "stepped aside": ("out.replaced", {"manifest.json": b"{}"}, "expected it back (`mv "),
     "notes beside": ("out.replaced", {"notes.txt": b"mine"}, "out.replaced"),
 }
 

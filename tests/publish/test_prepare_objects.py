@@ -267,7 +267,7 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
 def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out/thesis.pdf", b"precious")
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--overwrite", *server.flags) == 2
-    assert "is not a data set, and --overwrite replaces nothing else" in capsys.readouterr().err
+    assert "is not a data set; expected one, as --overwrite replaces nothing else" in capsys.readouterr().err
     assert objects(server, f"{bucket}/out") == {"thesis.pdf": b"precious"}
 
 

@@ -333,7 +333,7 @@ def test_what_another_version_has_left_or_what_is_damaged_is_refused(source, lef
         before = finished_files(left)
         assert main(call(source, left, "--resume")) == 2, case
         error = capsys.readouterr().err
-        assert error.startswith(f"recordmill: --output={left}: {told}") and error.endswith("; --restart begins anew\n"), error
+        assert error.startswith(f"recordmill: --output={left}: {told}") and error.endswith("; expected --restart, which begins anew\n"), error
         assert main(call(source, left)) == 2 and "--restart begins anew" in capsys.readouterr().err, case
         assert finished_files(left) == before, case
     assert main(call(source, left, "--restart")) == 0

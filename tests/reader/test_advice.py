@@ -44,8 +44,8 @@ REFUSED = {
     "an item with a name of ours": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
     "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "--layout=image=imag: no 'imag' in the first 6 records"),
     "one-hot in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
-    "no such array": (["arrays.npz", "--label=lable"], "there is no 'lable'; there is y"),
-    "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples; there is cls, png"),
+    "no such array": (["arrays.npz", "--label=lable"], "there is no 'lable'; expected one of y"),
+    "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples; expected one of cls, png"),
 }
 ACCEPTED = {
     "one-hot as numbers": ["one_hot.tfrecord", "--label=label:float[3]"],

@@ -542,7 +542,7 @@ def test_a_transformed_data_set_is_refused(made, tmp_path, capsys):
             shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
     (output / "manifest.json").write_text(json.dumps(manifest))
     assert repair(output) == 2
-    assert "run `recordmill transform` again" in capsys.readouterr().err
+    assert "expected `recordmill transform` to be run again" in capsys.readouterr().err
 
 
 # The command, which waits at each shard whose records are written.

@@ -94,7 +94,7 @@ def test_a_job_server_that_is_missing_is_named(folder, capsys, flink_master):
 def test_a_job_server_that_cannot_be_downloaded_is_named(folder, capsys, flink_master):
     url = f"http://{flink_master}/job-server.jar"
     line = refusal(capsys, *FLINK, f"--flink_master={flink_master}", f"--flink_job_server_jar={url}")
-    assert url in line and "give its path or URL with --flink_job_server_jar" in line
+    assert url in line and "expected its path or URL: --flink_job_server_jar" in line
 
 
 def test_without_java_nothing_is_submitted_to_flink(folder, capsys, flink_master, monkeypatch):
@@ -124,7 +124,7 @@ def test_a_prism_that_cannot_be_downloaded_is_named(folder, capsys, monkeypatch)
     monkeypatch.setattr("apache_beam.runners.portability.prism_runner.PrismJobServer.BIN_CACHE", str(folder / "cache"))
     line = refusal(capsys, "--runner=PrismRunner")
     assert f"Prism could not be downloaded (Unable to fetch remote prism binary at {release}" in line
-    assert "give its path or URL with --prism_location" in line
+    assert "expected its path or URL: --prism_location" in line
 
 
 def test_what_dataflow_needs_is_asked_for(folder, capsys):

@@ -41,7 +41,7 @@ PLANET = ["haze primary", "clear primary", "clear primary water", "cloudy", "haz
         ("class", ["['a', 'b']"] * 3, "the kind multi_label"),
         ("multi_label", ["[1, 0]", "[0, 1]"], "all lists are of the numbers 0 and 1"),
         ("multi_label", ["[1, 0, 0, 0]", "[0, 0, 1, 0]"], "multi_hot"),
-        ("multi_label", PLANET, "--label_separator=' ' parts them, and --label_separator='|' takes them"),
+        ("multi_label", PLANET, "--label_separator=' ', which parts them, or --label_separator='|', which takes them"),
         ("multi_label", ["animal;dog", "animal;cat"], "--label_separator=';'"),
         ("multi_label", ["animal,dog", "animal,cat"], "--label_separator=','"),
         ("multi_label", ["animal, dog", "animal, cat"], "--label_separator=','"),

@@ -412,7 +412,7 @@ def test_image_root(tmp_path):
     )
     listed = Listed(tmp_path / "labels/in.json", source={"image_root": os.fspath(tmp_path / "images")})
     assert (set(listed.images), listed.root) == ({"x/a.jpg", "b.jpg"}, os.path.realpath(tmp_path / "images"))
-    with pytest.raises(UserError, match="--image_root=.* goes with one JSON file"):
+    with pytest.raises(UserError, match="--image_root=.* is a folder; expected one JSON file"):
         Listed(tmp_path / "labels", source={"image_root": os.fspath(tmp_path)})
 
 

@@ -37,18 +37,18 @@ CASES = {
     "split folders": ("splits", [], None, []),
     "split folders, said so": ("splits", [YES], None, []),
     "split folders and shares": ("splits", [SHARES], "has split folders (test, train) already; drop --splits", [[], [SHARES, NO]]),
-    "split folders, said so, and shares": ("splits", [SHARES, YES], "drop --splits to keep the folders' splits", [[], [YES]]),
+    "split folders, said so, and shares": ("splits", [SHARES, YES], "expected no --splits, to keep the folders' splits", [[], [YES]]),
     "split folders as classes": ("splits", [SHARES, NO], None, []),
     "folds": ("folds", [YES], None, []),
-    "folds and shares": ("folds", [SHARES, YES], "drop --splits to keep the folders' splits", [[YES]]),
+    "folds and shares": ("folds", [SHARES, YES], "expected no --splits, to keep the folders' splits", [[YES]]),
     "mixed": ("mixed", [], "--split_folders=yes or --split_folders=no", [[YES], [NO]]),
     "mixed and shares": ("mixed", [SHARES], "to divide them, --split_folders=no", [[SHARES, NO], [YES]]),
     "a table and shares": ("plain.csv", [SHARES], None, []),
     "a table of split folders": ("plain.csv", [YES], "is one table, without split folders", [[]]),
     "a column": ("column.csv", [], None, []),
-    "a column and shares": ("column.csv", [SHARES], "in its column 'split'; drop --splits, or say --split_column=", [[], [SHARES, NO_COLUMN]]),
+    "a column and shares": ("column.csv", [SHARES], "in its column 'split'; expected no --splits, or --split_column=", [[], [SHARES, NO_COLUMN]]),
     "no column and shares": ("column.csv", [SHARES, NO_COLUMN], None, []),
-    "no folders, a column and shares": ("column.csv", [SHARES, NO], "drop --splits, or say --split_column=", [[], [SHARES, NO_COLUMN]]),
+    "no folders, a column and shares": ("column.csv", [SHARES, NO], "expected no --splits, or --split_column=", [[], [SHARES, NO_COLUMN]]),
 }
 
 
@@ -91,7 +91,7 @@ def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, 
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert re.search(rf"{num_empty} of 40 rows have no split, as rows.csv:\d+: column 'split' is empty", message), message
-    assert "fill it in for all rows, or leave it aside: --split_column=''" in message and "Traceback" not in message
+    assert "expected one for all rows, or --split_column='' to leave it aside" in message and "Traceback" not in message
     assert estimate(str(table), ["--split_column="]) == 0
     assert estimate(str(table), ["--max_bad_fraction=0.8"]) == (0 if num_empty < 40 else 2)
 

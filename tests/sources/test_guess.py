@@ -63,5 +63,5 @@ def test_a_file_is_known_by_its_name(tmp_path, kind, name):
 
 
 def test_what_its_name_does_not_tell_has_to_be_said(tmp_path):
-    with pytest.raises(UserError, match=r"data\.bin: its name does not tell what it is; say it with --source"):
+    with pytest.raises(UserError, match=r"data\.bin: its name does not tell what it is; expected --source"):
         guess_source(f"{tmp_path}/data.bin")

@@ -191,7 +191,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pat
     for options, problem in cases:
         with pytest.raises(UserError) as caught:
             open_table(path, **options)
-        assert str(caught.value) == f"labels.csv: {problem}; it has the columns file_name, label", options
+        assert str(caught.value) == f"labels.csv: {problem}; it has the columns file_name, label; expected one of them", options
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_a_folder_of_images_with_metadata_in_it(tmp_path: pathlib.Path) -> None:
     listed = Listed(tmp_path)
     assert (listed.labels, listed.source.parts()) == ({"a.jpg": "1"}, ["metadata.csv"])
     write_files(tmp_path, {"metadata.jsonl": b"{}"})
-    with pytest.raises(UserError, match="expected one table, found metadata.csv, metadata.jsonl"):
+    with pytest.raises(UserError, match="found metadata.csv, metadata.jsonl; expected one table"):
         open_table(tmp_path)
 
 
@@ -379,10 +379,10 @@ def test_a_folder_of_part_files_is_one_table(tmp_path: pathlib.Path) -> None:
     assert listed.labels == {"0.jpg": "0", "1.jpg": "1", "2.jpg": "2"}
     assert {*listed.splits.values()} == {None}
     write_csv(tmp_path, "file_name,species\n3.jpg,3\n", "part-0003.csv")
-    with pytest.raises(UserError, match="part-0003.csv: no column 'label' in it; it has file_name, species"):
+    with pytest.raises(UserError, match="part-0003.csv: no column 'label' in it, but file_name, species; expected"):
         Listed(tmp_path)
     write_csv(tmp_path, b"", "part-0004.parquet")
-    with pytest.raises(UserError, match="expected one table, found part-0000.csv"):
+    with pytest.raises(UserError, match="found part-0000.csv"):
         Listed(tmp_path)
 
 
@@ -553,7 +553,7 @@ def test_a_bad_row_of_csv_is_a_dead_letter(tmp_path: pathlib.Path, row: str | by
 @pytest.mark.parametrize("end", ["", "\nd.jpg,4\n", '\nd.jpg,4\n"e" f.jpg,5\n'])
 def test_a_quote_that_is_not_closed_hides_no_rows(tmp_path: pathlib.Path, end: str) -> None:
     path = write_csv(tmp_path, f'image,label\na.jpg,1\n"b.jpg,2\nc.jpg,3{end}')
-    with pytest.raises(UserError, match="labels.csv:3: no row as CSV has it, to line .*; is a quote not closed"):
+    with pytest.raises(UserError, match="labels.csv:3: no row as CSV has it, to line .*; expected each quote to be closed"):
         Listed(path)
 
 

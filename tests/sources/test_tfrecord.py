@@ -150,9 +150,9 @@ def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records
 
 def test_boxes_without_classes_are_refused_at_once(tmp_path):
     write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
-    with pytest.raises(UserError, match="boxes without classes are not kept; --layout=image=image/encoded is for the images alone"):
+    with pytest.raises(UserError, match="boxes without classes are not kept; expected --layout=image=image/encoded for the images alone"):
         open_source(tmp_path)
-    with pytest.raises(UserError, match="layout detection: .* have boxes, and no class of one in .*; --label none keeps the images"):
+    with pytest.raises(UserError, match="layout detection: .* have boxes, and no class of one in .*; expected --label none, which keeps the images"):
         open_source(tmp_path, layout="detection")
     for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
         assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [LabeledImage] * 6, options
@@ -163,8 +163,8 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     sequence.context.feature["label"].int64_list.value.append(1)
     sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
     cases = [
-        ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded is for the images alone"),
-        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes, so none is an image"),
+        ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded for the images alone"),
+        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes; expected one that is an image"),
         ("pixels without a size", example(image_raw=PIXELS, label=1), "--layout=image=image_raw,label=NAME; of pixels without a format"),
         ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
     ]
@@ -446,9 +446,9 @@ def test_what_is_refused_as_a_whole(tmp_path):
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "no file; expected"),
         ("none", {}, "no such file or folder"),
-        ("a", {"layout": "slim"}, "--layout=slim: no 'image/encoded' in the first 2 records; there is image, label, picture"),
+        ("a", {"layout": "slim"}, "--layout=slim: no 'image/encoded' in the first 2 records; expected one of image, label, picture"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
-        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; there is image, label"),
+        ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; expected one of image, label"),
         ("a", {"key_column": "id"}, "no 'id'"),
         ("a", {"skip_lines": 1}, "skip_lines"),
         ("a", {"split_folders": True}, "not named like a split"),

@@ -79,8 +79,8 @@ def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
     records = [example({"image": png, "tags": ["a", "b"]}) for png in PNGS]
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
     line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
-    assert "no 'label' in the first 20 records; there is image, tags" in line
-    assert "no 'id' in the first 20 records; there is image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
+    assert "no 'label' in the first 20 records; expected one of image, tags" in line
+    assert "no 'id' in the first 20 records; expected one of image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
 def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
@@ -106,4 +106,4 @@ def test_a_later_table_without_the_column_is_refused(tmp_path, capsys):
 
     path = write_files(tmp_path / "in", {**{row["file_name"]: png for row, png in zip(ROWS, PNGS)}, **files("Tags")})
     line = refused(capsys, path, "--source=table", "--label=tags:multi_label")
-    assert "val.jsonl: no column 'tags' in it; it has file_name, Tags; did you mean 'Tags'?" in line
+    assert "val.jsonl: no column 'tags' in it, but file_name, Tags; expected the columns of the first table; did you mean 'Tags'?" in line

@@ -518,12 +518,12 @@ def test_bad_input_is_one_line(mixed, tmp_path, capsys):
         "a pattern": ([str(starred)], "st*r: TensorFlow opens no SavedModel where a path has one of * ? [ "),
         "no statistics": ([str(bare)], f"{bare}/statistics.json: No such file or directory; expected what"),
         "a URL": (["gs://bucket/out"], "works on a mounted directory"),
-        "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; it has train, validation"),
+        "no such split": ([str(mixed), "--splits=test"], "the data set has no split 'test'; expected one of train, validation"),
         "a split twice": ([str(mixed), "--splits=train,train"], "each once"),
         "no module": ([str(mixed), "--preprocessing_module=none.py"], "--preprocessing_module=none.py does not exist"),
         "a folder": ([str(mixed), f"--preprocessing_module={tmp_path}"], "is a folder; expected a Python file"),
         "two preprocessings": ([str(mixed), "--preprocessing_module=my.py", "--fit=pad"], "--fit=pad is of the default"),
-        "a runner": ([str(mixed), "--runner=DataflowRunner"], "`recordmill analyze` runs on DirectRunner"),
+        "a runner": ([str(mixed), "--runner=DataflowRunner"], "expected one that `recordmill analyze` runs on: DirectRunner"),
         "an option": ([str(mixed), "--no_such=1"], "unknown option --no_such"),
     }
     for case, (arguments, message) in cases.items():

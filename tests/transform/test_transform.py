@@ -359,11 +359,11 @@ def test_what_is_wrong_is_said_in_one_line_before_any_work(copied, tmp_path, cap
         "another version": ([other, out], "made from another version of the data set"),
         "within": ([copied, copied / "out"], "expected a path outside the input"),
         "around": ([copied, tmp_path], "expected a path outside the input"),
-        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a data set, and --overwrite replaces nothing else"),
+        "no data set there": ([copied, tmp_path / "occupied", "--overwrite"], "is not a data set; expected one, as --overwrite replaces nothing else"),
         "URL": (["gs://bucket/set", out], "`recordmill transform` works on a mounted directory"),
         "URL out": ([copied, "gs://bucket/out"], "`recordmill transform` writes to a mounted directory"),
         "name": ([copied, out, "--name=1st"], "--name=1st: expected letters"),
-        "runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner: `recordmill transform` runs on DirectRunner"),
+        "runner": ([copied, out, "--runner=DataflowRunner"], "--runner=DataflowRunner: expected one that `recordmill transform` runs on: DirectRunner"),
         "option": ([copied, out, "--fast"], "unknown option --fast"),
         "cluster": ([copied, out, "--runner=FlinkRunner", "--flink_master=localhost:1"], "--shared_filesystem to say that they do"),
     }

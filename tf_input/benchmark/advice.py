@@ -97,7 +97,7 @@ class Findings:
         )
 
     def advise(self, stages: list[Stage]) -> str:
-        """The bottleneck, and what to change."""
+        """Returns lines that name the bottleneck of the stages, and what to change."""
         shares = time_shares(stages)
         bottleneck = stages[shares.index(max(shares))].name
         last = stages[-1]

@@ -67,7 +67,7 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
 
 
 def table(stages: list[Stage]) -> str:
-    """Lines for a terminal."""
+    """Returns a table of the stages, as lines for a terminal."""
     added = [
         max(0.0, one.cpu_seconds - before)
         for one, before in zip(stages, [0.0, *(stage.cpu_seconds for stage in stages)])

@@ -21,7 +21,7 @@ _SIZE_MESSAGE = "a mask differs in size from its image"
 
 
 def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """string [] -> uint8 [height, width, 3]; of an animation the first frame."""
+    """Decodes an image file, string [], to uint8 [height, width, 3]; of an animation the first frame."""
     return tf.io.decode_image(encoded, channels=NUM_CHANNELS, expand_animations=False)
 
 

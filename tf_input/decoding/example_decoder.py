@@ -156,7 +156,7 @@ class ExampleDecoder:
 
     @property
     def default_fit(self) -> str:
-        """See `ReadConfig.fit`."""
+        """What `ReadConfig.fit` is where it is not given: `pad` where a crop would leave out some boxes, masks or maps, else `crop`."""
         augmentation = self.config.augmentation
         is_cropped = augmentation is not None and augmentation.crop
         return "pad" if not is_cropped and any(map(self.is_beside, self._named)) else "crop"

@@ -163,7 +163,7 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
 
 
 def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:
-    """The same at the maps' own resolution: float32 [batch, rows, columns, channels]."""
+    """Cuts the views of images out of their maps, at the maps' own resolution: float32 [batch, rows, columns, channels]."""
     return _frame_pixels(maps, views, tuple(maps.shape[1:3]))
 
 

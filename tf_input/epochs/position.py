@@ -69,10 +69,10 @@ class Position:
             self._next, self._is_told = (epoch, step), True
 
     def take(self, num_batches: int) -> Pass:
-        """A pass that begins.
+        """Begins a pass where the position is.
 
         Args:
-            num_batches: In a whole epoch.
+            num_batches: Those of a whole epoch.
         """
         with self._lock:
             (epoch, step), count = self._next, num_batches - self.start_step

@@ -26,7 +26,7 @@ class Runs:
 
     @property
     def num_examples(self) -> int:
-        """Records of the split."""
+        """The number of records in the split."""
         return int(self.counts.sum())
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ class Share:
 
     @property
     def num_batches(self) -> int:
-        """Steps of an epoch."""
+        """The number of steps in an epoch."""
         return self.num_examples // self.batch_size if self.drop_remainder else math.ceil(self.num_examples / self.batch_size)
 
     @property

@@ -68,7 +68,7 @@ class WindowOrder:
         return np.searchsorted(self._starts, places, side="right") - 1
 
     def window(self, index: int) -> Window:
-        """One of the windows."""
+        """Returns the window at a position among those of the epoch."""
         first, stop = self._bounds[index], self._bounds[index + 1]
         start, count = int(self._starts[index]), int(self._starts[index + 1] - self._starts[index])
         return Window(index, start, count, self._order[first:stop], self._places[first : stop + 1] - start)

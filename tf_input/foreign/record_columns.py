@@ -32,7 +32,7 @@ class Column:
 
 
 def flat(stored: Iterable[Stored]) -> list[str]:
-    """All names."""
+    """Returns all names of stored features, those of several columns among them."""
     return [name for one in stored for name in ((one,) if isinstance(one, str) else one)]
 
 
@@ -52,17 +52,17 @@ class Seen:
 
     @property
     def storage(self) -> str:
-        """One of `storages`, or "empty"."""
+        """The kinds of list that the values came in, such as "bytes"; "empty" where there was no value."""
         return " and ".join(sorted(self.storages)) or "empty"
 
     @property
     def kind(self) -> str:
-        """Of a feature for such values."""
+        """The kind of a feature for such values."""
         return {"bytes": "text", "float": "float"}.get(self.storage, "integer")
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Of one record's values."""
+        """The shape of one record's values; None for a first dimension that differs from record to record."""
         count, *others = self.counts
         return (None,) if others or not count else () if count == 1 else (count,)
 

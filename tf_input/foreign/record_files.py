@@ -115,7 +115,7 @@ class RecordFiles:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Names of the splits."""
+        """The names of the splits."""
         return tuple(self.paths)
 
     @property

@@ -62,7 +62,7 @@ class RecordLayout:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """By name."""
+        """The features that records become, by name."""
         return {name: column.feature for name, column in self.columns.items()}
 
     def parse(self, serialized: tf.Tensor, names: Collection[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 
 
 def is_tfds_directory(directory: str) -> bool:
+    """Whether a directory has the two files by which TensorFlow Datasets knows one of its own."""
     return all(tf.io.gfile.exists(join(directory, name)) for name in (DATASET_INFO, FEATURES))
 
 

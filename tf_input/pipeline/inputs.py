@@ -55,7 +55,7 @@ class HeldInputs:
         pass
 
     def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Inputs`."""
+        """Returns the numbers of a step's examples among those that are held, int64, and the rows of the batch that they fill."""
         rows, places = self._share.rows(step)
         numbers = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
         return np.concatenate([numbers, np.zeros(len(rows) - len(numbers), np.int64)]), rows
@@ -90,7 +90,10 @@ class RecordInputs:
         self._reader.release()
 
     def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Inputs`. Steps that follow each other are read ahead; any other is read record by record."""
+        """Reads the records of a step, bytes as objects, with the rows of the batch that they fill.
+
+        Steps that follow each other are read ahead; any other is read record by record.
+        """
         rows, places = self._share.rows(step)
         follows = not step or self._next in (None, (epoch, step))
         if follows and self._kind != "exact":

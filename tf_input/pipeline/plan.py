@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def num_batches(self) -> int:
-        """In an epoch."""
+        """The number of batches in an epoch."""
         return self.share.num_batches
 
     @functools.cached_property

@@ -6,7 +6,7 @@ _HEADER_BYTES = 30  # in which each format but JPEG states its size
 
 
 def check_pixels(encoded: tf.Tensor, max_pixels: int) -> tf.Tensor:
-    """The same images, of which none is larger.
+    """Returns the same images, if none of them is larger than is allowed.
 
     Args:
         encoded: string [batch], image files.

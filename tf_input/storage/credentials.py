@@ -45,7 +45,7 @@ _AZURE_KEYS = (
 
 
 def google_options() -> dict[str, Any]:
-    """Of obstore's GCSStore."""
+    """Returns the options with which obstore's GCSStore finds the user's credentials, or asks without any."""
     if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
         url = emulator if "://" in emulator else f"http://{emulator}"
         unsigned = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
@@ -59,7 +59,7 @@ def google_options() -> dict[str, Any]:
 
 
 def amazon_options() -> dict[str, Any]:
-    """Of obstore's S3Store."""
+    """Returns the options with which obstore's S3Store finds the user's credentials, or asks without any."""
     if any(os.environ.get(name) for name in _AMAZON_KEYS):
         return {}
     if importlib.util.find_spec("boto3") is None:
@@ -73,7 +73,7 @@ def amazon_options() -> dict[str, Any]:
 
 
 def azure_options() -> dict[str, Any]:
-    """Of obstore's AzureStore."""
+    """Returns the options with which obstore's AzureStore finds the user's credentials, or asks without any."""
     if any(os.environ.get(name) for name in _AZURE_KEYS):
         return {}
     is_azure = _answers(_METADATA_HOST, "/metadata/instance?api-version=2021-02-01", {"Metadata": "true"})

@@ -17,10 +17,10 @@ class Files(Protocol):
     is_local: bool
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Reads a whole file."""
 
     def read_range(self, path: str, begin: int, num_bytes: int) -> bytes:
-        """A part of a file: fewer bytes where it ends, none after its end."""
+        """Reads a part of a file: fewer bytes where it ends, none after its end."""
 
     def read_into(self, path: str, begin: int, buffer: memoryview) -> int:
         """Reads a part of a file into a buffer, and returns how many bytes that were: fewer than it has where the file ends."""

@@ -102,7 +102,7 @@ class ShardIndex:
         return max(0, int(np.searchsorted(offsets, num_bytes, side="right")) - 1)
 
     def offset(self, record: int) -> int:
-        """Where a record begins."""
+        """Returns the byte at which a record begins in its shard."""
         return self._held.item(record) if self._files is None else self._rows(record, record + 1).item()
 
     def offsets(self, records: Sequence[int]) -> np.ndarray:

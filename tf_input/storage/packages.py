@@ -5,10 +5,10 @@ import types
 
 
 def import_package(name: str) -> types.ModuleType:
-    """Imports one.
+    """Imports a package that only some uses need.
 
     Raises:
-        ImportError: It is not installed.
+        ImportError: It is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(name)

@@ -8,7 +8,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """Of a URL, in lower case; "" of a local path, `file://` among them."""
+    """Returns the scheme of a URL in lower case; "" for a local path, `file://` among them."""
     found = _SCHEME.match(os.fspath(path))
     scheme = found[1].lower() if found else ""
     return "" if scheme == "file" else scheme

@@ -78,7 +78,7 @@ class RecordReader:
         return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # which end with this object
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
-        """Records one by one.
+        """Reads records one by one.
 
         Args:
             numbers: int64 [n].

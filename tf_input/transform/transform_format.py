@@ -41,10 +41,11 @@ class TransformInfo:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The schema, by name."""
+        """The features that transformed examples have, by name."""
         return {feature.name: feature for feature in self.schema}
 
     def to_json(self) -> str:
+        """Returns the text of the file beside the graph."""
         label = self.features.get(LABEL)
         fields = {
             "format": "recordmill transform",

@@ -75,12 +75,10 @@ class Coco:
                 "--label: a source of kind coco has boxes, and no columns; expected --label=none, or no --label"
             )
         if source.has_masks and source.labels is not None:
-            raise UserError("--masks and --label=none exclude each other")
+            raise UserError("--masks and --label=none exclude each other; expected one of them")
         self._is_file = config.input.lower().endswith(".json")
         if source.image_root and not self._is_file:
-            raise UserError(
-                f"--image_root={source.image_root} goes with one JSON file; --input={config.input} is a folder"
-            )
+            raise UserError(f"--image_root={source.image_root}: --input={config.input} is a folder; expected one JSON file")
         has_objects = source.labels is None
         masks = (Feature(MASK, "mask"),) if source.has_masks else ()
         self.features = (*_FEATURES, *masks) if has_objects else ()

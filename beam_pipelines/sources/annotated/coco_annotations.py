@@ -115,10 +115,10 @@ class Annotations:
         self._category_ids = list(self._categories)
 
     def of(self, image_id: int | str, category_names: Mapping[int | str, str]) -> ImageObjects:
-        """Those of one image.
+        """Returns the objects of one image.
 
         Raises:
-            Refusal: One of them is not what is expected.
+            Refusal: An annotation of the image is not what is expected.
         """
         index = self._images.get(image_id)
         if index is None:

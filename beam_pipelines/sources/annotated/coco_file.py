@@ -29,7 +29,7 @@ class CocoImage(NamedTuple):
     size: tuple[int, int] | None
 
     def refuse(self, refusal: Refusal) -> DeadLetter:
-        """Its dead letter."""
+        """Makes the image's dead letter."""
         return DeadLetter.of(printable(self.file_name[:_SHOWN_CHARACTERS]), refusal)
 
 
@@ -63,7 +63,7 @@ class CocoFile:
         return tuple(self._categories[category_id] for category_id in ids)
 
     def images(self) -> Iterator[CocoImage]:
-        """Those that were not refused, in the order of the file."""
+        """The images that were not refused, in the order of the file."""
         return (image for image in self._images.values() if image)
 
     def inputs(self) -> Iterator[tuple[CocoImage, ImageObjects] | DeadLetter]:

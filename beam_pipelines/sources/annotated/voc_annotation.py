@@ -35,14 +35,14 @@ class VocAnnotation(NamedTuple):
 
 
 def parse_annotation(data: bytes, label_names: Collection[str] = ()) -> VocAnnotation:
-    """Reads one file.
+    """Reads an annotation: an image's name and its objects.
 
     Args:
-        data: All of it.
+        data: The whole XML file.
         label_names: The class names that an object may have; empty: any.
 
     Raises:
-        Refusal: It is not one.
+        Refusal: It is no annotation, or an object in it is not what is expected.
     """
     root = _parse(data)
     if root.tag != "annotation":

@@ -71,9 +71,7 @@ class ArrayColumns:
         labels, features = config.labels, config.features
         if labels is None:
             if default is None:
-                raise UserError(
-                    f"no labels: name them with --label, or say --label none; there is {describe_names(columns)}"
-                )
+                raise UserError(f"no labels; expected --label with one of {describe_names(columns)}, or --label none")
             labels = (Column(LABEL, (default,)),)
             taken = {column.name for column in features}
             features += tuple(column for column in default_features if column.name not in taken)
@@ -95,14 +93,14 @@ class ArrayColumns:
             _check_kind(name, self.open(name), "float" if name == (config.weight_column or WEIGHT) else "class")
 
     def open(self, name: str) -> Field:
-        """The first field of that name.
+        """Opens the first field of that name.
 
         Raises:
-            UserError: There is none.
+            UserError: There is no such field.
         """
         if name not in self._columns:
             nearest = did_you_mean(name, self._columns)
-            raise UserError(f"there is no {printable(name)!r}; there is {describe_names(self._columns)}{nearest}")
+            raise UserError(f"there is no {printable(name)!r}; expected one of {describe_names(self._columns)}{nearest}")
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:

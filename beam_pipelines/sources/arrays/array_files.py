@@ -45,7 +45,7 @@ class Arrays:
         with_sizes: Not needed: all images of an array have one size.
         spool_directory: Where compressed images are unpacked to.
 
-    Attributes: see `Source`.
+    It is a `Source`, and has the attributes of one.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Arrays:
         self._containers = _find_containers(self._files.paths, self._only)
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
-            raise UserError(f"--input={config.input}: no arrays in it; {_why_none(names)}")
+            raise UserError(f"--input={config.input}: no arrays in it: {_why_none(names)}")
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
@@ -160,5 +160,5 @@ def _why_none(names: list[str]) -> str:
     pickles = [name for name in names if cifar.PYTHON_VERSION.fullmatch(name)]
     if pickles:
         name = printable(pickles[0])
-        return f"{name} is a pickle, and pickles are never opened; take CIFAR's binary version, or save a .npz"
-    return f"{_EXPECTED}, found {printable(names[0])}"
+        return f"{name} is a pickle, and pickles are never opened; expected CIFAR's binary version, or a .npz"
+    return f"found {printable(names[0])}; {_EXPECTED}"

@@ -109,14 +109,13 @@ def _point(field: Field, index: int, spools: Mapping[Stream, int]) -> ArrayPart:
 
 def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     if name not in images.columns:
-        raise UserError(f"{printable(images.name)}: there is no {printable(name)!r} for it")
+        raise UserError(f"{printable(images.name)}: there is no {printable(name)!r} for it; expected one, as for the first images")
     field = images.columns[name]()
     columns.check(name, field)
     num, records = field.records.num, images.images.records
     if num != records.num:
-        raise UserError(
-            f"{field.records.stream.name}: {num} of {printable(name)!r} for {records.num} images in {records.stream.name}"
-        )
+        expected = f"{records.num}, one for each image in {records.stream.name}"
+        raise UserError(f"{field.records.stream.name}: {num} of {printable(name)!r}; expected {expected}")
     return field
 
 
@@ -178,7 +177,7 @@ def find_files(path: str, ignore: tuple[str, ...]) -> InputFiles:
         else:
             paths.append(found.path)
     if not paths:
-        raise UserError(f"--input={path}: no file in it")
+        raise UserError(f"--input={path}: no file in it; expected one or more")
     return InputFiles(root, sorted(paths), "", sorted(dead_letters), listing.num_ignored)
 
 

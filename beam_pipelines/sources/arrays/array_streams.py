@@ -37,7 +37,7 @@ class Stream(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a message shows it."""
+        """The stream's path as a message shows it, a member's name behind it."""
         return printable(f"{self.path}/{self.member}" if self.member else self.path)
 
 
@@ -60,24 +60,24 @@ class Records(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One field of records."""
+    """One field of records, an array of one dimension more than a record's value."""
 
     records: Records
     name: str
 
     @property
     def dtype(self) -> np.dtype:
-        """Of one number in it, or text."""
+        """The type of one number in the field, or of its text."""
         return self.records.dtype[self.name].base
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one record's value."""
+        """The shape of one record's value."""
         return self.records.dtype[self.name].shape
 
     @property
     def offset(self) -> int:
-        """Within a record."""
+        """The field's offset within a record, in bytes."""
         return self.records.dtype.fields[self.name][1]
 
 
@@ -147,7 +147,7 @@ def _check_end(file: BinaryIO, records: Records) -> None:
     with unpacking(records.stream):  # the checksum is looked at when the end is reached
         more = file.read(1)
     if more:
-        raise UserError(f"{records.stream.name}: goes on behind the {records.num_bytes} bytes that it states")
+        raise UserError(f"{records.stream.name}: goes on behind the {records.num_bytes} bytes that it states; expected its end there")
 
 
 def to_python(values: np.ndarray) -> list:
@@ -203,12 +203,11 @@ def _read_some(file: BinaryIO, stream: Stream) -> bytes:
 def check_inflation(stream: Stream, num_bytes: int, num_packed: int) -> None:
     """What is stated against what a compressed file of that size can hold."""
     if num_bytes > num_packed * MAX_INFLATION:
-        raise UserError(
-            f"{stream.name}: states to have {num_bytes} bytes, which {num_packed} compressed ones can't become"
-        )
+        most = num_packed * MAX_INFLATION
+        raise UserError(f"{stream.name}: states to have {num_bytes} bytes; expected at most {most} of {num_packed} compressed ones")
 
 
 def check_size(stream: Stream, num_bytes: int, num_found: int) -> None:
     """Raises UserError where a stream has not as many bytes as it states."""
     if num_bytes != num_found:
-        raise UserError(f"{stream.name}: states to have {num_bytes} bytes; it has {num_found}")
+        raise UserError(f"{stream.name}: {num_found} bytes; expected {num_bytes}, as it states")

@@ -66,7 +66,7 @@ class FixedLength:
         with_sizes: Not needed: all images have one size.
         spool_directory: Where compressed files are unpacked to.
 
-    Attributes: see `Source`.
+    It is a `Source`, and has the attributes of one.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -159,7 +159,7 @@ def _is_packed(path: str) -> bool:
 
 
 def parse_layout(text: str | None) -> np.dtype:
-    """The type of a record.
+    """Reads `--record_layout` into the structured type of a record.
 
     Raises:
         UserError: The text is no layout.

@@ -62,7 +62,7 @@ def check_one_data_set(arrays: Sequence[NamedArray]) -> None:
     if len(places) > 1:
         first, second = (printable(path) for path in sorted(places.values())[:2])
         raise UserError(
-            f"{first} and {second} are of two data sets; leave one out, such as --ignore='{os.path.basename(second)[:8]}*'"
+            f"{first} and {second} are of two data sets; expected one, as with --ignore='{os.path.basename(second)[:8]}*'"
         )
 
 

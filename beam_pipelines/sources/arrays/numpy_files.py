@@ -53,7 +53,7 @@ def npz_arrays(root: Root, path: str) -> list[NamedArray]:
         names = [info.filename for info in archive.infolist()]
     members = [name for name in names if name.endswith(".npy") and not CONTROL.search(name)]
     if len(set(members)) < len(members):
-        raise UserError(f"{printable(path)}: two arrays in it have one name")
+        raise UserError(f"{printable(path)}: two arrays in it have one name; expected a name for each")
     arrays = []
     for member in members:
         name = member.removesuffix(".npy")
@@ -68,7 +68,7 @@ def _opening(file: BinaryIO, path: str) -> Iterator[zipfile.ZipFile]:
     try:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as error:
-        raise UserError(f"{printable(path)}: no .npz archive: {printable(str(error))}") from error
+        raise UserError(f"{printable(path)}: {printable(str(error))}; expected an .npz archive") from error
     with archive:
         yield archive
 
@@ -120,7 +120,7 @@ def _start_of_data(file: BinaryIO, info: zipfile.ZipInfo, name: str, num_file_by
     start = info.header_offset + _LOCAL_HEADER.size + num_name + num_extra
     if info.compress_size != info.file_size or start + info.file_size > num_file_bytes:
         left = max(num_file_bytes - start, 0)
-        raise UserError(f"{name}: states to have {info.file_size} bytes; the file has {left} from there on")
+        raise UserError(f"{name}: {left} bytes from its beginning on; expected {info.file_size}, as it states")
     return start
 
 
@@ -139,7 +139,7 @@ def read_header(data: bytes, name: str) -> tuple[np.dtype, int, int]:
         raise UserError(f"{name}: {error}") from error
     if base.hasobject:
         raise UserError(
-            f"{name}: an array of Python objects is a pickle, and is never opened; save numbers, or text: x.astype(str)"
+            f"{name}: an array of Python objects is a pickle, and is never opened; expected numbers, or text: x.astype(str)"
         )
     if base.kind not in "biufUS" or (base.kind in "iuf" and base.itemsize > 8):
         raise UserError(f"{name}: an array of {base.name}; expected numbers of at most 64 bits, or text")

@@ -21,10 +21,10 @@ def holds_array(cell: Any) -> bool:
 
 
 def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
-    """float32 of that shape.
+    """Reads a cell of nested lists into a float32 array of the given shape.
 
     Raises:
-        Refusal: The cell has another array, or none.
+        Refusal: The cell has an array of another shape, or none.
     """
     try:
         return read_nested(cell, shape)
@@ -51,4 +51,4 @@ def probe_shape(name: str, cell: Any, root: Root) -> tuple[int, ...]:
     except Refusal as error:
         problem = str(error)
     name = printable(name)
-    raise UserError(f"column {name!r} of the first row {found}{problem}; say what shape its arrays have: {name}:array[HEIGHT,WIDTH,…]")
+    raise UserError(f"column {name!r} of the first row {found}{problem}; expected an array, or its shape: {name}:array[HEIGHT,WIDTH,…]")

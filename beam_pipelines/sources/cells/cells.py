@@ -51,7 +51,7 @@ def read_float(cell: Any) -> float:
 
 
 def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
-    """As many finite numbers of 32 bits as are expected; Refusal `bad_value` where the cell has not them."""
+    """Reads `num_values` finite numbers of 32 bits from a cell; Refusal `bad_value` where it has others, or not so many."""
     cell = plain(cell, "bad_value", keeps_lists=True)
     cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
     if len(cells) != num_values:
@@ -60,7 +60,7 @@ def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
 
 
 def read_weight(cell: Any) -> float:
-    """The weight of an example.
+    """Reads the weight of an example.
 
     Raises:
         Refusal: The cell is no finite number of at least 0.
@@ -121,10 +121,10 @@ def read_name(reason: str, cell: Any) -> str:
 
 
 def read_path(cell: Any, root: Root) -> str:
-    """The path of a file below the root, relative to it.
+    """Reads the path of a file below the root, and returns it relative to the root.
 
     Raises:
-        Refusal: The cell has none, or the path leads out of the root.
+        Refusal: The cell has no path, or one that leads out of the root.
     """
     if type(cell) is not str:
         cell = plain(cell, "bad_value")

@@ -49,7 +49,7 @@ class ColumnReader:
         names = [column.name for column in columns]
         for name in names:
             if names.count(name) > 1:
-                raise UserError(f"--feature={name}: another label or feature has that name already")
+                raise UserError(f"--feature={name}: another label or feature has that name already; expected one of its own")
         self.features = tuple(column.feature() for column in columns)
         self.targets = tuple(column.name for column in labels)
         self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))

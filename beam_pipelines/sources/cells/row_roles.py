@@ -35,7 +35,7 @@ class RowRoles(NamedTuple):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What they become."""
+        """The features that the columns of roles become."""
         return (Feature(WEIGHT, "float"),) if self.weight else ()
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:

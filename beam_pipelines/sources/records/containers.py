@@ -77,7 +77,7 @@ class Containers:
             if self._config.split_folders:
                 other = next(name for name in self.names if name not in splits)
                 raise UserError(
-                    f"--split_folders=yes: {printable(other)!r} is not named like a split, such as train-00000"
+                    f"--split_folders=yes: {printable(other)!r} is not named like a split; expected a name such as train-00000"
                 )
             return {}
         if self._config.splits is not None and len(set(splits.values())) == 1:

@@ -46,6 +46,6 @@ def find_objects(examples: Iterable[ExampleReader], layout: Layout, path: str) -
     if has_boxes:
         raise UserError(
             f"{path}: layout {layout.name}: the first records have boxes, and no class of one in "
-            f"{' or '.join(layout.objects.labels)}; --label none keeps the images alone"
+            f"{' or '.join(layout.objects.labels)}; expected --label none, which keeps the images alone"
         )
     return None

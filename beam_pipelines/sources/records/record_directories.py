@@ -116,7 +116,8 @@ def _column_of(feature: Feature, folder: str) -> Column:
         return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
     if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask"):
         raise UserError(
-            f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again"
+            f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again; "
+            "expected labels, numbers, texts, masks and arrays of floats"
         )
     return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 

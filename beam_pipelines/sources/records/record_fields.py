@@ -37,10 +37,10 @@ class ImageSpan(NamedTuple):
 
 
 def find_image(example: ExampleReader, layout: Layout) -> ImageSpan:
-    """The image of a record.
+    """Finds the bytes of a record's image, and what it states about them.
 
     Raises:
-        BadExampleError: There is none, or it is not of the size that the record states.
+        BadExampleError: There is no image, or more than one, or it is not of the size that the record states.
     """
     spans = example.spans(layout.image)
     if len(spans) != 1:
@@ -246,7 +246,7 @@ def _settle_shape(column: Column, example: ExampleReader, known: tuple[int, ...]
             return dataclasses.replace(column, shape=known)
         shown = printable(name)
         raise UserError(
-            f"{shown!r} has {num_values} numbers in the first record; say so: {shown}:float[{num_values}], "
+            f"{shown!r} has {num_values} numbers in the first record; expected {shown}:float[{num_values}], "
             f"or, if they are an array, {shown}:array[HEIGHT,WIDTH,…]"
         )
     return column

@@ -85,6 +85,7 @@ class Layout(NamedTuple):
         return tuple(name for name in names if name)
 
     def default_labels(self) -> tuple[Column, ...]:
+        """What a model is to predict where `--label` does not say it."""
         if self.labels is not None:
             return self.labels
         if self.objects:
@@ -170,18 +171,18 @@ def _advise(kinds: Mapping[str, str]) -> str:
     known = sorted({layout.image for layout in LAYOUTS.values()}.intersection(kinds), key=len, reverse=True)
     if known and known[0] == _ENCODED:
         problem = "boxes without classes are not kept; " if kinds.keys() >= set(_BOXES.boxes) else ""
-        return f"{problem}--layout=image={_ENCODED} is for the images alone, and --layout=image={_ENCODED},label=NAME for a label beside them"
+        return f"{problem}expected --layout=image={_ENCODED} for the images alone, or --layout=image={_ENCODED},label=NAME for a label too"
     if not known and "bytes" not in kinds.values():
-        return "none of them is of bytes, so none is an image, and only records with an image can be prepared"
+        return "none of them is of bytes; expected one that is an image"
     image = known[0] if known else "NAME"
     return (
-        f"say what they mean: --layout=image={image},label=NAME; of pixels without a format also height=NAME,width=NAME "
+        f"expected --layout=image={image},label=NAME; of pixels without a format also height=NAME,width=NAME "
         "or shape=NAME, which records must have; without a label drop label=NAME"
     )
 
 
 def parse_layout(text: str) -> Layout:
-    """`slim`, or `image=image_raw,label=cls,height=h,width=w`.
+    """Reads `--layout`: `slim`, or `image=image_raw,label=cls,height=h,width=w`.
 
     Raises:
         UserError: It is neither a known name nor a mapping.
@@ -213,7 +214,7 @@ def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, 
     if labels is None:
         labels = layout.default_labels()
         if not labels and layout.name == "tfds":
-            raise UserError("the data set has no class label, or several: say which with --label, or --label none")
+            raise UserError("the data set has no class label, or several; expected --label with one of its features, or --label none")
     taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
     kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
     return labels, source.features + kept

@@ -134,11 +134,11 @@ def search_names(found: Iterable[Collection[str]], wanted: Collection[str]) -> t
 def unknown_name(option: str, name: str, found: Collection[str], place: str) -> UserError:
     """What to raise where there is no field of the name that an option gives."""
     nearest = did_you_mean(name, found)
-    return UserError(f"{option}: no {printable(name)!r} in {place}; there is {describe_names(found)}{nearest}")
+    return UserError(f"{option}: no {printable(name)!r} in {place}; expected one of {describe_names(found)}{nearest}")
 
 
 def describe_names(names: Collection[str]) -> str:
-    """The first few, to show."""
+    """Returns the first 20 names in ascending order, as a message shows them."""
     shown = ", ".join(printable(name)[:64] for name in sorted(names)[:20])
     return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown or "nothing"
 
@@ -151,7 +151,7 @@ def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Co
         return dataclasses.replace(column, shape=nested_shape(first) if holds_array(first) else array_shape(first))
     except Refusal as error:
         name = printable(column.names[0])
-        hint = f"say what shape they have: {name}:array[HEIGHT,WIDTH,…]"
+        hint = f"expected an array, or the shape that they have: {name}:array[HEIGHT,WIDTH,…]"
         raise UserError(f"the first {name!r} is no array: {error}; {hint}") from None
 
 

@@ -36,6 +36,7 @@ class Sample:
         self.refusal: tuple[str, str] | None = None
 
     def refuse(self, reason: str, message: str) -> None:
+        """Refuses the sample, unless it is refused already."""
         self.refusal = self.refusal or (reason, message)
 
     def fields(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[
     image = _only(found, "Image", supervised)
     if image is None:
         raise UserError(
-            f"{folder}: {FEATURES} has no image, or several and none in supervisedKeys; say which: --layout=image=NAME"
+            f"{folder}: {FEATURES} has no image, or several and none in supervisedKeys; expected --layout=image=NAME, which says which"
         )
     objects = _objects_of(found)
     columns = ()

@@ -118,7 +118,7 @@ class WebDataset:
         return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
 
     def label_names(self) -> Mapping[str, Collection[str]]:
-        """None are known without an example."""
+        """Returns nothing: a tar file names no classes."""
         return {}
 
     def parts(self) -> list[str]:
@@ -219,6 +219,6 @@ def _default_labels(first: Sample) -> tuple[Column, ...]:
     if name is None:
         found = describe_names({*first.members, *fields})
         raise UserError(
-            f"no label in the first sample, which has {found}; say what it is: --label NAME, or --label none"
+            f"no label in the first sample, which has {found}; expected --label with one of them, or --label none"
         )
     return (Column(LABEL, (name,)),)

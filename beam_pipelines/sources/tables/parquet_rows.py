@@ -18,10 +18,10 @@ _BATCH_IMAGES = 32
 
 @contextlib.contextmanager
 def open_parquet(path: str, name: str) -> Iterator[pa.parquet.ParquetFile]:
-    """A file, ready to be read.
+    """Opens a Parquet file for a block.
 
     Raises:
-        UserError: It cannot be read, or is no Parquet file; in the block too.
+        UserError: It cannot be read, or is no Parquet file; reading on in the block may raise it too.
     """
     try:
         with open_file(path) as file, pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20) as parquet:

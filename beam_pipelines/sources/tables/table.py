@@ -80,7 +80,7 @@ class Table:
         self._files = {file.name: file for file in files}
         first, head = _first_with_rows(files, source)
         if first.format == "parquet" and (source.skip_lines or source.comment):
-            raise UserError(f"{printable(first.name)}: Parquet has no lines; drop --skip_lines and --comment")
+            raise UserError(f"{printable(first.name)}: Parquet has no lines; expected no --skip_lines and no --comment")
         columns = choose_columns(head, source, first.name)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
@@ -128,7 +128,7 @@ class Table:
         if self._config.splits is not None:
             name = printable(column)
             raise UserError(
-                f"--splits: the table has splits already, in its column {name!r}; drop --splits, or say --split_column="
+                f"--splits: the table has splits already, in its column {name!r}; expected no --splits, or --split_column="
             )
         return column
 

@@ -55,7 +55,7 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
     image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS)
     if image is None:
         raise chooser.error(
-            f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it; name the one of the images: --image_column"
+            f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it", "--image_column, which names the one of the images"
         )
     labels = config.labels
     if labels is None:
@@ -85,8 +85,7 @@ def _usual_labels(head: Head, chooser: "_Chooser") -> tuple[Column, ...]:
     if OBJECTS in head.structs:
         return (Column(OBJECTS, (OBJECTS,)),)
     raise chooser.error(
-        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it; "
-        "say which are the labels: --label COLUMN, or --label none"
+        f"none of the columns {', '.join((*LABEL_COLUMNS, OBJECTS))} is in it", "--label COLUMN, or --label none"
     )
 
 
@@ -110,10 +109,10 @@ class _Chooser:
         """The column of the given name, or the first with a usual one, whatever the case of its letters; None: none."""
         if given is not None:
             if given and given not in self._columns:
-                raise self.error(f"no column {printable(given)!r} in it ({option})", did_you_mean(given, self._columns))
+                raise self.error(f"no column {printable(given)!r} in it ({option})", f"one of them{did_you_mean(given, self._columns)}")
             return given or None
         by_name = {name.lower(): name for name in reversed(self._columns)}
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
 
-    def error(self, problem: str, advice: str = "") -> UserError:
-        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}{advice}")
+    def error(self, problem: str, expected: str) -> UserError:
+        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}; expected {expected}")

@@ -76,7 +76,7 @@ def find_files(
 
 
 def format_of(name: str, formats: Mapping[str, str]) -> str | None:
-    """By the extension, without `.gz`."""
+    """Returns the format that a file's extension stands for, without `.gz`; None where it stands for none."""
     return formats.get(os.path.splitext(name.lower().removesuffix(".gz"))[1])
 
 
@@ -137,7 +137,7 @@ class _Finder:
             len(found) > 1 and found[0] in self._metadata
         ):
             raise UserError(
-                f"--input={printable(path)}: expected one table, found {', '.join(map(printable, found[:5]))}"
+                f"--input={printable(path)}: found {', '.join(map(printable, found[:5]))}; expected one table"
             )
         return [folder + name for name in found]
 
@@ -158,11 +158,11 @@ class _Finder:
             if split is None or not NAME_PATTERN.fullmatch(split):
                 raise UserError(
                     f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it are; "
-                    "say which they are: --split_folders=yes or --split_folders=no"
+                    "expected --split_folders=yes or --split_folders=no, which says what they are"
                 )
         if config.splits is not None:
             raise UserError(
-                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; drop --splits to keep these, or leave "
-                "them aside: --split_folders=no"
+                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; expected no --splits, to keep these, or "
+                "--split_folders=no, to leave them aside"
             )
         return splits

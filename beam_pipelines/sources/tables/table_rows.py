@@ -98,7 +98,7 @@ def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ..
 
 
 def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
-    """The rows, in order.
+    """Yields the rows of a file, in order.
 
     Args:
         file: Where they are.
@@ -136,7 +136,7 @@ def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) ->
             if lines.number > lines.row_start:
                 raise UserError(
                     f"{printable(file.name)}:{lines.row_start}: no row as CSV has it, to line {lines.number}: {error}; "
-                    "is a quote not closed?"
+                    "expected each quote to be closed"
                 ) from None
             yield lines.row_start, Refusal("bad_row", f"no row as CSV has it: {error}")
             continue
@@ -162,7 +162,7 @@ def _read_header(file: TableFile, lines: Lines) -> tuple[Iterator[list[str]], li
         reader = csv.reader(itertools.chain([first], lines), strict=True, delimiter=delimiter)
         header = [name.strip() for name in next(reader, [])]
     except (csv.Error, LongLineError) as error:
-        raise UserError(f"{printable(file.name)}: the header is no row as CSV has it: {error}") from None
+        raise UserError(f"{printable(file.name)}: the header is no row as CSV has it: {error}; expected names of columns") from None
     if not header or not is_utf8(first) or "\0" in first:
         problem = "bytes that are not UTF-8" if header else "nothing"
         raise UserError(
@@ -229,9 +229,8 @@ def _check_columns(file: TableFile, found: Sequence[str], columns: tuple[str, ..
     """The columns that are needed, all of which must be there."""
     for name in columns or ():
         if name not in found:
-            raise UserError(
-                f"{printable(file.name)}: no column {printable(name)!r} in it; it has {show_columns(found)}{did_you_mean(name, found)}"
-            )
+            told = f"no column {printable(name)!r} in it, but {show_columns(found)}; expected the columns of the first table"
+            raise UserError(f"{printable(file.name)}: {told}{did_you_mean(name, found)}")
     return tuple(found) if columns is None else columns
 
 

@@ -49,7 +49,7 @@ _BROKEN_OFF = (
 
 
 class GcsStore(ObjectStore):
-    """See `ObjectStore`."""
+    """Google Cloud Storage, with the user's credentials; where `STORAGE_EMULATOR_HOST` names an emulator, that without any."""
 
     library_errors = (
         GoogleAPICallError,
@@ -76,6 +76,7 @@ class GcsStore(ObjectStore):
                 session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=2 * NUM_THREADS))
 
     def blob(self, bucket: str, key: str) -> storage.Blob:
+        """Returns the library's handle of an object, which need not be there."""
         return self._client.bucket(bucket).blob(key)
 
     def _get(self, bucket: str, key: str, offset: int, num_bytes: int | None) -> bytes:

@@ -45,14 +45,15 @@ class ObjectStore(abc.ABC):
     breaker: Breaker
 
     def read(self, path: str) -> bytes:
-        """A whole object of at most `storage.MAX_FILE_BYTES`, in one request."""
+        """Reads a whole object, of at most `storage.MAX_FILE_BYTES`, in one request."""
         return self.call(path, self._get, 0, None)
 
     def read_range(self, path: str, offset: int, num_bytes: int) -> bytes:
-        """Fewer bytes where the object ends before, as a file gives them."""
+        """Reads a part of an object; fewer bytes where the object ends before, as a file gives them."""
         return self.call(path, self._get, offset, num_bytes) if num_bytes else b""
 
     def size(self, path: str) -> int:
+        """Returns an object's size in bytes."""
         return self.call(path, self._head)
 
     def exists(self, path: str) -> bool:

@@ -49,7 +49,7 @@ class Breaker:
         self._is_open, self._reason = False, ""
 
     def check(self, path: str) -> None:
-        """Before an attempt.
+        """Is called before an attempt.
 
         Raises:
             SilentStoreError: The store has been given up, and has just been asked again in vain.
@@ -59,12 +59,13 @@ class Breaker:
                 raise self._error(path)
 
     def note_answer(self) -> None:
+        """Is called after an attempt that the store has answered."""
         with self._lock:
             self._last_answer = time.monotonic()
             self._silent_since, self._is_open = None, False
 
     def note_failure(self, began: float, reason: str) -> None:
-        """Of an attempt; `began` is the monotonic time of its beginning."""
+        """Is called after an attempt that failed; `began` is the monotonic time of its beginning."""
         with self._lock:
             has_paused = began - self._last_failure > 2 * _LONGEST_DELAY and not self._is_open  # nobody has asked
             if self._silent_since is None or has_paused:
@@ -72,7 +73,7 @@ class Breaker:
             self._last_failure, self._reason = time.monotonic(), reason
 
     def give_up(self, path: str, delay: float) -> None:
-        """Before another attempt after some seconds.
+        """Is called before another attempt that is to be made after some seconds.
 
         Raises:
             SilentStoreError: By then the store would have been silent for too long.
@@ -83,6 +84,7 @@ class Breaker:
                 raise self._error(path)
 
     def has_answered_since(self, began: float) -> bool:
+        """Whether the store has answered any attempt since the monotonic time `began`."""
         return self._last_answer > began
 
     def _error(self, path: str) -> SilentStoreError:
@@ -101,7 +103,7 @@ def end_waiting(is_ending: bool = True) -> None:
 
 
 def split_path(path: str) -> tuple[str, str]:
-    """The bucket and the key."""
+    """Splits the URL of an object into its bucket and its key; UserError where it is no such URL."""
     match = _PATH.fullmatch(path)
     if not match:
         raise UserError(f"{printable(path)}: expected gs://BUCKET/NAME or s3://BUCKET/NAME")

@@ -60,7 +60,7 @@ def _loader() -> loaders.Loader:
 
 
 class S3Store(ObjectStore):
-    """See `ObjectStore`."""
+    """Amazon S3, or a store that speaks as it does, as Beam's `--s3_…` options say."""
 
     library_errors = (exceptions.BotoCoreError, exceptions.ClientError)
 

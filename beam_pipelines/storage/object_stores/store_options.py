@@ -9,7 +9,7 @@ from beam_pipelines.storage.object_stores.retries import check_timeout
 
 
 class StoreOptions(PipelineOptions):
-    """See `recordmill prepare --help`."""
+    """How long a pipeline's workers wait for a store: `--store_timeout`, in seconds."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ class Upload(abc.ABC):
         self._buffer = bytearray()
 
     def write(self, data: bytes) -> int:
+        """Takes more bytes of the object, and sends them as soon as they fill a chunk; returns how many it took."""
         view = memoryview(data)
         for start in range(0, len(view), CHUNK_BYTES):
             self._buffer += view[start : start + CHUNK_BYTES]
@@ -25,6 +26,7 @@ class Upload(abc.ABC):
         return len(view)
 
     def finish(self) -> None:
+        """Sends what is left; the object is in the store afterwards."""
         if self.num_bytes:
             self._send_chunk(bytes(self._buffer), is_last=True)
         else:
