@@ -439,7 +439,11 @@ def test_a_command_says_nothing_but_what_came_out_and_a_killed_one_leaves_nothin
     assert files(output) == files(transformed) and os.listdir(tmp_path) == ["transformed"]
 
 
-def test_an_interrupt_after_the_data_set_is_in_place_says_so(analyzed, transformed, tmp_path, capfd, monkeypatch):
+def test_an_interrupt_after_the_data_set_is_in_place_says_so_and_two_workers_write_the_same_bytes(
+    analyzed, transformed, tmp_path, capfd, monkeypatch
+):
+    """In threads of this process; test_flink_transform.py has others."""
+
     def interrupted(directory: str) -> str:
         os.kill(os.getpid(), signal.SIGTERM)
         return ""
@@ -447,16 +451,10 @@ def test_an_interrupt_after_the_data_set_is_in_place_says_so(analyzed, transform
     monkeypatch.setattr("beam_pipelines.publish.summary.describe", interrupted)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        assert main(["transform", str(analyzed), str(tmp_path / "transformed")]) == 143
+        assert main(["transform", str(analyzed), str(tmp_path / "transformed"), *TWO_WORKERS]) == 143
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         interrupts.forget()
     assert capfd.readouterr() == ("", f"recordmill: interrupted; {tmp_path}/transformed is written, whole\n")
     assert files(tmp_path / "transformed") == files(transformed)
-
-
-def test_the_same_bytes_from_two_workers(analyzed, transformed, tmp_path):
-    """In threads of this process; test_flink_transform.py has others."""
-    output = transform(analyzed, tmp_path / "transformed", *TWO_WORKERS)
-    assert files(output) == files(transformed)
