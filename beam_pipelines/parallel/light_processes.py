@@ -74,6 +74,7 @@ class LightProcesses:
             except Exception as error:  # of whatever class the answer is
                 succeeded, value = False, RuntimeError(f"a light process's answer cannot be unpickled: {error!r}")
             future.set_result(value) if succeeded else future.set_exception(value)
+        self._children[index].ending()  # `close` has killed it; its files are this thread's to close
 
     def _ready_child(self, index: int) -> LightProcess:
         """The process of a thread, or where that has ended another one.

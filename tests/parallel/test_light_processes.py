@@ -234,6 +234,17 @@ def test_closing_fails_what_is_at_work_and_what_waits(start):
     assert all(child.has_ended() for child in pool._children)
 
 
+def test_a_closed_pool_leaves_no_file_open(start):
+    pool = start(2)
+    assert [ask(pool, eval, "1") for _ in range(4)] == [1] * 4
+    files = [file for child in pool._children for file in (child._process.stdin, child._process.stdout)]
+    pool.close()
+    deadline = time.monotonic() + TIMEOUT
+    while not all(file.closed for file in files):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_task_for_a_closed_pool_fails_clearly_and_does_not_hang(start):
     # As after Ctrl-C, while a thread of the runner still hands out work.
     pool = start(2)

@@ -31,6 +31,11 @@ from tf_input.dataset_format import MANIFEST, RUN, Manifest
 pytestmark = pytest.mark.slow
 
 
+# What does not depend on the kind of the store.
+S3_ALONE = pytest.mark.parametrize("server", ["s3"], indirect=True)
+GS_ALONE = pytest.mark.parametrize("server", ["gs"], indirect=True)
+
+
 class Broken(Exception):
     """The worker is gone."""
 
@@ -102,6 +107,7 @@ def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_pat
     assert digest({name: path.read_bytes() for name, path in on_disk.items()}) == prepared
 
 
+@S3_ALONE
 def test_without_a_check_too(server, bucket, source, tmp_path):
     assert prepare(str(source), str(tmp_path / "out"), "--check=none") == 0
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--check=none", *server.flags) == 0
@@ -109,6 +115,7 @@ def test_without_a_check_too(server, bucket, source, tmp_path):
         assert name == RUN or data == (tmp_path / "out" / name).read_bytes(), name
 
 
+@GS_ALONE
 def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path):
     assert prepare(str(source), str(tmp_path / "out"), "--output_layout=tfx") == 0
     for layout in ("flat", "tfx"):
@@ -117,12 +124,14 @@ def test_the_layout_of_tfx_in_place_of_another(server, bucket, source, tmp_path)
     assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
 
 
+@GS_ALONE
 def test_the_summary_says_what_is_there(server, bucket, capsys):
     assert prepare(f"{bucket}/in", f"{bucket}/out", *server.flags) == 0
     printed = capsys.readouterr().out
     assert f"data set:     {bucket}/out" in printed and "dead letters: 1 of 18 inputs" in printed
 
 
+@S3_ALONE
 def test_an_estimate_needs_the_listing_alone(server, bucket, capsys):
     assert main(["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--estimate", *server.flags]) == 0
     assert "images:    18 in 2 classes" in capsys.readouterr().out
@@ -148,6 +157,7 @@ def test_what_is_there_is_replaced_only_when_asked_and_only_by_what_is_whole(ser
     assert not objects(server, f"{out}.incomplete")
 
 
+@GS_ALONE
 def test_a_failed_run_leaves_no_data_set_and_nothing_that_could_not_be_gone_on_from(server, bucket, prepared, capsys):
     """With too many dead letters it fails at its end; with a split that stays empty before it has planned anything."""
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--name=made", f"--num_shards={NUM_SHARDS}", *server.flags]
@@ -236,6 +246,7 @@ def test_what_a_killed_run_has_half_sent_is_forgotten(server, bucket, prepared):
     assert not store._client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads")
 
 
+@GS_ALONE
 def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out.incomplete/spool/notes.txt", b"mine")
     for source in ("in", "nowhere"):
@@ -246,6 +257,7 @@ def test_what_no_run_has_put_beside_the_output_is_refused_and_stays(server, buck
     assert not objects(server, f"{bucket}/out")
 
 
+@S3_ALONE
 def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(server, bucket, prepared, capsys, monkeypatch):
     out = f"{bucket}/out"
     assert prepare(f"{bucket}/in", out, "--seed=5", *server.flags) == 0
@@ -264,6 +276,7 @@ def test_a_data_set_that_cannot_be_copied_to_its_place_stays_where_it_is_whole(s
     assert digest(objects(server, out)) == prepared and not objects(server, f"{out}.incomplete")
 
 
+@S3_ALONE
 def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
     open_store(server, bucket).write(f"{bucket}/out/thesis.pdf", b"precious")
     assert prepare(f"{bucket}/in", f"{bucket}/out", "--overwrite", *server.flags) == 2
@@ -271,6 +284,7 @@ def test_overwriting_takes_nothing_that_is_no_data_set(server, bucket, capsys):
     assert objects(server, f"{bucket}/out") == {"thesis.pdf": b"precious"}
 
 
+@GS_ALONE
 def test_paths_within_each_other_are_refused(server, bucket, capsys):
     for source, output in ((f"{bucket}/in", f"{bucket}/in/out"), (f"{bucket}/in/bee", f"{bucket}/in"), (bucket, f"{bucket}/o")):
         assert prepare(source, output, *server.flags) == 2
@@ -306,10 +320,10 @@ class LastStep(NamedTuple):
     arguments: tuple
 
 
-@pytest.fixture(params=[False, True], ids=["new", "in place of another"])
-def last_step(request, server, source, monkeypatch) -> LastStep:
+@pytest.fixture
+def last_step(server, source, monkeypatch, replaces) -> LastStep:
     bucket, publish_once, noted = server.make_bucket(), publish.publish, []
-    if request.param:
+    if replaces:
         assert prepare(str(source), f"{bucket}/out", "--seed=5", *server.flags) == 0
 
     def publish_twice(*arguments) -> None:
@@ -319,11 +333,12 @@ def last_step(request, server, source, monkeypatch) -> LastStep:
 
     with monkeypatch.context() as patch:
         patch.setattr(publish, "publish", publish_twice)
-        assert prepare(str(source), f"{bucket}/out", *(("--overwrite",) if request.param else ()), *server.flags) == 0
+        assert prepare(str(source), f"{bucket}/out", *(("--overwrite",) if replaces else ()), *server.flags) == 0
     return noted[0]
 
 
 @pytest.mark.slow(5)
+@pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-in place of another"])
 def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, last_step, prepared, monkeypatch):
     """The second attempt finds whatever the first one left."""
     bucket, before, arguments = last_step
@@ -360,6 +375,7 @@ def breaking(function: Callable[..., Any], calls: Iterator[int], step: int) -> C
     return call
 
 
+@GS_ALONE
 def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, capsys):
     """With the options that reach it; what has changed there is named."""
     output = tmp_path / "out"
@@ -383,6 +399,7 @@ def test_a_data_set_on_disk_is_repaired_from_a_store(server, bucket, tmp_path, c
     assert not shards[0].exists()
 
 
+@S3_ALONE
 def test_a_table_on_a_disk_may_name_images_in_a_store(server, bucket, source, tmp_path):
     """Light processes would not know how to reach it."""
     rows = [f"{path.relative_to(source)},{path.parent.name}" for path in sorted(source.rglob("*.jpg")) if path.stem != "bad4"]
