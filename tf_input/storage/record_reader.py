@@ -117,8 +117,8 @@ class RecordReader:
         data, begin = memoryview(b""), 0
         try:
             begin, end = self._offset(shard, first), self._offset(shard, stop)
-            data = arena.take(max(0, end - begin))
-            data = data[: self._files.read_into(file.path, begin, data)]
+            taken = arena.take(max(0, end - begin))  # with what it held before, which may be records as well
+            data = taken[: self._files.read_into(file.path, begin, taken)]
         except OSError:  # each record is read again, and says what is wrong
             pass
         if (stretch := find_stretch(data, stop - first)) is not None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from made_shards import flip, frame, write_shard
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
 from tf_input.epochs.windows import WindowOrder
+from tf_input.storage.arenas import Arena
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
 from tf_input.storage.open_files import open_files
@@ -268,3 +269,14 @@ def test_damaged_records_are_counted_once_and_the_first_are_logged(caplog):
         "skipped shard: record 9, at byte 900: torn; further ones are counted alone",
     ]
     assert str(list(damaged)[-1]) == "other: record 3 and 19 more, at byte 7: the shard is missing"
+
+
+def test_what_could_not_be_read_is_not_what_was_there_before(own):
+    """Memory is used again, and records of one length, as of raw pixels, would fit into the place of any others."""
+    (folder, shards), arena = own, Arena(1 << 20)
+    count = COUNTS[0]
+    assert make_reader(folder, shards, run_bytes=1 << 20).read_stretch(0, 0, count, arena).is_whole.tolist() == [True] * count
+    arena.clear()
+    (folder / shards[0].name).unlink()
+    (folder / shards[0].name).symlink_to("/proc/self/mem")  # which opens, and can't be read at these places
+    assert make_reader(folder, shards, run_bytes=1 << 20).read_stretch(0, 0, count, arena).is_whole.tolist() == [False] * count
