@@ -22,6 +22,7 @@ from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
+from beam_pipelines.options.verify_arguments import make_verify_config
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
@@ -120,6 +121,14 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         print(line, flush=True)
 
 
+def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_verify_config(arguments)
+    report = _import("verify.verify").run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
+    print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)
+    if report.damages:
+        raise report.failure()
+
+
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
@@ -147,7 +156,15 @@ def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
     return _import("launch").run_estimate(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "prepare"))
 
 
-_COMMANDS = {"prepare": prepare, "analyze": analyze, "transform": transform, "repair": repair, "status": status, "benchmark": benchmark}
+_COMMANDS = {
+    "prepare": prepare,
+    "analyze": analyze,
+    "transform": transform,
+    "verify": verify,
+    "repair": repair,
+    "status": status,
+    "benchmark": benchmark,
+}
 
 
 def _import(name: str, *needed: str) -> ModuleType:

@@ -17,10 +17,11 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources shuffle shards publish repair transform elements parallel storage",
+        "top": "options config runners sources shuffle shards publish repair transform verify elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
+        "verify": "runners publish elements images config tfrecord parallel storage",
         "transform": "runners shards publish elements config tfrecord parallel storage",
         "sources": "elements images config tfrecord parallel storage",
         "shuffle": "elements config parallel storage",

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import struct
+import zlib
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
 FORMAT_VERSION = 2
@@ -223,7 +224,8 @@ class Manifest:
             for split, shards in self.splits.items()
         }
         fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
-        return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields})
+        checksum = zlib.crc32(to_json(fields).encode())  # for `recordmill verify`: nothing else would tell of a digit that has changed
+        return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
@@ -236,6 +238,7 @@ class Manifest:
         if not isinstance(fields, dict) or fields.pop("format", None) != "recordmill":
             raise ValueError("not a manifest of a Recordmill data set")
         version = fields.pop("format_version")
+        fields.pop("checksum", None)
         if version != FORMAT_VERSION:
             raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
         label_names = tuple(fields.pop("label_names"))

@@ -33,6 +33,7 @@ from beam_pipelines.options.option_values import (
 from beam_pipelines.options.repair_arguments import add_repair
 from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
+from beam_pipelines.options.verify_arguments import add_verify
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
@@ -62,7 +63,7 @@ _COLUMNS = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the whole command line, with the five commands and all their options.
+    """Returns the parser of the whole command line, with all commands and all their options.
 
     It leaves what it does not know to Apache Beam (`parse_known_args`), and raises UserError where the line is wrong.
     """
@@ -147,6 +148,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_image_options(prepare.add_argument_group("how images are stored"))
     add_analyze(commands)
     add_transform(commands)
+    add_verify(commands)
     add_repair(commands)
     add_status(commands)
     add_benchmark(commands)

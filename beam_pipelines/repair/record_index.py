@@ -3,10 +3,10 @@
 from typing import Iterator, Sequence
 
 from beam_pipelines.storage.files import open_file
-from beam_pipelines.tfrecord.example_encoder import is_core
 from beam_pipelines.tfrecord.example_reader import ExampleReader
-from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record, read_records
-from tf_input.dataset_format import IMAGE, LABEL, NO_LABEL, Feature, encode_index
+from beam_pipelines.tfrecord.index_row import IndexRows
+from beam_pipelines.tfrecord.record_reader import Record, read_records
+from tf_input.dataset_format import Feature, encode_index
 
 
 def index_of_records(path: str, schema: Sequence[Feature]) -> bytes:
@@ -16,15 +16,11 @@ def index_of_records(path: str, schema: Sequence[Feature]) -> bytes:
         path: Of a shard that is well.
         schema: Of the data set.
     """
-    has_labels = any(feature.name == LABEL and is_core(feature) for feature in schema)
-    return encode_index(_rows(path, has_labels))
+    return encode_index(_rows(path, IndexRows(schema)))
 
 
-def _rows(path: str, has_labels: bool) -> Iterator[tuple[int, int, int, int]]:
+def _rows(path: str, rows: IndexRows) -> Iterator[tuple[int, int, int, int]]:
     with open_file(path) as file:
         for record in read_records(file):
             if isinstance(record, Record):
-                example = ExampleReader(record.data)
-                ((offset, num_bytes),) = example.spans(IMAGE)
-                label = example.values(LABEL)[0] if has_labels else NO_LABEL
-                yield record.offset, record.offset + HEADER_BYTES + offset, num_bytes, label
+                yield rows.of(record, ExampleReader(record.data))

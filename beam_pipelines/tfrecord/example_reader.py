@@ -21,6 +21,7 @@ _MAX_LISTS = 100
 
 _KINDS = ("", "bytes", "float", "int64")
 _VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5
+_NO_LAST_BYTES = bytes(range(128, 256))  # of an integer of variable length
 
 
 class BadExampleError(ValueError):
@@ -91,6 +92,16 @@ class ExampleReader:
                 _check_count(name, len(values) + (end - start) // (4 if kind == "float" else 1))
                 values += read(self._data, wire_type, start, end)
         return values
+
+    def count(self, name: str) -> int:
+        """How many values a feature has; none of them is decoded, and there may be any number."""
+        kind, lists = self.features.get(name, _NO_LIST)
+        if kind == "bytes":
+            return len(self.spans(name))
+        fields = ((start, end) for number, _, start, end in self._list_fields(lists) if number == 1)
+        if kind == "float":
+            return sum((end - start) // 4 for start, end in fields)
+        return sum(len(self._data[start:end].translate(None, _NO_LAST_BYTES)) for start, end in fields)
 
     def _read_features(self, start: int, end: int) -> None:
         for number, wire_type, start, end in _fields(self._data, start, end):

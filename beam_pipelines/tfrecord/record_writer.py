@@ -8,6 +8,7 @@ import google_crc32c
 _WRITE_BYTES = 1 << 20
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
+_FRAME_BYTES = 16  # around a record's data
 
 
 class RecordWriter:
@@ -32,14 +33,10 @@ class RecordWriter:
     def write(self, *data: bytes) -> int:
         """Writes one record, given in pieces, and returns its offset."""
         offset = self.num_bytes
-        length = sum(map(len, data))
-        header = _LENGTH.pack(length)
-        crc = 0
-        for piece in data:
-            crc = google_crc32c.extend(crc, piece)
-        self._parts += (header, _CRC.pack(masked(google_crc32c.value(header))), *data, _CRC.pack(masked(crc)))
-        self.num_bytes += length + 16
-        self._buffered += length + 16
+        length = sum(map(len, data)) + _FRAME_BYTES
+        self._parts += frame(*data)
+        self.num_bytes += length
+        self._buffered += length
         if self._buffered >= _WRITE_BYTES:
             self.flush()
         return offset
@@ -52,6 +49,15 @@ class RecordWriter:
             view = view[self._file.write(view) :]
         self._parts.clear()
         self._buffered = 0
+
+
+def frame(*data: bytes) -> tuple[bytes, ...]:
+    """A record whose data come in pieces, as it lies in a file: also in pieces."""
+    header = _LENGTH.pack(sum(map(len, data)))
+    crc = 0
+    for piece in data:
+        crc = google_crc32c.extend(crc, piece)
+    return header, _CRC.pack(masked(google_crc32c.value(header))), *data, _CRC.pack(masked(crc))
 
 
 def masked(crc: int) -> int:

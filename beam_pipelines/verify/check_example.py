@@ -1,0 +1,69 @@
+"""One example against the schema."""
+
+import math
+from typing import Iterator, Sequence
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.class_masks import read_mask
+from beam_pipelines.images.images import check_image
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature
+
+
+class ExampleCheck:
+    """Compares examples with a schema.
+
+    Args:
+        schema: Of the data set.
+        decodes: Whether to decode images and masks.
+    """
+
+    def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
+        self._schema = schema
+        self._names = {feature.name for feature in schema}
+        self._decodes = decodes
+
+    def find(self, example: ExampleReader) -> Iterator[str]:
+        """What is wrong with an example, a reason each."""
+        for name in sorted(self._names ^ set(example.features)):
+            yield f"it has no feature {name!r}" if name in self._names else f"it has a feature {name!r}, which the schema lacks"
+        num_objects = set()
+        for feature in self._schema:
+            if feature.name not in example.features:
+                continue
+            try:
+                count = self._check(feature, example)
+            except (BadExampleError, Refusal, UnicodeDecodeError) as error:
+                yield f"{feature.name}: {error}"
+                continue
+            if feature.name.startswith(f"{OBJECTS}/"):
+                num_objects.add(count // math.prod(feature.shape[1:]))
+        if len(num_objects) > 1:
+            yield f"its features of objects have {', '.join(map(str, sorted(num_objects)))} objects; expected one number"
+
+    def _check(self, feature: Feature, example: ExampleReader) -> int:
+        """How many values it has."""
+        stored, kind = FEATURE_KINDS[feature.kind], example.features[feature.name].kind
+        count = example.count(feature.name)
+        if count and kind != stored:
+            raise BadExampleError(f"a list of {kind}; expected {stored}")
+        is_one = stored == "bytes" and feature.kind != "text"
+        fixed = 1 if is_one else math.prod(feature.shape[1:] if feature.is_ragged else feature.shape)
+        if count % fixed if feature.is_ragged and not is_one else count != fixed:
+            raise BadExampleError(f"{count} values; expected {'a multiple of ' * feature.is_ragged}{fixed}")
+        if feature.kind == "class_label":
+            outside = [label for label in example.values(feature.name) if not 0 <= label < len(feature.label_names)]
+            if outside:
+                raise BadExampleError(f"label {outside[0]}; expected 0 to {len(feature.label_names) - 1}")
+        if feature.kind == "text":
+            for value in example.values(feature.name):
+                value.decode()
+        if feature.kind == "pixels":
+            ((_, num_bytes),) = example.spans(feature.name)
+            if num_bytes != math.prod(feature.shape):
+                raise BadExampleError(f"{num_bytes} bytes of pixels; expected {math.prod(feature.shape)}")
+        if self._decodes and feature.kind == "image":
+            check_image(example.values(feature.name)[0], "strict")
+        if self._decodes and feature.kind == "mask":
+            read_mask(example.values(feature.name)[0])
+        return count

@@ -1,0 +1,258 @@
+"""One shard with its index and its catalog: what is damaged, and what the whole data set is checked by."""
+
+import dataclasses
+import hashlib
+import itertools
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+
+import google_crc32c
+import numpy as np
+
+from beam_pipelines.elements.texts import digests
+from beam_pipelines.errors import StorageError, printable
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.storage.files import files_at, is_remote, open_file
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.index_row import IndexRows
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.record_writer import frame
+from beam_pipelines.verify.check_example import ExampleCheck
+from beam_pipelines.verify.damage import Damage
+from tf_input.dataset_format import IMAGE, INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, decode_index
+
+# What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
+MAX_DAMAGES = 100
+
+_COUNTED_RECORDS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyContext:
+    """What all shards of a data set share.
+
+    Attributes:
+        directory: The data set.
+        manifest: Its own.
+        decodes: Whether to decode images and masks.
+        progress_directory: Where counts go; empty: nowhere.
+    """
+
+    directory: str
+    manifest: Manifest
+    decodes: bool
+    progress_directory: str
+
+
+class CheckedShard(NamedTuple):
+    """What comes of one shard.
+
+    Attributes:
+        damages: In the order of the files, and of the records in them.
+        num_examples: Records that are well.
+        keys: uint64 [num_examples], a hash of each key; as bytes.
+        groups: uint64 [num_groups], a hash of each group, each once; as bytes.
+    """
+
+    damages: list[Damage]
+    num_examples: int
+    keys: bytes
+    groups: bytes
+
+
+class _Found(NamedTuple):
+    """Of the records of a shard that are well, in order."""
+
+    places: list[int]
+    rows: list[tuple[int, int, int, int]]
+    keys: list[bytes]
+    crcs: list[int]
+    examples: list[dict[str, list[int]]]
+
+
+def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
+    """Reads a shard, its index and its catalog.
+
+    Args:
+        shared_context: A `VerifyContext`, as `share` gives it.
+        split, index: Which shard.
+
+    Raises:
+        StorageError: A store did not give its bytes, which says nothing about them.
+    """
+    context: VerifyContext = shared(shared_context)
+    info = context.manifest.splits[split][index]
+    try:
+        return _check(context, info)
+    except OSError as error:
+        raise StorageError(f"{printable(info.name)} could not be read: {error.strerror or error}") from error
+
+
+def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
+    damages: list[Damage] = []
+    found = _Found([], [], [], [], [])
+    schema = context.manifest.schema
+    of_shard = _Records(context, info, found).damages()
+    damages += itertools.islice(of_shard, MAX_DAMAGES)
+    for _ in of_shard:  # the rest is read all the same: the index and the catalog are of it
+        pass
+    damages += _check_file(context, info.index, info.index_bytes, info.index_crc32c, lambda data: _check_index(data, found, info))
+    groups: list[str] = []
+    if info.catalog:  # not after `recordmill transform`
+        of_catalog = lambda data: _check_catalog(data, found, info, schema, groups)
+        damages += _check_file(context, info.catalog, info.catalog_bytes, info.catalog_crc32c, of_catalog)
+    return CheckedShard(damages, len(found.rows), _hashes(found.keys), _hashes([group.encode() for group in groups]))
+
+
+def _check_file(
+    context: VerifyContext, name: str, num_bytes: int, crc32c: int, check: Callable[[bytes], Iterator[Damage]]
+) -> Iterator[Damage]:
+    """Whether an index or a catalog has the bytes that the manifest says, and whether what is in it is so."""
+    path = f"{context.directory}/{name}"
+    try:
+        data = files_at(path).read(path)
+    except FileNotFoundError:
+        yield Damage(name, "it is gone", can_repair=True)
+        return
+    except OSError as error:
+        if is_remote(path):
+            raise
+        yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=True)
+        return
+    if len(data) != num_bytes:
+        yield Damage(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)
+    elif google_crc32c.value(data) != crc32c:
+        yield Damage(name, "another checksum than the manifest has", can_repair=True)
+    yield from itertools.islice(check(data), MAX_DAMAGES)
+
+
+class _Records:
+    """The records of one shard."""
+
+    def __init__(self, context: VerifyContext, info: ShardInfo, found: _Found) -> None:
+        self._context, self._info, self._found = context, info, found
+        self._path = f"{context.directory}/{info.name}"
+        self._check = ExampleCheck(context.manifest.schema, context.decodes)
+        self._index_rows = IndexRows(context.manifest.schema)
+        self._labels = [feature.name for feature in context.manifest.schema if feature.kind == "class_label"]
+
+    def damages(self) -> Iterator[Damage]:
+        """Reads all records, and takes up those that are well."""
+        info, num_bytes, crc, place = self._info, 0, 0, 0
+        try:
+            with open_file(self._path) as file:
+                for record in read_records(file):
+                    if isinstance(record, BadRecord):
+                        yield self._damage(record.message, place, record.offset)
+                        crc = None  # of what is damaged
+                    else:
+                        yield from self._take(record, place)
+                        if crc is not None:
+                            for piece in frame(record.data):
+                                crc = google_crc32c.extend(crc, piece)
+                        num_bytes = record.offset + len(record.data) + 16
+                    place += 1
+                    if place % _COUNTED_RECORDS == 0:
+                        self._count(_COUNTED_RECORDS)
+        except FileNotFoundError:
+            yield self._damage("it is gone")
+            return
+        except NoRecordsError as error:
+            yield self._damage(f"no TFRecord file: {error}")
+            return
+        except OSError as error:
+            if is_remote(self._path):  # which is busy, or refuses us
+                raise
+            yield self._damage(f"it cannot be read: {error.strerror or error}")
+            return
+        self._count(place % _COUNTED_RECORDS)
+        if place != info.num_examples:
+            yield self._damage(f"{place} records; expected {info.num_examples}")
+        if crc is not None and (num_bytes, crc) != (info.num_bytes, info.crc32c):
+            yield self._damage(f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well")
+
+    def _take(self, record: Record, place: int) -> Iterator[Damage]:
+        try:
+            example = ExampleReader(record.data)
+            reasons = list(self._check.find(example))
+            if not reasons:
+                row = self._index_rows.of(record, example)
+                self._found.places.append(place)
+                self._found.rows.append(row)
+                self._found.keys.append(example.values("key")[0] if "key" in example.features else b"")
+                start = row[1] - record.offset - HEADER_BYTES
+                self._found.crcs.append(google_crc32c.value(record.data[start : start + row[2]]))
+                self._found.examples.append({name: example.values(name) for name in self._labels})
+        except BadExampleError as error:
+            reasons = [str(error)]
+        yield from (self._damage(reason, place, record.offset) for reason in reasons)
+
+    def _count(self, num: int) -> None:
+        progress.count(self._context.progress_directory, analyzed=num)
+
+    def _damage(self, reason: str, record: int = -1, offset: int = -1) -> Damage:
+        return Damage(self._info.name, reason, record, offset, bool(self._info.catalog))
+
+
+def _check_index(data: bytes, found: _Found, info: ShardInfo) -> Iterator[Damage]:
+    """The rows of an index against the records."""
+    try:
+        rows = [tuple(row) for row in decode_index(data)]
+    except ValueError as error:
+        yield Damage(info.index, str(error), can_repair=True)
+        return
+    if len(rows) != info.num_examples:
+        yield Damage(info.index, f"{len(rows)} rows; expected {info.num_examples}", can_repair=True)
+        return
+    names = ("record offset", "image offset", "image length", "label")
+    for place, expected in zip(found.places, found.rows):
+        if place < len(rows) and rows[place] != expected:
+            differing = "; ".join(f"{name} {one}, expected {other}" for name, one, other in zip(names, rows[place], expected) if one != other)
+            yield Damage(info.index, differing, place, INDEX_HEADER.size + place * INDEX_ROW.size, True)
+
+
+def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence[Feature], groups: list[str]) -> Iterator[Damage]:
+    """The rows of a catalog against the records; `groups` takes up those that it names."""
+    import pyarrow as pa  # not in a light process that only looks at sizes
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        yield Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)
+        return
+    if table.num_rows != info.num_examples:
+        yield Damage(info.catalog, f"{table.num_rows} rows; expected {info.num_examples}", can_repair=True)
+        return
+    if "group" in table.column_names:
+        groups += sorted({group for group in table.column("group").to_pylist() if group})
+    for name, expected in _catalog_columns(found, info, schema):
+        if name not in table.column_names:
+            yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
+            continue
+        column = table.column(name).take(pa.array(found.places, pa.int64())).to_pylist()
+        for place, one, other in zip(found.places, column, expected):
+            if one != other:
+                yield Damage(info.catalog, f"{name} {one!r}; the record has {other!r}", place, can_repair=True)
+
+
+def _catalog_columns(found: _Found, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[tuple[str, Iterable[Any]]]:
+    yield "key", (key.decode() for key in found.keys)
+    yield "record", found.places
+    yield "shard", [info.name] * len(found.places)
+    if any(feature.name == IMAGE for feature in schema):
+        yield "num_bytes", (row[2] for row in found.rows)
+        yield "crc32c", found.crcs
+    for feature in schema:
+        # One that has the name of a column is in another, which its own name tells; see `shards.catalog`.
+        if feature.kind == "class_label" and feature.name not in _OWN_COLUMNS:
+            names, lists = feature.label_names, (example[feature.name] for example in found.examples)
+            is_list = bool(feature.shape)
+            yield feature.name, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
+
+
+_OWN_COLUMNS = {"key", "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", "group", "weight", "shard", "record"}
+
+
+def _hashes(texts: Sequence[bytes]) -> bytes:
+    return np.frombuffer(digests(hashlib.blake2b(digest_size=8, person=b"recordmill keys"), texts), np.uint64).tobytes() if texts else b""

@@ -1,0 +1,34 @@
+"""What is found to be damaged in a data set."""
+
+from typing import Any, NamedTuple
+
+from beam_pipelines.errors import printable
+
+
+class Damage(NamedTuple):
+    """One thing that is not as it was written.
+
+    Attributes:
+        file: Its path within the data set.
+        reason: What was found against what was expected.
+        record: Which of the file's records, or rows of an index or a catalog; -1: none of them.
+        offset: The byte of the file at which that begins; -1: not known.
+        can_repair: `recordmill repair` makes such a file again.
+    """
+
+    file: str
+    reason: str
+    record: int = -1
+    offset: int = -1
+    can_repair: bool = False
+
+    def describe(self) -> str:
+        """One line."""
+        record = f", record {self.record:,}" if self.record >= 0 else ""
+        offset = f", byte {self.offset:,}" if self.offset >= 0 else ""
+        return f"{printable(self.file)}{record}{offset}: {printable(self.reason)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without those that are not known."""
+        fields = {name: value for name, value in self._asdict().items() if value != -1}
+        return {**fields, "file": printable(self.file), "reason": printable(self.reason)}

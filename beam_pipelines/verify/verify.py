@@ -1,0 +1,228 @@
+"""`recordmill verify`: the graph, and what is told of its result.
+
+    shards -> check_shard -> damages of files and records; hashes of keys and groups -> what is in two places -> the report
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from typing import Any, Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsIter
+
+from beam_pipelines.config.verify_config import VerifyConfig
+from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.parallel_map import ParallelMap
+from beam_pipelines.parallel.progress import ProgressDisplay, Stage
+from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.storage.files import files_at, is_remote, open_file, write_file
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import Record, read_records
+from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
+from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, read_manifest, repeated, straddling
+from tf_input.dataset_format import Manifest
+
+# Hashes that are compared at once, about.
+_BUCKET_HASHES = 1 << 22
+
+_MAX_KEYS_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What came of it.
+
+    Attributes:
+        directory: The data set.
+        num_shards, num_examples: What there should be.
+        damages: All of them, by file and record.
+        num_verified: Examples that were read and are well; None: no record was read.
+    """
+
+    directory: str
+    num_shards: int
+    num_examples: int
+    damages: list[Damage]
+    num_verified: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
+        return {"data_set": printable(self.directory), "well": not self.damages, **fields, "damages": [one.to_json() for one in self.damages]}
+
+    def describe(self) -> str:
+        """What there is to tell, a line for each damage and one in the end."""
+        lines = [damage.describe() for damage in self.damages]
+        examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
+        looked = "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
+        return "\n".join([*lines, *([] if lines else [f"{examples}: {looked}"])])
+
+    def failure(self) -> RunError:
+        """What a command ends with that has found damage."""
+        files = len({damage.file for damage in self.damages})
+        told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} damaged"
+        if any(damage.can_repair for damage in self.damages):
+            told += f"; `recordmill repair {printable(self.directory)}` makes shards, indexes and catalogs again"
+        return RunError(told, self.directory)
+
+
+def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
+    """Looks at a data set, and changes nothing.
+
+    Args:
+        config: What to look at.
+        options: How Beam is to do it.
+
+    Raises:
+        UserError: It is no data set, or the options are not fit to run.
+        RunError: It could not be looked at.
+    """
+    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    directory = config.directory if is_remote(config.directory) else os.path.realpath(config.directory)
+    try:
+        manifest, damages = read_manifest(directory)
+        damages += check_metadata(directory, manifest)
+        if config.is_quick:
+            damages += check_sizes(directory, manifest)
+    except OSError as error:
+        raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
+    shards = [info for infos in manifest.splits.values() for info in infos]
+    report = Report(directory, len(shards), sum(info.num_examples for info in shards), damages)
+    if not config.is_quick:
+        of_records, num_verified = _read_records(config, options, directory, manifest)
+        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified)
+    if config.report:
+        write_file(config.report, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
+    return report
+
+
+def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest) -> tuple[list[Damage], int]:
+    """By a job: what is damaged of the records, and how many are well."""
+    quiet_engines()
+    engine = choose_engine(options, "verify")
+    engine.check([("OUT", directory), *([("--report", config.report)] if config.report else [])], shared_filesystem=config.shared_filesystem, wait=True)
+    if not engine.runs_here and not config.report:
+        raise UserError(f"--runner={engine.name}: its workers tell what they find in a file; expected --report=FILE, where they can write")
+    engine.set_defaults(manifest.name)
+    with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
+        progress = f"{scratch}/progress" if engine.runs_here else ""
+        context = VerifyContext(directory, manifest, config.decodes, progress)
+        path = f"{scratch}/found" if engine.runs_here else f"{config.report}.found"
+        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        verify(pipeline, context, path, _num_processes(engine, directory))
+        num_examples = sum(map(manifest.num_examples, manifest.splits))
+        with ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)]) if progress else contextlib.nullcontext():
+            run_job(pipeline, engine, [directory])
+        found = json.loads(files_at(path).read(path))
+        return [Damage(*fields) for fields in found["damages"]], found["verified"]
+
+
+def _num_processes(engine: Engine, directory: str) -> int:
+    """Light processes know nothing of how stores are reached."""
+    return 0 if is_remote(directory) else engine.num_processes
+
+
+def verify(root: beam.Pipeline, context: VerifyContext, path: str, num_processes: int) -> beam.PCollection:
+    """The whole graph.
+
+    Args:
+        root: The pipeline to add it to.
+        context: What to look at.
+        path: Where what is found is written.
+        num_processes: Light processes beside a worker.
+    """
+    places = [(split, index) for split, infos in context.manifest.splits.items() for index in range(len(infos))]
+    checked = (
+        root
+        | "ListShards" >> beam.Create([(f"{split}/{index}", (place, split, index)) for place, (split, index) in enumerate(places)])
+        | "SpreadShards" >> beam.GroupByKey()
+        | "CheckShards" >> beam.ParDo(_CheckShard(context, num_processes))  # (place, CheckedShard)
+    )
+    num_buckets = 1 + sum(map(context.manifest.num_examples, context.manifest.splits)) // _BUCKET_HASHES
+    across = (
+        checked
+        | "RouteHashes" >> beam.FlatMap(route, [split for split, _ in places], num_buckets)  # ((which, bucket), Hashes)
+        | "GroupHashes" >> beam.GroupByKey()
+        | "Compare" >> beam.FlatMap(compare, context)
+    )
+    found = checked | "Damages" >> beam.Map(lambda one: (one[0], one[1].damages, one[1].num_examples))
+    return root | "AfterAll" >> beam.Impulse() | "Report" >> beam.Map(write_found, AsIter(found), AsIter(across), path)
+
+
+class _CheckShard(ParallelMap):
+    def __init__(self, context: VerifyContext, num_processes: int) -> None:
+        super().__init__(num_processes, "")
+        self._context = context
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._shared = share(self._context)
+        self._places: list[int] = []
+
+    def process(self, element: tuple[str, Iterable[tuple[int, str, int]]]) -> Iterator[tuple[int, CheckedShard]]:
+        ((place, split, index),) = element[1]
+        self._places.append(place)
+        yield from self.run(check_shard, self._shared, split, index)
+
+    def take(self, result: CheckedShard) -> Iterator[tuple[int, CheckedShard]]:
+        """They come in order."""
+        yield self._places.pop(0), result
+
+
+def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int) -> Iterator[tuple[tuple[str, int], Hashes]]:
+    """The hashes of a shard, each to whom all that are like it come."""
+    place, shard = checked
+    split = sorted(set(splits)).index(splits[place])
+    for which, data in (("keys", shard.keys), ("groups", shard.groups)):
+        hashes = np.frombuffer(data, np.uint64)
+        for bucket in range(num_buckets):
+            some = hashes[hashes % np.uint64(num_buckets) == bucket]
+            if len(some):
+                yield (which, bucket), Hashes(place, split, some.tobytes())
+
+
+def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
+    """Keys that are in two places, and groups that are in two splits."""
+    (which, _), parts = element
+    splits = sorted(context.manifest.splits)
+    if which == "groups":
+        for one, other in straddling(parts):
+            yield Damage("catalog", f"a group of split {splits[one]!r} is in {splits[other]!r} too; expected each group in one split")
+        return
+    infos = [info for shards in context.manifest.splits.values() for info in shards]
+    for one, other in repeated(parts):
+        both = [_keys(f"{context.directory}/{infos[place].name}") for place in (one, other)]
+        same = [key for key in set(both[0]) & set(both[1]) if one != other or both[0].count(key) > 1]
+        if same:  # else only their hashes are alike
+            names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
+            where = "twice in it" if one == other else f"also in {infos[other].name}"
+            more = f" and {len(same) - _MAX_KEYS_SHOWN:,} more" if len(same) > _MAX_KEYS_SHOWN else ""
+            yield Damage(infos[one].name, f"{names}{more} {where}; expected each key once")
+
+
+def _keys(path: str) -> list[bytes]:
+    keys = []
+    with open_file(path) as file:
+        for record in read_records(file):
+            with contextlib.suppress(BadExampleError):
+                keys += ExampleReader(record.data).values("key") if isinstance(record, Record) else []
+    return keys
+
+
+def write_found(
+    unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage], path: str
+) -> None:
+    """Writes what all shards have told."""
+    shards = sorted(found)
+    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(across)
+    write_file(path, json.dumps({"damages": damages, "verified": sum(num for _, _, num in shards)}).encode())

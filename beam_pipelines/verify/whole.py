@@ -1,0 +1,148 @@
+"""What a data set has beside its shards, and what holds for all of them together."""
+
+import json
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.publish.metadata import metadata_files
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.verify.damage import Damage
+from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, RUN, STATISTICS, Manifest, decode_manifest, not_a_data_set
+
+
+def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
+    """A data set's manifest, and what is wrong with it.
+
+    Raises:
+        UserError: There is none, or it can't be read as one.
+        OSError: A store does not give it.
+    """
+    path = f"{directory}/{MANIFEST}"
+    try:
+        if not files_at(path).exists(path):
+            raise not_a_data_set(directory)
+        data = files_at(path).read(path)
+        manifest = decode_manifest(data, path)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise UserError(printable(str(error))) from None
+    damages = []
+    if manifest.to_json().encode() != data:
+        damages.append(Damage(MANIFEST, "its text is not what was written: its checksum is of another one, or it was edited"))
+    return manifest, damages
+
+
+def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
+    """Whether each file of the shards is there, and as long as the manifest says."""
+    for info in (info for infos in manifest.splits.values() for info in infos):
+        for name, num_bytes, _ in info.files():
+            path, can_repair = f"{directory}/{name}", bool(info.catalog)
+            try:
+                if not files_at(path).exists(path):
+                    yield Damage(name, "it is gone", can_repair=can_repair)
+                elif (size := files_at(path).size(path)) != num_bytes:
+                    yield Damage(name, f"{size} bytes; expected {num_bytes}", can_repair=can_repair)
+            except OSError as error:
+                if is_remote(path):
+                    raise
+                yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=can_repair)
+
+
+def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
+    """Whether the other metadata files are there, and say what the manifest says."""
+    statistics: Mapping[str, Any] = {}
+    for name in (STATISTICS, RUN):
+        data = _read(directory, name)
+        if isinstance(data, Damage):
+            yield data
+            continue
+        try:
+            fields = json.loads(data)
+            if not isinstance(fields, dict):
+                raise ValueError(f"a {type(fields).__name__}; expected an object")
+        except ValueError as error:  # of UTF-8, too
+            yield Damage(name, f"no JSON: {error}")
+            continue
+        statistics = fields if name == STATISTICS else statistics
+    if statistics:
+        yield from _check_counts(statistics, manifest)
+        yield from _check_derived(directory, manifest, statistics)
+    yield from _check_dead_letters(directory, manifest)
+
+
+def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:
+    splits = statistics.get("splits")
+    found = {name: one.get("num_examples") for name, one in splits.items()} if isinstance(splits, dict) else None
+    expected = {split: manifest.num_examples(split) for split in manifest.splits}
+    if found != expected:
+        yield Damage(STATISTICS, f"splits of {found} examples; expected {expected}, as {MANIFEST} has it")
+
+
+def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
+    """TensorFlow Datasets' files, the schema and the class names are written from the manifest alone."""
+    for name, text in metadata_files(manifest, statistics, {}).items():
+        if name in (STATISTICS, RUN):
+            continue
+        data = _read(directory, name)
+        if isinstance(data, Damage):
+            yield data
+        elif data != text.encode():
+            yield Damage(name, f"not what follows from {MANIFEST}")
+
+
+def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
+    data = _read(directory, DEAD_LETTERS)
+    if isinstance(data, Damage):
+        yield data
+    elif (count := data.count(b"\n")) != manifest.num_dead_letters:
+        yield Damage(DEAD_LETTERS, f"{count} lines; expected {manifest.num_dead_letters}")
+
+
+def _read(directory: str, name: str) -> bytes | Damage:
+    path = f"{directory}/{name}"
+    try:
+        return files_at(path).read(path)
+    except FileNotFoundError:
+        return Damage(name, "it is gone")
+    except OSError as error:
+        if is_remote(path):
+            raise
+        return Damage(name, f"it cannot be read: {error.strerror or error}")
+
+
+class Hashes(NamedTuple):
+    """Of the keys, or of the groups, of one shard.
+
+    Attributes:
+        shard: Its place among all shards of the data set.
+        split: The place of its split.
+        hashes: uint64, as bytes; of keys in the order of the records that are well.
+    """
+
+    shard: int
+    split: int
+    hashes: bytes
+
+
+def repeated(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
+    """Pairs of shards in which one key is, or of one shard and itself."""
+    hashes, shards = _join(list(parts), "shard")
+    same = np.flatnonzero(hashes[1:] == hashes[:-1])
+    yield from sorted({(int(shards[one]), int(shards[one + 1])) for one in same})
+
+
+def straddling(parts: Iterable[Hashes]) -> Iterator[tuple[int, int]]:
+    """Pairs of splits in which one group is."""
+    hashes, splits = _join(list(parts), "split")
+    differ = np.flatnonzero((hashes[1:] == hashes[:-1]) & (splits[1:] != splits[:-1]))
+    yield from sorted({(int(splits[one]), int(splits[one + 1])) for one in differ})
+
+
+def _join(parts: Sequence[Hashes], attribute: str) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted by hash, with the place of each one's shard or split."""
+    found = [np.frombuffer(part.hashes, np.uint64) for part in parts]
+    hashes = np.concatenate([*found, np.zeros(0, np.uint64)])
+    places = np.repeat(np.array([getattr(part, attribute) for part in parts], np.int64), list(map(len, found)))
+    order = np.lexsort((places, hashes))
+    return hashes[order], places[order]

@@ -1,0 +1,200 @@
+"""`recordmill verify`: whatever bit of a data set changes is found, and named by file, record and byte."""
+
+import json
+import pathlib
+import shutil
+
+import google_crc32c
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.errors import UserError
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.tfrecord.record_writer import RecordWriter
+from beam_pipelines.verify.check_shard import VerifyContext, check_shard
+from beam_pipelines.verify.whole import read_manifest
+from made_images import png, write_class_folders, write_files
+from made_rich import analyzed_rich
+from tf_input.dataset_format import MANIFEST, Manifest
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data set of 12 small images in two shards."""
+    folder = tmp_path_factory.mktemp("verify")
+    source = write_class_folders(folder / "in", {"ant": 6, "bee": 6})
+    assert main(["prepare", "--input", str(source), "--output", str(folder / "out"), "--splits=train=1", "--num_shards=2"]) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def copied(made: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    return shutil.copytree(made, tmp_path / "out")
+
+
+def verify(capfd: pytest.CaptureFixture, directory: pathlib.Path, *options: str) -> tuple[int, dict, str]:
+    """The exit code, the report and what was said of a failure."""
+    capfd.readouterr()
+    code = main(["verify", str(directory), "--json", *options])
+    out, err = capfd.readouterr()
+    return code, json.loads(out) if out else {}, err
+
+
+def shards(directory: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(directory.glob("*.tfrecord-*"))
+
+
+def flip(path: pathlib.Path, byte: int, bit: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+    assert verify(capfd, made, "--decode")[:2] == (
+        0,
+        {"data_set": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": []},
+    )
+    assert verify(capfd, made, "--quick")[1]["examples_verified"] is None
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    rich = analyzed_rich(tmp_path_factory)
+    assert verify(capfd, rich, "--decode")[:2][0] == 0
+    assert main(["transform", str(rich), str(tmp_path / "transformed")]) == 0
+    assert verify(capfd, tmp_path / "transformed")[0] == 0, "without a catalog"
+
+
+def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    shard = shards(copied)[1]
+    offsets = _offsets(shard)
+    flip(shard, offsets[2] + 40)
+    code, report, err = verify(capfd, copied)
+    assert code == 1 and f"recordmill repair {copied}" in err
+    (damage,) = report["damages"]
+    assert (damage["file"], damage["record"], damage["offset"], damage["can_repair"]) == (shard.name, 2, offsets[2], True)
+    assert main(["repair", str(copied)]) == 0 and verify(capfd, copied)[0] == 0
+
+
+def _offsets(shard: pathlib.Path) -> list[int]:
+    data, offset, offsets = shard.read_bytes(), 0, []
+    while offset < len(data):
+        offsets.append(offset)
+        offset += 16 + int.from_bytes(data[offset : offset + 8], "little")
+    return offsets
+
+
+@pytest.mark.slow(8)
+def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path) -> None:
+    source = write_files(tmp_path / "in", {"ant/0.png": png(0, (1, 1)), "bee/1.png": png(1, (1, 1))})
+    out = tmp_path / "out"
+    assert main(["prepare", "--input", str(source), "--output", str(out), "--splits=train=1", "--num_shards=1"]) == 0
+    manifest, none = read_manifest(str(out))
+    assert not none
+    context = share(VerifyContext(str(out), manifest, False, ""))
+    assert check_shard(context, "train", 0).damages == []
+    (info,) = manifest.splits["train"]
+    for name in (info.name, info.index, info.catalog):
+        path = out / name
+        whole = path.read_bytes()
+        for byte in range(len(whole)):
+            for bit in range(8) if name != info.catalog else [byte % 8]:
+                path.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
+                assert name in {damage.file for damage in check_shard(context, "train", 0).damages}, (name, byte, bit)
+        path.write_bytes(whole)
+    whole = (out / MANIFEST).read_bytes()
+    for byte in range(len(whole)):
+        for bit in range(8):
+            (out / MANIFEST).write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
+            try:
+                assert read_manifest(str(out))[1], (byte, bit)
+            except UserError as error:
+                assert MANIFEST in str(error) and "\n" not in str(error)
+
+
+def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    first, second = shards(copied)
+    manifest, _ = read_manifest(str(copied))
+    one, other = manifest.splits["train"]
+    (copied / one.index).unlink()
+    second.write_bytes(second.read_bytes()[:-5])
+    (copied / "schema.pbtxt").write_text("feature {}")
+    (copied / "label.labels.txt").unlink()
+    statistics = json.loads((copied / "statistics.json").read_text())
+    statistics["splits"]["train"]["num_examples"] = 11
+    (copied / "statistics.json").write_text(json.dumps(statistics))
+    (copied / "dead_letters.jsonl").write_text("{}\n")
+    code, report, _ = verify(capfd, copied)
+    quick = verify(capfd, copied, "--quick")[1]
+    files = {damage["file"] for damage in report["damages"]}
+    metadata = {"schema.pbtxt", "label.labels.txt", "statistics.json", "dead_letters.jsonl"}
+    assert code == 1 and files == metadata | {one.index, second.name}
+    assert {damage["file"] for damage in quick["damages"]} == files
+    assert report["examples_verified"] == 11 and first.name not in files
+
+
+def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """A copied shard is well by itself: its manifest is made to fit."""
+    rows = "".join(f"{index}.png,{index % 2},g{index}\n" for index in range(12))
+    source = write_files(tmp_path / "in", {f"{index}.png": png(index) for index in range(12)} | {"rows.csv": f"image,label,group\n{rows}".encode()})
+    out = tmp_path / "out"
+    assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--splits=train=0.5,test=0.5", "--num_shards=2"]) == 0
+    manifest, _ = read_manifest(str(out))
+    (train,), (test,) = manifest.splits["train"], manifest.splits["test"]
+    shutil.copy(out / train.name, out / test.name)
+    shutil.copy(out / train.index, out / test.index)
+    table = pq.read_table(out / train.catalog)
+    place = table.column_names.index("shard")
+    pq.write_table(table.set_column(place, "shard", [[test.name] * table.num_rows]), out / test.catalog)
+    catalog = (out / test.catalog).read_bytes()
+    forged = dict(num_examples=train.num_examples, num_bytes=train.num_bytes, crc32c=train.crc32c, index_bytes=train.index_bytes)
+    forged |= dict(index_crc32c=train.index_crc32c, catalog_bytes=len(catalog), catalog_crc32c=google_crc32c.value(catalog))
+    test = test.__class__(**{**test.__dict__, **forged})
+    manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
+    (out / MANIFEST).write_text(manifest.to_json())
+    told = [damage["reason"] for damage in verify(capfd, out)[1]["damages"]]
+    assert any("also in" in reason and "more" in reason for reason in told), told
+    assert any("a group of split" in reason for reason in told), told
+
+
+def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """A record whose frame is right: another class number, and bytes that are no example."""
+    shard = shards(copied)[0]
+    data, offsets = shard.read_bytes(), _offsets(shard)
+    records = [data[start + 12 : stop - 4] for start, stop in zip(offsets, [*offsets[1:], len(data)])]
+    with open(shard, "wb") as file:
+        writer = RecordWriter(file)
+        for record in (b"no example", records[1].replace(b"\x05label", b"\x05table"), *records[2:]):
+            writer.write(record)
+        writer.flush()
+    reasons = {(damage.get("record"), damage["reason"]) for damage in verify(capfd, copied)[1]["damages"] if damage["file"] == shard.name}
+    assert (1, "it has no feature 'label'") in reasons and (1, "it has a feature 'table', which the schema lacks") in reasons
+    assert any(record == 0 for record, _ in reasons)
+
+
+def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    for arguments, expected in (
+        ([str(tmp_path)], "is not a data set"),
+        ([str(made), "--quick", "--decode"], "exclude each other"),
+        ([str(made), "--report="], "--report=: expected a path"),
+        ([str(made), "--no_such"], "--no_such"),
+    ):
+        capfd.readouterr()
+        assert main(["verify", *arguments]) == 2
+        _, err = capfd.readouterr()
+        assert expected in err and err.count("\n") == 1, err
+
+
+@pytest.mark.slow(3)
+def test_prism_finds_the_same(copied: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    flip(shards(copied)[0], np.random.default_rng(0).integers(100).item())
+    local = verify(capfd, copied)
+    assert local[0] == 1
+    prism = verify(capfd, copied, "--runner=PrismRunner", f"--report={tmp_path}/report.json")
+    assert prism[:2] == local[:2] and json.loads((tmp_path / "report.json").read_text()) == local[1]
