@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -96,34 +96,35 @@ def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
     damages += itertools.islice(of_shard, MAX_DAMAGES)
     for _ in of_shard:  # the rest is read all the same: the index and the catalog are of it
         pass
-    damages += _check_file(context, info.index, info.index_bytes, info.index_crc32c, lambda data: _check_index(data, found, info))
+    index, of_index = _read(context, info.index, info.index_bytes, info.index_crc32c)
+    damages += of_index
+    if index is not None:
+        damages += itertools.islice(_check_index(index, found, info), MAX_DAMAGES)
     groups: list[str] = []
     if info.catalog:  # not after `recordmill transform`
-        of_catalog = lambda data: _check_catalog(data, found, info, schema, groups)
-        damages += _check_file(context, info.catalog, info.catalog_bytes, info.catalog_crc32c, of_catalog)
+        catalog, of_catalog = _read(context, info.catalog, info.catalog_bytes, info.catalog_crc32c)
+        damages += of_catalog
+        if not of_catalog:  # what reads Parquet is not made for damaged bytes
+            damages += itertools.islice(_check_catalog(catalog, found, info, schema, groups), MAX_DAMAGES)
     return CheckedShard(damages, len(found.rows), _hashes(found.keys), _hashes([group.encode() for group in groups]))
 
 
-def _check_file(
-    context: VerifyContext, name: str, num_bytes: int, crc32c: int, check: Callable[[bytes], Iterator[Damage]]
-) -> Iterator[Damage]:
-    """Whether an index or a catalog has the bytes that the manifest says, and whether what is in it is so."""
+def _read(context: VerifyContext, name: str, num_bytes: int, crc32c: int) -> tuple[bytes | None, list[Damage]]:
+    """An index or a catalog, None where there is none; and whether it has the size and the checksum that the manifest says."""
     path = f"{context.directory}/{name}"
     try:
         data = files_at(path).read(path)
     except FileNotFoundError:
-        yield Damage(name, "it is gone", can_repair=True)
-        return
+        return None, [Damage(name, "it is gone", can_repair=True)]
     except OSError as error:
-        if is_remote(path):
+        if is_remote(path):  # which is busy, or refuses us
             raise
-        yield Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=True)
-        return
+        return None, [Damage(name, f"it cannot be read: {error.strerror or error}", can_repair=True)]
     if len(data) != num_bytes:
-        yield Damage(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)
-    elif google_crc32c.value(data) != crc32c:
-        yield Damage(name, "another checksum than the manifest has", can_repair=True)
-    yield from itertools.islice(check(data), MAX_DAMAGES)
+        return data, [Damage(name, f"{len(data)} bytes; expected {num_bytes}", can_repair=True)]
+    if google_crc32c.value(data) != crc32c:
+        return data, [Damage(name, "another checksum than the manifest has", can_repair=True)]
+    return data, []
 
 
 class _Records:

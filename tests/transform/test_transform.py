@@ -62,6 +62,10 @@ def copied(analyzed, tmp_path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(analyzed, tmp_path / "copied"))
 
 
+def test_a_transformed_data_set_is_verified_without_a_catalog(transformed) -> None:
+    assert main(["verify", str(transformed)]) == 0
+
+
 def records(directory: pathlib.Path, split: str) -> list[tf.train.Example]:
     """Without any code of the reader."""
     names = [str(directory / shard.name) for shard in read_manifest(directory).splits[split]]

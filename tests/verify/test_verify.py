@@ -15,6 +15,7 @@ from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
 from beam_pipelines.verify.whole import read_manifest
+from engines import has_go, prism
 from made_images import png, write_class_folders, write_files
 from made_rich import analyzed_rich
 from tf_input.dataset_format import MANIFEST, Manifest
@@ -63,12 +64,9 @@ def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path,
 
 
 def test_boxes_masks_lists_and_weights_are_as_the_schema_says(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+    tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
 ) -> None:
-    rich = analyzed_rich(tmp_path_factory)
-    assert verify(capfd, rich, "--decode")[:2][0] == 0
-    assert main(["transform", str(rich), str(tmp_path / "transformed")]) == 0
-    assert verify(capfd, tmp_path / "transformed")[0] == 0, "without a catalog"
+    assert verify(capfd, analyzed_rich(tmp_path_factory), "--decode")[0] == 0
 
 
 def test_the_damaged_record_is_named_and_can_be_repaired(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -92,7 +90,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
 
 @pytest.mark.slow(8)
 def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path) -> None:
-    source = write_files(tmp_path / "in", {"ant/0.png": png(0, (1, 1)), "bee/1.png": png(1, (1, 1))})
+    source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
     assert main(["prepare", "--input", str(source), "--output", str(out), "--splits=train=1", "--num_shards=1"]) == 0
     manifest, none = read_manifest(str(out))
@@ -103,19 +101,18 @@ def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path) -> None:
     for name in (info.name, info.index, info.catalog):
         path = out / name
         whole = path.read_bytes()
-        for byte in range(len(whole)):
-            for bit in range(8) if name != info.catalog else [byte % 8]:
+        for byte in range(0, len(whole), 1 if name != info.catalog else 97):  # whose checksum alone tells
+            for bit in range(8):
                 path.write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
                 assert name in {damage.file for damage in check_shard(context, "train", 0).damages}, (name, byte, bit)
         path.write_bytes(whole)
     whole = (out / MANIFEST).read_bytes()
     for byte in range(len(whole)):
-        for bit in range(8):
-            (out / MANIFEST).write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << bit]) + whole[byte + 1 :])
-            try:
-                assert read_manifest(str(out))[1], (byte, bit)
-            except UserError as error:
-                assert MANIFEST in str(error) and "\n" not in str(error)
+        (out / MANIFEST).write_bytes(whole[:byte] + bytes([whole[byte] ^ 1 << byte % 8]) + whole[byte + 1 :])
+        try:
+            assert read_manifest(str(out))[1], byte
+        except UserError as error:
+            assert MANIFEST in str(error) and "\n" not in str(error)
 
 
 def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
@@ -159,7 +156,7 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     manifest = Manifest(**{**manifest.__dict__, "splits": {"train": (train,), "test": (test,)}})
     (out / MANIFEST).write_text(manifest.to_json())
     told = [damage["reason"] for damage in verify(capfd, out)[1]["damages"]]
-    assert any("also in" in reason and "more" in reason for reason in told), told
+    assert any("'2.png', '4.png', '5.png', '6.png', '9.png' also in out-test" in reason for reason in told), told
     assert any("a group of split" in reason for reason in told), told
 
 
@@ -192,9 +189,10 @@ def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Pat
 
 
 @pytest.mark.slow(3)
+@pytest.mark.skipif(not has_go(), reason="Prism is built with go, which is not on the PATH")
 def test_prism_finds_the_same(copied: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     flip(shards(copied)[0], np.random.default_rng(0).integers(100).item())
     local = verify(capfd, copied)
     assert local[0] == 1
-    prism = verify(capfd, copied, "--runner=PrismRunner", f"--report={tmp_path}/report.json")
-    assert prism[:2] == local[:2] and json.loads((tmp_path / "report.json").read_text()) == local[1]
+    found = verify(capfd, copied, "--runner=PrismRunner", f"--prism_location={prism()}", f"--report={tmp_path}/report.json")
+    assert found[:2] == local[:2] and json.loads((tmp_path / "report.json").read_text()) == local[1]
