@@ -14,6 +14,7 @@ The rooms, of which each says in its `__init__` what comes in and what goes out:
     decoders random_access     which features a split is read for; flowers["train"][17]
     read_config options        how a split is read, and that as options of functions
     training serving foreign benchmark    around a model; in one with it; others' records; how fast
+    selection                  which examples are read, and how often
     pipeline                   the tf.data ladder
     transform                  what `recordmill analyze` wrote
     decoding                   serialized examples -> tensors

@@ -8,15 +8,17 @@ import pathlib
 import pickle
 from typing import Any, Callable, Mapping, Sequence, Unpack
 
+import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import NumpyBatches, Reading, as_batches
 from tf_input.dataset_format import Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
-from tf_input.decoding import crops
+from tf_input.decoding import class_weights, crops
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.description import Description
 from tf_input.epochs.position import Position, identify
+from tf_input.epochs.selection import Selection
 from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import distribute, ladder, memory
@@ -25,6 +27,8 @@ from tf_input.pipeline.plan import Plan
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
+from tf_input.selection.catalog import Catalog
+from tf_input.selection.select import select
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.damaged import DamagedRecords
 from tf_input.storage.files import Files
@@ -48,8 +52,9 @@ class PreparedDataset(Description, Mapping[str, Examples]):
     def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files) -> None:
         super().__init__(directory, manifest, files)
         self._store = Store(directory, files, manifest)
-        self._held: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self._held: dict[tuple[Any, ...], memory.Held] = {}
         self._examples: dict[str, Examples] = {}
+        self._catalogs: dict[str, Catalog] = {}
         self._crops = crops.Crops()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -161,8 +166,12 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         check_fork()
         config = self.settle(split, make_config(config, options))
         if config.service is not None:
-            counts = [shard.num_examples for shard in self.manifest.splits[split]]
-            data = distribute.service_batches(split, config, counts, functools.partial(self.read_files, split))
+            counts, times = [shard.num_examples for shard in self.manifest.splits[split]], None
+            if (selection := self.select(split, config)) is not None:
+                times = selection.times(config.start_epoch, counts)
+                counts = [int(of_shard.sum()) for of_shard in times]
+            data = distribute.service_batches(split, config, counts, functools.partial(self.read_files, split, times=times))
+            num_examples = sum(counts)
         else:
             plan = self.plan(split, config)
             position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
@@ -171,8 +180,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
             data = ladder.read_batches(plan, plan.decode, position).with_options(sharding)
             data.position = position
+            num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
-        return as_batches(data, f"{self.manifest.name}, {split}", config.batch_size)
+        chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
+        return as_batches(data, f"{self.manifest.name}, {split}{chosen}", config.batch_size)
 
     @named_options(ReadConfig)
     def as_numpy(self, split: str, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
@@ -204,7 +215,19 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """What its batches depend on; see `position.identify`."""
         config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
         digest = self.loaded_transform.digest if config.transform else None
-        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest)
+        chosen = plan.selection and plan.selection.digest
+        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest, chosen)
+
+    def select(self, split: str, config: ReadConfig) -> Selection | None:
+        """Which records an epoch of a split has; None: each once. The errors are those of `batches`."""
+        if not config.selects:
+            return None
+        if split not in self._catalogs:
+            shards = self.manifest.splits[split]
+            self._catalogs[split] = Catalog(self.directory, split, shards, self.features, self._store)
+        targets = self.targets if config.transform else config.target_names(self.targets)
+        labels = {name: self.features[name].label_names for name in class_weights.heads(self.features, targets)}
+        return select(split, config, self._catalogs[split], labels)
 
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
@@ -212,34 +235,39 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         decoder, kind = self.make_decoder(config, split), config.order(split)
         shards = self.manifest.splits[split]
         self._tell_of_crop(split, decoder, config)
-        num_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
+        selection = self.select(split, config)
+        num_bytes = memory.decoded_bytes(decoder, self.num_examples(split) if selection is None else len(selection.numbers))
         if num_bytes is not None and num_bytes <= config.memory_budget:
-            held = self._hold(split, decoder, config, num_bytes)
+            held = self._hold(split, decoder, config, num_bytes, selection)
             return Plan.of(split, config, kind and "exact", decoder, held=held)
         if kind == "exact" and not self._store.files.can_hold(sum(shard.num_bytes for shard in shards)):
             raise ValueError(
                 f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
                 "'window', or tf_input.open(..., cache_directory=...) with room for the split"
             )
-        reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer))
+        reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)
         return Plan.of(split, config, kind, decoder, reader)
 
-    def read_files(self, split: str, config: ReadConfig, shards: Sequence[int] | None = None) -> tf.data.Dataset:
+    def read_files(
+        self, split: str, config: ReadConfig, shards: Sequence[int] | None = None, times: Sequence[np.ndarray] | None = None
+    ) -> tf.data.Dataset:
         """The batches of a split for readers that are dealt its shards one by one; see `distribute.service_batches`.
 
         Args:
             split: One of `splits`.
             config: How it is read.
             shards: Which of its shards; None: all.
+            times: How often each record is read, int [num_examples] of each of the split's shards; None: once.
         """
         self._check_split(split)
-        infos = self.manifest.splits[split]
-        shards = infos if shards is None else [infos[index] for index in shards]
+        indexes = range(len(self.manifest.splits[split])) if shards is None else shards
+        shards = [self.manifest.splits[split][index] for index in indexes]
+        times = None if times is None else [times[index] for index in indexes]
         paths, decode_batch = self._store.tensorflow_paths(shards, config.on_error), self.make_decoder(config, split)
         self._tell_of_crop(split, decode_batch, config)
         num_examples = sum(shard.num_examples for shard in shards)
         buffer = ladder.shuffle_buffer(num_examples, sum(shard.num_bytes for shard in shards))
-        return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True)
+        return ladder.read_files(paths, decode_batch, config, split, buffer, dealt=True, times=times)
 
     @named_options(ReadConfig)
     def example_spec(self, split: str | None = None, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
@@ -250,15 +278,20 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         decoder = self.make_decoder(config := make_config(config, options), self._find_split(split))
         return ladder.example_spec(decoder, config)
 
-    def _hold(self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int) -> Mapping[str, Any]:
-        """All examples of a split, decoded; read once for all who ask for the same features."""
-        key = (split, config.on_error, config.transform, *decoder.wanted())
+    def _hold(
+        self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
+    ) -> memory.Held:
+        """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
+        key = (split, config.on_error, config.transform, selection and selection.digest, *decoder.wanted())
+        if key not in self._held or selection is not None:
+            shards = self.manifest.splits[split]
+            reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)
+            selection = reader.selection
         if key not in self._held:
-            reader = self._store.open_records(self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
-            self._held[key] = memory.load(reader, decoder, num_bytes, config.read_buffer)
+            self._held[key] = memory.load(reader.each_once(), decoder, num_bytes, config.read_buffer)
             message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
-            _logger.info(message, split, self.num_examples(split), num_bytes / 1e6, config.memory_budget / 1e6)
-        return self._held[key]
+            _logger.info(message, split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
+        return self._held[key].select(selection)
 
     def _tell_of_crop(self, split: str, decoder: ExampleDecoder, config: ReadConfig) -> None:
         shards = self.manifest.splits[split]

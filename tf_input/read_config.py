@@ -2,7 +2,7 @@
 
 import dataclasses
 from numbers import Integral, Real
-from typing import Any, Callable, Literal, Mapping, Sequence, get_args
+from typing import Any, Callable, Collection, Literal, Mapping, Sequence, get_args
 
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
@@ -10,8 +10,10 @@ from tf_input.options import named_options
 Fit = Literal["crop", "stretch", "pad"]
 ShuffleOrder = Literal["window", "exact"]
 OnError = Literal["raise", "skip"]
+Balancing = Literal["oversample", "undersample"]
 FITS: tuple[Fit, ...] = get_args(Fit)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
+SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
 
 
@@ -84,6 +86,21 @@ class ReadConfig:
         class_weight: How much the classes of a target count, by which batches have weights, for several targets in a dictionary:
             "balanced", all the same; or label -> weight, as Keras has it; or, of several targets, target -> one of these. Stored
             weights are multiplied.
+        where: Which examples are read: a condition over the columns of the catalog, in words of Python, such as "label in ('cat', 'dog')
+            and width >= 64"; or a function of the columns, a mapping of their names to NumPy arrays that reads those it is asked
+            for, that returns bool [num_examples]. What is missing is None (NaN in an array of numbers). Of `objects/label` one says
+            `'cat' in objects.label`.
+        fold: Cross-validation, after `where`: (number of folds, the one that is read, or several of them). (5, 0) is a fifth, and
+            (5, (1, 2, 3, 4)) the others. All of a group are in one fold, by a hash of the group, or of the key where there is none.
+        subset: The share of the examples that is read, after `fold`: by a hash of the key, so that it is the same for any seed, and
+            0.1 of them are among 0.2 of them. About so many.
+        take: How many are read, after `subset`: the same first ones in every epoch, as to overfit a batch. As the data set was
+            shuffled before it was written, they are a fair sample.
+        balance: How often each example comes, after `take`, by its class in the only target that is one class label. "oversample":
+            each class as often as the largest; "undersample": as often as the smallest, in other epochs with others of its examples;
+            or class name -> share of an epoch, which is as long as without, and has none of a class that is not named. The
+            numbers are exact in each epoch, and all examples of a class come equally often in the long run. What comes again is read
+            again.
         start_epoch: The epoch that the first pass is; each further pass is the next one.
         start_step: The batch with which the first pass begins: the rest of an epoch that was interrupted. All passes are as long.
         on_error: What becomes of a damaged record: `raise` an error that names its shard and place, or `skip` it, which leaves
@@ -120,6 +137,11 @@ class ReadConfig:
     max_objects: int | None = None
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
+    where: str | Callable[[Mapping[str, Any]], Any] | None = None
+    fold: tuple[int, int | Collection[int]] | None = None
+    subset: float | None = None
+    take: int | None = None
+    balance: Balancing | Mapping[str, float] | None = None
     start_epoch: int = 0
     start_step: int = 0
     on_error: OnError = "raise"
@@ -152,6 +174,17 @@ class ReadConfig:
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
+        is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
+        _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
+        fold = None if self.fold is None else _folds(self.fold)
+        expected = "(number of folds, one of them from 0), or (number of folds, some of them)"
+        _require(self.fold is None or fold is not None, "fold", self.fold, expected)
+        object.__setattr__(self, "fold", fold)
+        is_share = isinstance(self.subset, Real) and not isinstance(self.subset, bool) and 0 < self.subset <= 1
+        _require(self.subset is None or is_share, "subset", self.subset, "a share above 0, at most 1, or None")
+        _require(self.take is None or _is_count(self.take), "take", self.take, "an integer above 0, or None")
+        is_balance = self.balance is None or _is_one_of(self.balance, *get_args(Balancing)) or _is_shares(self.balance)
+        _require(is_balance, "balance", self.balance, "'oversample', 'undersample', or class name -> share, which sum to 1, or None")
         _require(_is_count(self.read_buffer), "read_buffer", self.read_buffer, "bytes, above 0")
         for name in ("start_epoch", "start_step", "memory_budget"):
             value = getattr(self, name)
@@ -163,13 +196,22 @@ class ReadConfig:
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
-        for name in ("batch_size", "seed", "max_objects", "start_epoch", "start_step", "memory_budget", "read_buffer"):
+        for name in ("batch_size", "seed", "max_objects", "take", "start_epoch", "start_step", "memory_budget", "read_buffer"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
+        if self.subset is not None:
+            object.__setattr__(self, "subset", float(self.subset))
+        if isinstance(self.balance, Mapping):
+            object.__setattr__(self, "balance", {name: float(share) for name, share in self.balance.items()})
         if self.on_error == "skip" and self.drop_remainder:
             raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
         if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
             raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
+
+    @property
+    def selects(self) -> bool:
+        """Whether an epoch may have other examples than each of the split once."""
+        return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
     def augmentation(self) -> Augmentation | None:
@@ -236,6 +278,24 @@ def _is_integer(value: Any) -> bool:
 
 def _is_host(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_integer, value)) and 0 <= value[1] < value[0]
+
+
+def _folds(value: Any) -> tuple[int, int | tuple[int, ...]] | None:
+    """(number of folds, one or some of them), in plain integers; None where it is not that."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2 or not _is_count(value[0]):
+        return None
+    chosen = [value[1]] if _is_integer(value[1]) else value[1]
+    is_some = isinstance(chosen, Collection) and not isinstance(chosen, str) and len(chosen) > 0
+    if not is_some or not all(_is_integer(one) and 0 <= one < value[0] for one in chosen):
+        return None
+    return int(value[0]), int(value[1]) if _is_integer(value[1]) else tuple(sorted({*map(int, chosen)}))
+
+
+def _is_shares(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        return False
+    is_number = all(isinstance(share, Real) and not isinstance(share, bool) and share >= 0 for share in value.values())
+    return is_number and abs(sum(value.values()) - 1) < 1e-6
 
 
 def _require(condition: bool, name: str, value: Any, expected: str) -> None:

@@ -1,9 +1,9 @@
 """The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, or with a config `batches("train", config)`."""
 
 import dataclasses
-from typing import Any, Callable, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Collection, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Fit, OnError, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, OnError, ReadConfig, ShuffleOrder
 
 
 class ReadOptions(TypedDict, total=False):
@@ -24,6 +24,11 @@ class ReadOptions(TypedDict, total=False):
     max_objects: int | None
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
+    where: str | Callable[[Mapping[str, Any]], Any] | None
+    fold: tuple[int, int | Collection[int]] | None
+    subset: float | None
+    take: int | None
+    balance: Balancing | Mapping[str, float] | None
     start_epoch: int
     start_step: int
     on_error: OnError

@@ -20,7 +20,7 @@ from prepared import CLASSES, prepare_images
 from tf_input import dataset, opening
 from tf_input.dataset_format import Feature
 from tf_input.random_access import Examples
-from tf_input.read_config import ReadConfig
+from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def functions(flowers: tf_input.PreparedDataset, others: tf_input.RecordFiles) -
 
 def test_options_stand_in_signatures_with_their_types_and_defaults(flowers, others):
     fields = inspect.signature(ReadConfig).parameters
-    left_out = {"start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # where there is no index
+    left_out = {*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer"}  # without an index
     for case, function in functions(flowers, others).items():
         parameters = list(inspect.signature(function).parameters.values())
         assert [one.name for one in parameters[:2]] == ["split", "config"], case

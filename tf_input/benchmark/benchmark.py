@@ -82,7 +82,7 @@ def table(stages: list[Stage]) -> str:
 def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     """Ever longer parts of the pipeline, by the stage with which each ends."""
     from tf_input.epochs.position import Position
-    from tf_input.pipeline import ladder, memory
+    from tf_input.pipeline import ladder
 
     plain = dataclasses.replace(plan.config, augment=False)
     decoder = dataclasses.replace(plan.decoder, config=plain)
@@ -95,8 +95,8 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records))
         yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records), rows=rows))
     else:
-        yield "gather", read(lambda numbers, seed, rows: memory.gather(plan.held, numbers))
-        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(memory.gather(plan.held, numbers), rows=rows))
+        yield "gather", read(lambda numbers, seed, rows: plan.held.gather(numbers))
+        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.held.gather(numbers), rows=rows))
     if plan.config.augment:
         yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False)
     yield "batch", ladder.read_batches(plan, plan.decode, Position())

@@ -99,15 +99,22 @@ class Position:
 
 
 def identify(
-    manifest: Manifest, split: str, config: ReadConfig, kind: str | None, num_examples: int, transform: str | None = None
+    manifest: Manifest,
+    split: str,
+    config: ReadConfig,
+    kind: str | None,
+    num_examples: int,
+    transform: str | None = None,
+    selection: str | None = None,
 ) -> dict[str, Any] | None:
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
 
     Args:
         manifest, split, config: Of the data set; of what is read of it, and how.
         kind: The order of an epoch; see `Plan`.
-        num_examples: Records that are there.
+        num_examples: Records of an epoch that are there.
         transform: The digest of what it is transformed by, if it is.
+        selection: That of the examples that are chosen, if some are.
 
     Returns:
         By name, as JSON has it: the data set, the split, and the options that matter. None without a seed.
@@ -119,7 +126,7 @@ def identify(
         del options[name]
     if options.pop("transform"):
         options["transform"] = transform
-    options["shuffle"], options["num_examples"] = kind, num_examples
+    options["shuffle"], options["num_examples"], options["selection"] = kind, num_examples, selection
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
     options["image_size"], options["inputs"] = config.height_and_width, config.input_names
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

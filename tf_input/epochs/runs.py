@@ -8,32 +8,41 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Runs:
-    """A table of the runs of a split, in the order in which they lie in its shards.
+    """A table of runs, which follow each other.
 
     Attributes:
-        shards: int64 [num_runs], the index of the shard in which a run lies.
-        firsts: int64 [num_runs], the index of its first record in that shard.
-        counts: int64 [num_runs], how many records it has; at least one.
+        counts: int64 [num_runs], how many records a run has; at least one.
         num_bytes: int64 [num_runs], about how long it is: records of a shard are taken to be of one length.
-        starts: int64 [num_runs], the number of its first record in the split.
+        starts: int64 [num_runs], the number of its first record, counted through all of them.
     """
 
-    shards: np.ndarray
-    firsts: np.ndarray
     counts: np.ndarray
     num_bytes: np.ndarray
     starts: np.ndarray
 
     @property
     def num_examples(self) -> int:
-        """The number of records in the split."""
+        """The number of records."""
         return int(self.counts.sum())
 
     def __len__(self) -> int:
-        return len(self.shards)
+        return len(self.counts)
 
 
-def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> Runs:
+@dataclasses.dataclass(frozen=True)
+class ShardRuns(Runs):
+    """The runs of a whole split, in the order in which they lie in its shards.
+
+    Attributes:
+        shards: int64 [num_runs], the index of the shard in which a run lies.
+        firsts: int64 [num_runs], the index of its first record in that shard.
+    """
+
+    shards: np.ndarray
+    firsts: np.ndarray
+
+
+def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) -> ShardRuns:
     """Cuts shards into runs of about equal length; a shard that is not much longer than that is one run.
 
     Only numbers of records are needed for it, no index: where in its shard a run begins is looked up when it is read.
@@ -50,4 +59,4 @@ def cut_runs(counts: Sequence[int], num_bytes: Sequence[int], run_bytes: int) ->
     of_shard = pieces[shards]
     firsts, stops = (at * records[shards] // of_shard for at in (place, place + 1))
     lengths = sizes[shards] * (stops - firsts) // np.maximum(records[shards], 1)
-    return Runs(shards, firsts, stops - firsts, lengths, (np.cumsum(records) - records)[shards] + firsts)
+    return ShardRuns(stops - firsts, lengths, (np.cumsum(records) - records)[shards] + firsts, shards, firsts)

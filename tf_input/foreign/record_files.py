@@ -16,13 +16,13 @@ from tf_input.foreign.record_layouts import RecordLayout, find_layout
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
 from tf_input.pipeline import ladder
-from tf_input.read_config import ReadConfig
+from tf_input.read_config import SELECTING, ReadConfig
 from tf_input.read_options import ReadOptions, make_config
 from tf_input.storage.paths import join
 
 SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
-_INDEXED = ("start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
+_INDEXED = (*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 _FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
@@ -154,9 +154,9 @@ class RecordFiles:
         Args:
             split: One of `splits`.
             config: How it is read; None: as the options say.
-            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has `image_size` for encoded images. Those
-                that need an index are refused: an exact order, `start_epoch`, `start_step`, `on_error`, `hosts`, `service`,
-                `memory_budget`.
+            **options: The attributes of `ReadConfig`, beside a `config` in place of its own; `batch_size` has no default, nor has `image_size`
+                for encoded images. Those that need an index are refused: an exact order, `where`, `fold`, `subset`, `take`, `balance`,
+                `start_epoch`, `start_step`, `on_error`, `hosts`, `service`, `memory_budget`.
 
         Raises:
             RuntimeError: This process was forked after TensorFlow had run.

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tf_input.epochs.order import epoch_key, permuted
+from tf_input.epochs.runs import Runs
+from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.epochs.windows import WindowOrder
 from tf_input.storage.record_reader import RecordReader
@@ -31,6 +33,9 @@ class Inputs(Protocol):
             ValueError: A record is damaged, or all that may be left out are.
         """
 
+    def numbers(self, epoch: int, step: int) -> np.ndarray:
+        """The records of a batch, by their numbers in the split, without what only fills it up: int64 [n]. Nothing is read."""
+
     def __enter__(self) -> "Inputs": ...
 
     def __exit__(self, *unused: Any) -> None: ...
@@ -43,10 +48,12 @@ class HeldInputs:
         share: This host's part.
         seed: Of the order.
         shuffles: Whether each epoch has a permutation of its own.
+        numbers: int64 [n], the numbers in the split of those that are held, ascending.
+        selection: Which of them an epoch has; None: each once.
     """
 
-    def __init__(self, share: Share, seed: int, shuffles: bool) -> None:
-        self._share, self._seed, self._shuffles = share, seed, shuffles
+    def __init__(self, share: Share, seed: int, shuffles: bool, numbers: np.ndarray, selection: Selection | None = None) -> None:
+        self._share, self._seed, self._shuffles, self._held, self._selection = share, seed, shuffles, numbers, selection
 
     def __enter__(self) -> "HeldInputs":
         return self
@@ -56,9 +63,15 @@ class HeldInputs:
 
     def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a step's examples among those that are held, int64, and the rows of the batch that they fill."""
-        rows, places = self._share.rows(step)
-        numbers = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
-        return np.concatenate([numbers, np.zeros(len(rows) - len(numbers), np.int64)]), rows
+        rows, _ = self._share.rows(step)
+        held = np.searchsorted(self._held, self.numbers(epoch, step))
+        return np.concatenate([held, np.zeros(len(rows) - len(held), np.int64)]), rows
+
+    def numbers(self, epoch: int, step: int) -> np.ndarray:
+        """As `Inputs.numbers`."""
+        _, places = self._share.rows(step)
+        places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
+        return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
 
 class RecordInputs:
@@ -101,7 +114,7 @@ class RecordInputs:
         else:
             found = self._reader.read(self._numbers(epoch, places))
         if padding := len(rows) - len(places):
-            found = np.concatenate([found, self._reader.read(np.zeros(padding, np.int64))])
+            found = np.concatenate([found, self._reader.read(np.full(padding, self._reader.first))])
         self._next = epoch, step + 1
         if None not in found.tolist():
             return found, rows
@@ -113,15 +126,19 @@ class RecordInputs:
             raise ValueError(message)
         return found[is_there], rows[is_there]
 
+    def numbers(self, epoch: int, step: int) -> np.ndarray:
+        """As `Inputs.numbers`."""
+        return self._numbers(epoch, self._share.rows(step)[1])
+
     def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at places of an epoch, by their numbers in the split."""
         if self._kind == "exact":
-            return permuted(epoch_key(self._seed, epoch), places, self._share.num_examples)
+            places, selection = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples), self._reader.selection
+            return places if selection is None else selection.of_epoch(epoch)[places]
         return self._windows.numbers(epoch, places)
 
-    def _order_of(self, epoch: int) -> WindowOrder:
-        key = None if self._kind is None else epoch_key(self._seed, epoch)
-        return WindowOrder(self._reader.runs, self._window_bytes, key)
+    def _order_of(self, epoch: int, runs: Runs) -> WindowOrder:
+        return WindowOrder(runs, self._window_bytes, None if self._kind is None else epoch_key(self._seed, epoch))
 
 
 def run_bytes(read_buffer: int) -> int:

@@ -116,6 +116,7 @@ def read_files(
     *,
     compression: str = "",
     dealt: bool = False,
+    times: Sequence[np.ndarray] | None = None,
 ) -> tf.data.Dataset:
     """Batches of the records in files, of which nobody knows where each lies.
 
@@ -127,16 +128,28 @@ def read_files(
         shuffle_buffer: Records that are dealt out anew while they are read, if they are shuffled.
         compression: Of the files: "", "GZIP" or "ZLIB".
         dealt: Whether many readers are dealt the files one by one: each then opens few, and leaves the others to the rest.
+        times: How often each record of each file is read; None: once.
     """
-    paths, shuffles = list(paths), config.order(split) is not None
+    places, shuffles = list(range(len(paths))), config.order(split) is not None
     if shuffles and dealt:
-        random.Random(config.seed).shuffle(paths)  # here, as a shuffle buffer would draw all that are left at once
-    data = tf.data.Dataset.from_tensor_slices(paths)
+        random.Random(config.seed).shuffle(places)  # here, as a shuffle buffer would draw all that are left at once
+    files: Any = [paths[place] for place in places]
+    if times is not None:
+        files = files, tf.ragged.stack([times[place] for place in places])
+    data = tf.data.Dataset.from_tensor_slices(files)
     if shuffles and not dealt:
         data = data.shuffle(len(paths), config.seed)  # anew in each epoch, like the records below
+
+    def read(path: tf.Tensor, times: tf.Tensor | None = None) -> tf.data.Dataset:
+        records = tf.data.TFRecordDataset(path, compression)
+        if times is None:
+            return records
+        counted = tf.data.Dataset.zip(records, tf.data.Dataset.from_tensor_slices(times)).filter(lambda _, count: count > 0)
+        return counted.flat_map(lambda record, count: tf.data.Dataset.from_tensors(record).repeat(count))
+
     # AUTOTUNE only sets how many threads read: with any number of them, the order is the same.
     data = data.interleave(
-        lambda path: tf.data.TFRecordDataset(path, compression),
+        _plain(read),
         cycle_length=(_DEALT_CYCLE_LENGTH if dealt else _CYCLE_LENGTH) if shuffles else 1,
         block_length=_BLOCK_LENGTH,
         num_parallel_calls=tf.data.AUTOTUNE,

@@ -4,11 +4,12 @@ import dataclasses
 import functools
 import logging
 import random
-from typing import Any, Callable, Mapping
+from typing import Any, Callable
 
 import tensorflow as tf
 
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.epochs.selection import Selection
 from tf_input.epochs.share import Share
 from tf_input.pipeline import memory
 from tf_input.pipeline.inputs import HeldInputs, Inputs, RecordInputs
@@ -28,7 +29,7 @@ class Plan:
         share: Which rows of the batches this host reads.
         decoder: Makes a batch of them.
         reader: Reads the records; None if all examples are in memory:
-        held: by name, as `memory.load` gives them.
+        held: as `memory.load` gives them.
     """
 
     config: ReadConfig
@@ -36,7 +37,7 @@ class Plan:
     share: Share
     decoder: ExampleDecoder
     reader: RecordReader | None = None
-    held: Mapping[str, Any] | None = None
+    held: memory.Held | None = None
 
     @classmethod
     def of(
@@ -46,14 +47,14 @@ class Plan:
         kind: str | None,
         decoder: ExampleDecoder,
         reader: RecordReader | None = None,
-        held: Mapping[str, Any] | None = None,
+        held: memory.Held | None = None,
     ) -> "Plan":
         """Of a reader, or of what is held.
 
         Raises:
             ValueError: There is no batch, or fewer than `start_step`, or hosts can't have equal parts of them.
         """
-        num_examples = memory.num_examples(held) if reader is None else reader.num_examples
+        num_examples = held.num_examples if reader is None else reader.num_examples
         share = Share(split, num_examples, config.batch_size, config.drop_remainder, config.hosts or (1, 0))
         if config.start_step >= share.num_batches:
             raise ValueError(
@@ -64,6 +65,11 @@ class Plan:
             _logger.warning(message, split, share.num_examples, share.hosts[0])
         decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
         return cls(config, kind, share, decoder, reader, held)
+
+    @property
+    def selection(self) -> Selection | None:
+        """Which records an epoch has; None: each once."""
+        return self.held.selection if self.reader is None else self.reader.selection
 
     @property
     def num_batches(self) -> int:
@@ -83,7 +89,7 @@ class Plan:
     def make_inputs(self) -> Callable[[], Inputs]:
         """`open_inputs` as a function that holds nothing large: TensorFlow never lets go of what a generator calls."""
         if self.reader is None:
-            return functools.partial(HeldInputs, self.share, self.seed, self.kind is not None)
+            return functools.partial(HeldInputs, self.share, self.seed, self.kind is not None, self.held.numbers, self.held.selection)
         return functools.partial(RecordInputs, self.share, self.seed, self.kind, self.reader, self.config.read_buffer)
 
     def decode(self, inputs: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
@@ -93,5 +99,5 @@ class Plan:
             inputs: string [batch], serialized examples, or int64 [batch], numbers of what is held.
             seed, rows: As `ExampleDecoder.outputs` has them.
         """
-        parsed = self.decoder.parse_batch(inputs) if self.held is None else memory.gather(self.held, inputs)
+        parsed = self.decoder.parse_batch(inputs) if self.held is None else self.held.gather(inputs)
         return self.decoder.outputs(parsed, seed, rows)

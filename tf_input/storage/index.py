@@ -60,7 +60,8 @@ class ShardIndex:
             raise FileNotFoundError(f"index {path} is missing") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        self._held = np.frombuffer(data, _ROW, num_rows if files is None else 0, INDEX_HEADER.size)["record_offset"] if num_rows else _NONE
+        self._table = np.frombuffer(data, _ROW, num_rows if files is None else 0, INDEX_HEADER.size) if num_rows else np.zeros(0, _ROW)
+        self._held = self._table["record_offset"]
 
     @classmethod
     def read(cls, path: str, shard: ShardInfo, files: Files) -> "ShardIndex":
@@ -87,6 +88,21 @@ class ShardIndex:
             return int(begins[0]), int(ends[0])
         end = self.offset(record + 1) if record + 1 < self._num_rows else self._num_bytes
         return min(self.offset(record), self._num_bytes), min(end, self._num_bytes)
+
+    def extents_of(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where records begin in the shard, and end, as `extents` has it: int64 [n] each, of int64 [n] in ascending order, each once."""
+        edges = np.union1d(records, records + 1)
+        offsets = self.offsets(edges[edges < self._num_rows])
+        offsets = np.append(offsets, np.full(len(edges) - len(offsets), self._num_bytes))
+        places = np.searchsorted(edges, records)
+        return offsets[places], offsets[places + 1]
+
+    def labels(self) -> np.ndarray:
+        """The label of each record: int32 [n], `NO_LABEL` where it has not one class; errors as in `offsets`."""
+        if self._files is None:
+            return self._table["label"].copy()
+        parts = [self._read_rows(first, min(first + _TOGETHER_ROWS, self._num_rows)) for first in range(0, self._num_rows, _TOGETHER_ROWS)]
+        return np.concatenate([np.zeros(0, np.int32), *(part["label"] for part in parts)])
 
     def num_whole(self, num_bytes: int) -> int:
         """Records that are whole in the first so many bytes of the shard.
@@ -126,13 +142,14 @@ class ShardIndex:
             OSError: They can't be read.
             DamagedIndexError: The index ends before them.
         """
-        if self._files is None:
-            return self._held[first:stop]
+        return self._held[first:stop] if self._files is None else self._read_rows(first, stop)["record_offset"]
+
+    def _read_rows(self, first: int, stop: int) -> np.ndarray:
         num_bytes = (stop - first) * INDEX_ROW.size
         data = self._files.read_range(self._path, INDEX_HEADER.size + first * INDEX_ROW.size, num_bytes)
         if len(data) != num_bytes:
             raise self._damaged(f"there are {self._num_rows} rows, and the file ends in row {first + len(data) // INDEX_ROW.size}")
-        return np.frombuffer(data, _ROW)["record_offset"]
+        return np.frombuffer(data, _ROW)
 
     def check(self, record: int, read: Callable[[int, int], bytes]) -> None:
         """Whether the index is to blame where a record seems to be damaged: its shard may say otherwise where records lie.

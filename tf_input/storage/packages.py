@@ -1,11 +1,16 @@
-"""Packages that only who reads URLs needs."""
+"""Packages that only some uses need."""
 
 import importlib
 import types
 
 
-def import_package(name: str) -> types.ModuleType:
+def import_package(name: str, use: str = "reading URLs", wanted: str = "'recordmill[remote]'") -> types.ModuleType:
     """Imports a package that only some uses need.
+
+    Args:
+        name: Of the package, or of a module in it.
+        use: What needs it.
+        wanted: What pip is to install.
 
     Raises:
         ImportError: It is not installed; the message says how to install it.
@@ -14,4 +19,4 @@ def import_package(name: str) -> types.ModuleType:
         return importlib.import_module(name)
     except ImportError:
         package = name.partition(".")[0]
-        raise ImportError(f"reading URLs needs the package {package}: pip install 'recordmill[remote]'") from None
+        raise ImportError(f"{use} needs the package {package}: pip install {wanted}") from None

@@ -9,7 +9,8 @@ from typing import Callable, Sequence
 
 import numpy as np
 
-from tf_input.epochs.runs import Runs, cut_runs
+from tf_input.epochs.runs import Runs, ShardRuns, cut_runs
+from tf_input.epochs.selection import Selection, cut_selection
 from tf_input.storage.arenas import Arena
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import NOT_THERE, Files
@@ -18,6 +19,8 @@ from tf_input.storage.index import ShardIndex
 from tf_input.storage.stretches import Stretch, find_stretch, make_stretch
 
 _NUM_REQUESTS = 16  # at a time, where each takes a moment
+_NEAR_BYTES = 256 << 10  # a request more takes about as long
+_TOGETHER_BYTES = 4 << 20  # that lie beside what was asked for are held at most, for each request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +50,12 @@ class RecordReader:
         run_bytes: How long the runs are that `read_stretch` knows.
         damaged: Where to put damaged records; None: they are errors.
         release: Closes what is open of files and indexes; who reads on opens it again.
+        selection: Which records an epoch has; None: each of them once.
 
     Attributes:
         runs: The runs of the split.
-        num_examples: Its records.
+        num_examples: Records of an epoch.
+        selection: As above.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class RecordReader:
         run_bytes: int,
         damaged: DamagedRecords | None = None,
         release: Callable[[], None] = lambda: None,
+        selection: Selection | None = None,
     ) -> None:
         self._files = files
         self._shards = shards
@@ -70,12 +76,39 @@ class RecordReader:
         self._cuts: dict[int, dict[int, int]] = {}  # of shards that are more than one run: where runs begin
         self._cut_locks: collections.defaultdict[int, threading.Lock] = collections.defaultdict(threading.Lock)
         self._starts = np.concatenate([[0], np.cumsum([shard.num_examples for shard in shards], dtype=np.int64)])
-        self.runs: Runs = cut_runs([one.num_examples for one in shards], [one.num_bytes for one in shards], run_bytes)
-        self.num_examples = int(self._starts[-1])
+        self._sizes, self._run_bytes = ([one.num_examples for one in shards], [one.num_bytes for one in shards]), run_bytes
+        self.runs: ShardRuns = cut_runs(*self._sizes, run_bytes)
+        self.selection = selection
+        self.num_examples = int(self._starts[-1]) if selection is None else selection.num_examples
 
     @functools.cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_NUM_REQUESTS, "tf_input")  # which end with this object
+
+    @property
+    def first(self) -> int:
+        """The number in the split of the first record that is read."""
+        return 0 if self.selection is None else int(self.selection.numbers[0])
+
+    def each_once(self) -> "RecordReader":
+        """One of the same records, of which an epoch has each once."""
+        if self.selection is None:
+            return self
+        selection = Selection(self.selection.numbers)
+        return RecordReader(
+            self._files, self._shards, self._index, self._run_bytes, self._damaged, self.release, selection
+        )
+
+    def of_epoch(self, epoch: int) -> "RecordReader | SelectedRecords":
+        """Who reads the records of an epoch, in runs."""
+        if self.selection is None:
+            return self
+        numbers = self.selection.of_epoch(epoch)
+        return SelectedRecords(self, numbers, cut_selection(numbers, *self._sizes, self._run_bytes))
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """The records at places of its runs, counted through them, by their numbers in the split: int64 [n] of int64 [n]."""
+        return places
 
     def read(self, numbers: np.ndarray) -> np.ndarray:
         """Reads records one by one.
@@ -125,6 +158,54 @@ class RecordReader:
             return stretch
         begins, ends = self._index(shard).extents(first, stop)
         return make_stretch(data, begins - begin, ends - begin)
+
+    def read_scattered(self, numbers: np.ndarray, arena: Arena) -> Stretch:
+        """Records anywhere in the split. Those that lie near each other are read together, and what lies between them is let go of.
+
+        Args:
+            numbers: int64 [n], in any order; what is there several times is read once.
+            arena: Where to put them. Of what could not be read nothing is there.
+
+        Raises:
+            OSError, ValueError: Where records lie is not known, and the index can't be read.
+        """
+        wanted, places = np.unique(numbers, return_inverse=True)
+        shards = np.searchsorted(self._starts, wanted, side="right") - 1
+        bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=len(self._shards)))  # where another shard begins
+        extents = [
+            self._index(shard).extents_of(wanted[first:stop] - self._starts[shard])
+            for shard, first, stop in zip(shards[bounds[:-1]].tolist(), bounds[:-1].tolist(), bounds[1:].tolist())
+        ]
+        begins, ends = (np.concatenate(parts) for parts in zip(*extents))
+        begins, ends = _in_order(shards, begins, ends)
+        is_apart = (np.diff(shards) != 0) | (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins // _TOGETHER_BYTES) != 0)
+        pieces = np.concatenate([[0], np.flatnonzero(is_apart) + 1, [len(wanted)]]).tolist()
+        edges = np.concatenate([[0], np.cumsum(ends - begins)])
+        data = arena.take(int(edges[-1]))
+        tasks = [
+            self._threads.submit(self._read_piece, int(shards[first]), begins[first:stop], ends[first:stop], data[edges[first] : edges[stop]])
+            for first, stop in zip(pieces, pieces[1:])
+        ]
+        wait(tasks)
+        for task in tasks:
+            task.result()
+        return make_stretch(data, edges[:-1][places], edges[1:][places])
+
+    def _read_piece(self, shard: int, begins: np.ndarray, ends: np.ndarray, target: memoryview) -> None:
+        """Reads from the first byte to the last at once, and puts what lies at these places there, one after the other."""
+        path, begin, num_bytes, size = self._shards[shard].path, int(begins[0]), int(ends[-1] - begins[0]), 0
+        try:
+            if num_bytes == len(target):  # nothing lies between
+                size = self._files.read_into(path, begin, target)
+            else:
+                data = memoryview(self._files.read_range(path, begin, num_bytes))
+                for first, stop in zip((begins - begin).tolist(), (ends - begin).tolist()):
+                    part = data[first:stop]
+                    target[size : size + len(part)] = part
+                    size += len(part)
+        except OSError:  # each record is read again, and says what is wrong
+            size = 0
+        target[size:] = bytes(len(target) - size)  # not what was there before, which may be records as well
 
     def _offset(self, shard: int, record: int) -> int:
         """Where a record begins, or the one before it ends; of all runs of a shard looked up at once."""
@@ -189,3 +270,35 @@ class RecordReader:
             return self._files.read_range(self._shards[shard].path, begin, max(0, end - begin)), end - begin, None
         except OSError as error:
             return b"", end - begin, error
+
+
+class SelectedRecords:
+    """Records of an epoch that has not each record of the split once, in runs: counted through these, not through the split.
+
+    Args:
+        reader: Of the split.
+        numbers: int64 [n], of the epoch's records.
+        runs: Of these.
+    """
+
+    def __init__(self, reader: RecordReader, numbers: np.ndarray, runs: Runs) -> None:
+        self._reader, self._numbers, self.runs = reader, numbers, runs
+
+    def numbers(self, places: np.ndarray) -> np.ndarray:
+        """As `RecordReader.numbers`."""
+        return self._numbers[places]
+
+    def read_stretch(self, run: int, first: int, stop: int, arena: Arena) -> Stretch:
+        """As `RecordReader.read_stretch`."""
+        start = int(self.runs.starts[run])
+        return self._reader.read_scattered(self._numbers[start + first : start + stop], arena)
+
+
+def _in_order(shards: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where records begin and end: with nothing in the place of each that begins before all in front of it have ended, by a damaged index."""
+    last = np.zeros_like(begins)
+    bounds = np.flatnonzero(np.diff(shards, prepend=-1, append=shards[-1] + 1)).tolist()
+    for first, stop in zip(bounds, bounds[1:]):
+        last[first + 1 : stop] = np.maximum.accumulate(ends[first : stop - 1])
+    is_there = (ends > begins) & (begins >= last)
+    return np.where(is_there, begins, last), np.where(is_there, ends, last)

@@ -4,7 +4,10 @@ import functools
 import os
 from typing import Sequence
 
+import numpy as np
+
 from tf_input.dataset_format import MANIFEST, Manifest, ShardInfo
+from tf_input.epochs.selection import Selection
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.files import Files
 from tf_input.storage.index import ShardIndex
@@ -93,8 +96,10 @@ class Store:
             )
         return [local_path(path) for path in self.paths(shards, on_error)]
 
-    def open_records(self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int) -> RecordReader:
-        """Who reads records by their numbers, which count through the shards; `run_bytes` as it has them.
+    def open_records(
+        self, shards: Sequence[ShardInfo], on_error: str, run_bytes: int, selection: Selection | None = None
+    ) -> RecordReader:
+        """Who reads records by their numbers, which count through the shards; `run_bytes` and `selection` as it has them.
 
         Raises:
             FileNotFoundError, OSError, ValueError: A shard is not as the manifest says, and is not to be read all the same.
@@ -103,8 +108,18 @@ class Store:
             ShardFile(path, shard.num_bytes, count, count == shard.num_examples)
             for path, shard, count in zip(self.paths(shards, on_error), shards, self.counts(shards, on_error))
         ]
+        if selection is not None and not all(file.is_whole for file in found):
+            selection = selection.keep_first([shard.num_examples for shard in shards], [file.num_examples for file in found])
         damaged = self.skipped if on_error == "skip" else None
-        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.release)
+        return RecordReader(self.files, found, lambda number: self.index(shards[number]), run_bytes, damaged, self.release, selection)
+
+    def labels(self, shards: Sequence[ShardInfo]) -> np.ndarray:
+        """The label of each record by the indexes: int64 [n], `NO_LABEL` where it has not one class.
+
+        Raises:
+            OSError, ValueError: An index can't be read.
+        """
+        return np.concatenate([np.zeros(0, np.int64), *(self.index(shard).labels() for shard in shards)])
 
     def release(self) -> None:
         """Closes files and mapped indexes, which are opened again for who reads on."""

@@ -7,9 +7,10 @@ from typing import Callable
 
 import numpy as np
 
+from tf_input.epochs.runs import Runs
 from tf_input.epochs.windows import Window, WindowOrder
 from tf_input.storage.arenas import Arena, Arenas
-from tf_input.storage.record_reader import RecordReader
+from tf_input.storage.record_reader import RecordReader, SelectedRecords
 from tf_input.storage.stretches import Stretches
 
 _SLACK_BYTES = 4 << 20  # of an arena: how long runs are is known about, and what is not touched takes no memory
@@ -24,19 +25,20 @@ class WindowReader:
 
     Args:
         reader: Reads the split.
-        make_order: From the index of an epoch to its order.
+        make_order: From the index of an epoch and the runs of its records to their order.
         hosts: (number of hosts, this one's index): of each window only what this host needs is read.
         num_bytes: How much of what is read ahead may be held; the next window is held in any case.
     """
 
     def __init__(
-        self, reader: RecordReader, make_order: Callable[[int], WindowOrder], hosts: tuple[int, int], num_bytes: int
+        self, reader: RecordReader, make_order: Callable[[int, Runs], WindowOrder], hosts: tuple[int, int], num_bytes: int
     ) -> None:
         self._reader = reader
         self._make_order = make_order
         self._hosts = hosts
         self._num_bytes = num_bytes
         self._epoch, self._order = -1, None
+        self._records: RecordReader | SelectedRecords = reader  # of the epoch
         self._held: dict[int, _Loading] = {}  # by the index of the window in the epoch
         self._lock = threading.Lock()
         self._arenas = Arenas()
@@ -75,20 +77,21 @@ class WindowReader:
     def numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at places of an epoch, by their numbers in the split: int64 [n] of int64 [n]. Nothing is read."""
         with self._lock:
-            order = self._order_of(epoch)
+            order, selected = self._order_of(epoch), self._records
         found, windows = np.empty_like(places), order.windows_of(places)
         for index in np.unique(windows).tolist():
             window, is_here = order.window(index), windows == index
             records = order.mix(window)[places[is_here] - window.start]
             runs = np.searchsorted(window.run_starts, records, side="right") - 1
-            found[is_here] = self._reader.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
-        return found
+            found[is_here] = selected.runs.starts[window.runs[runs]] + records - window.run_starts[runs]
+        return selected.numbers(found)
 
     def _order_of(self, epoch: int) -> WindowOrder:
         if epoch != self._epoch:
             while self._held:
                 self._let_go(self._held.popitem()[1])
-            self._epoch, self._order = epoch, self._make_order(epoch)
+            self._records = self._reader.of_epoch(epoch)
+            self._epoch, self._order = epoch, self._make_order(epoch, self._records.runs)
         return self._order
 
     def _hold(self, order: WindowOrder, index: int) -> "_Loading":
@@ -112,7 +115,7 @@ class WindowReader:
     def _length(self, order: WindowOrder, window: Window) -> int:
         """About how many bytes this host reads of a window."""
         records = sum(stop - first for first, stop in order.slices(window, self._hosts))
-        return int(self._reader.runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
+        return int(self._records.runs.num_bytes[window.runs].sum()) * records // max(1, window.count)
 
     def _load(self, order: WindowOrder, index: int) -> "_Loading":
         window = order.window(index)
@@ -124,7 +127,7 @@ class WindowReader:
             end = int(np.searchsorted(window.run_starts, stop, side="left"))
             for run, start, limit in zip(window.runs[begin:end].tolist(), *_bounds(window, begin, end)):
                 from_record, to_record = max(first, start) - start, min(stop, limit) - start
-                stretches.append(self._threads.submit(self._reader.read_stretch, run, from_record, to_record, arena))
+                stretches.append(self._threads.submit(self._records.read_stretch, run, from_record, to_record, arena))
         mixed = self._threads.submit(order.mix, window)
         return _Loading(window, slices, stretches, mixed, num_bytes, arena)
 

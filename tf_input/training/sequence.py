@@ -23,7 +23,6 @@ from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.options import named_options
-from tf_input.pipeline import memory
 from tf_input.pipeline.user_functions import apply_functions
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
@@ -174,7 +173,7 @@ class _Ahead:
     def _make(self, epoch: int, step: int, read: Future) -> Any:
         inputs, rows = read.result()
         with tf.device("CPU:0"):
-            inputs = tf.constant(inputs) if self.plan.held is None else memory.gather(self.plan.held, inputs)
+            inputs = tf.constant(inputs) if self.plan.held is None else self.plan.held.gather(inputs)
             seed = tf.constant([epoch_key(self.plan.seed, epoch), step], tf.int64)
             outputs = self._decode(inputs, tf.constant(rows), seed)
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
@@ -185,7 +184,7 @@ class _Ahead:
         if self.plan.held is None:
             return tf.TensorSpec([size], tf.string)
         numbers = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([size], tf.int64))
-        return numbers.map(functools.partial(memory.gather, self.plan.held)).element_spec
+        return numbers.map(self.plan.held.gather).element_spec
 
 
 def _make_decode(dataset: PreparedDataset, split: str, config: ReadConfig, has_padding: bool, spec: Any) -> Callable[..., Any]:

@@ -241,7 +241,7 @@ def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
 
 
 def read_windows(reader: RecordReader, numbers: np.ndarray) -> np.ndarray:
-    windows = WindowReader(reader, lambda epoch: WindowOrder(reader.runs, 100, None), (1, 0), 300)
+    windows = WindowReader(reader, lambda epoch, runs: WindowOrder(runs, 100, None), (1, 0), 300)
     with contextlib.closing(windows):
         return windows.read(0, numbers)
 

@@ -1,0 +1,104 @@
+"""What an epoch has where it has not each record once: exact numbers, and turns."""
+
+import collections
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tf_input.epochs.selection import Balance, Selection, cut_selection
+from tf_input.selection.select import count_classes
+
+NAMES = ("ant", "bee", "cow", "dog")
+CLASSES = st.lists(st.integers(0, 3), min_size=1, max_size=60).map(lambda values: np.array(values))
+SHARES = st.one_of(
+    st.sampled_from(["oversample", "undersample"]),
+    st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any).map(lambda parts: [part / sum(parts) for part in parts]),
+)
+
+
+def balance(classes: np.ndarray, shares: object, seed: int = 0) -> Balance:
+    if not isinstance(shares, str):  # of classes that there are
+        occurs = np.bincount(classes, minlength=4) > 0
+        shares = np.where(occurs, shares, 0)
+        shares = shares / shares.sum() if shares.any() else occurs / occurs.sum()
+    return Balance(classes, 4, lambda sizes: count_classes(shares, sizes, "train", NAMES), seed)
+
+
+@settings(max_examples=200, deadline=None)
+@given(CLASSES, SHARES, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
+def test_each_epoch_has_exact_numbers_and_all_of_a_class_come_equally_often(classes, shares, seed, epoch):
+    drawn, sizes = balance(classes, shares, seed), np.bincount(classes, minlength=4)
+    found = collections.Counter()
+    for one in range(epoch, epoch + 4):
+        examples = drawn.draw(one)
+        counts = np.bincount(classes[examples], minlength=4)
+        if shares == "oversample":
+            assert counts.tolist() == np.where(sizes > 0, sizes.max(), 0).tolist()
+        elif shares == "undersample":
+            assert counts.tolist() == np.where(sizes > 0, sizes[sizes > 0].min(), 0).tolist()
+        else:
+            assert counts.sum() == len(classes)
+        assert len(examples) == drawn.num_examples
+        found.update(examples.tolist())
+    for label in range(4):
+        often = [found[example] for example in np.flatnonzero(classes == label).tolist()]
+        assert not often or max(often) - min(often) <= 1
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4).filter(any), st.integers(1, 10**7))
+def test_shares_are_the_nearest_numbers(parts, total):
+    shares, sizes = [part / sum(parts) for part in parts], np.array([total, 1, 1, 1])
+    counts = count_classes(shares, sizes, "train", NAMES)
+    assert counts.sum() == sizes.sum() and np.abs(counts - np.array(shares) * sizes.sum()).max() < 1 + 1e-6
+
+
+def test_any_stretch_of_an_epoch_has_the_shares_and_what_comes_again_is_far_apart():
+    classes = np.array([0] * 900 + [1] * 9 + [2] * 91)
+    examples = balance(classes, "oversample").draw(0)
+    for begin in range(0, len(examples), 90):
+        assert np.bincount(classes[examples[begin : begin + 90]], minlength=3).tolist() == [30, 30, 30]
+    rare = np.flatnonzero(classes[examples] == 1)
+    for example in np.unique(examples[rare]).tolist():
+        assert np.diff(np.flatnonzero(examples == example)).min() >= 27 - 3  # of nine, each third place
+
+
+def test_seeds_draw_others_and_epochs_go_on():
+    classes = np.array([0] * 1000 + [1] * 10)
+    drawn = [frozenset(balance(classes, "undersample", seed).draw(epoch).tolist()) for seed in (0, 1) for epoch in (0, 1)]
+    assert len({*drawn}) == 4
+    epochs = [balance(classes, "undersample").draw(epoch) for epoch in range(100)]
+    assert collections.Counter(np.concatenate(epochs).tolist()) == {**dict.fromkeys(range(1000), 1), **dict.fromkeys(range(1000, 1010), 100)}
+
+
+SHARDS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6)  # records, and of these that are lost
+
+
+@settings(max_examples=200, deadline=None)
+@given(SHARDS, st.data())
+def test_of_shards_that_lost_their_ends_the_rest_is_selected_by_its_new_numbers(shards, data):
+    counts = [count for count, _ in shards]
+    kept = [max(0, count - lost) for count, lost in shards]
+    places = [(shard, row) for shard, count in enumerate(counts) for row in range(count)]
+    there = [(shard, row) for shard, count in enumerate(kept) for row in range(count)]
+    wanted = data.draw(st.lists(st.integers(0, max(0, len(places) - 1)), unique=True).map(sorted)) if places else []
+    found = Selection(np.array(wanted, np.int64)).keep_first(counts, kept)
+    assert [there[number] for number in found.numbers.tolist()] == [places[number] for number in wanted if places[number] in set(there)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(SHARDS, st.integers(1, 5000), st.data())
+def test_runs_of_a_selection_are_all_of_it_and_about_as_long_as_asked_for(shards, run_bytes, data):
+    counts = [count for count, _ in shards]
+    total = sum(counts)
+    numbers = data.draw(st.lists(st.integers(0, max(0, total - 1)), max_size=100)) if total else []
+    runs = cut_selection(np.array(numbers, np.int64), counts, [count * 100 for count in counts], run_bytes)
+    assert runs.num_examples == len(numbers) and (runs.counts > 0).all() and runs.num_bytes.sum() == 100 * len(numbers)
+    assert runs.starts.tolist() == (np.cumsum(runs.counts) - runs.counts).tolist()
+    if len(runs):
+        assert runs.num_bytes.max() <= 1.5 * run_bytes + 200
+
+
+def test_times_are_how_often_each_record_of_a_shard_comes():
+    selection = Selection(np.array([0, 4, 5]), balance(np.array([0, 0, 1]), "oversample"))
+    assert [one.tolist() for one in selection.times(0, [2, 0, 4])] == [[1, 0], [], [0, 0, 1, 2]]

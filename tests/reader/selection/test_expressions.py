@@ -1,0 +1,160 @@
+"""Conditions over columns: what they mean, and that what they can't mean is said in one line."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tf_input.selection.columns import Texts, TextLists
+from tf_input.selection.expressions import evaluate
+
+ROWS = [
+    {"label": "cat", "width": 64, "height": 32.0, "path": "a/1.jpg", "tags": ["red", "big"], "group": "p1", "reencoded": None},
+    {"label": "dog", "width": 63, "height": None, "path": "b/22.png", "tags": [], "group": None, "reencoded": "cmyk"},
+    {"label": "cat", "width": 100, "height": 200.0, "path": "a/3.JPG", "tags": ["blue"], "group": "p2", "reencoded": None},
+    {"label": "eel", "width": 1, "height": 0.0, "path": "c", "tags": ["red", "red"], "group": "p1", "reencoded": "cmyk"},
+]
+CLASSES = ["cat", "dog", "eel", "fox"]
+
+
+def texts(values: list[str | None], names: list[str] | None = None) -> Texts:
+    known = sorted({value for value in values if value is not None})
+    return Texts(np.array([-1 if value is None else known.index(value) for value in values], np.int64), known, names)
+
+
+COLUMNS = {name: texts([row[name] for row in ROWS]) for name in ("path", "group", "reencoded")} | {
+    "label": texts([row["label"] for row in ROWS], CLASSES),
+    "width": np.array([row["width"] for row in ROWS]),
+    "height": np.array([np.nan if row["height"] is None else row["height"] for row in ROWS]),
+    "tags": TextLists(np.array([len(row["tags"]) for row in ROWS]), texts([tag for row in ROWS for tag in row["tags"]], ["red", "big", "blue"])),
+}
+COLUMNS["objects/label"] = COLUMNS["tags"]
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("label == 'cat'", [0, 2]),
+        ("'cat' != label", [1, 3]),
+        ("label in ('cat', 'dog') and width >= 64", [0, 2]),
+        ("label not in ['cat', 'dog']", [3]),
+        ("label == 'fox'", []),
+        ("width < 64 or label == 'cat'", [0, 1, 2, 3]),
+        ("not (width < 64)", [0, 2]),
+        ("1 < width <= 64", [0, 1]),
+        ("width * 2 - 1 == 127", [0]),
+        ("width // 10 == 6 and width % 2 == 1", [1]),
+        ("width / height > 1", [0, 3]),
+        ("-width < -63", [0, 2]),
+        ("width in (1, 64.0, -3)", [0, 3]),
+        # What is missing is None.
+        ("height >= 0", [0, 2, 3]),
+        ("not height >= 0", [1]),
+        ("height is None", [1]),
+        ("height != 32", [1, 2, 3]),
+        ("group == 'p1'", [0, 3]),
+        ("group != 'p1'", [1, 2]),
+        ("group not in ('p1', 'p2')", [1]),
+        ("group in ('p1', None)", [0, 1, 3]),
+        ("reencoded is not None", [1, 3]),
+        ("reencoded == None", [0, 2]),
+        ("height in (None, 32)", [0, 1]),
+        # Texts, and lists of them.
+        ("len(path) == 7 and path.lower().endswith('.jpg')", [0, 2]),
+        ("path.startswith(('a/', 'c'))", [0, 2, 3]),
+        ("'2' in path", [1]),
+        ("path > 'b'", [1, 3]),
+        ("len(group) == 2", [0, 2, 3]),
+        ("'red' in tags", [0, 3]),
+        ("len(tags) >= 2 and 'blue' not in tags", [0, 3]),
+        ("'big' in objects.label", [0]),
+        ("label < path", []),
+        ("True", [0, 1, 2, 3]),
+        ("(width > 1) == (label != 'eel')", [0, 1, 2, 3]),
+        ("width < 10000000000000000000000", [0, 1, 2, 3]),
+        ("\n label == 'dog'\n", [1]),
+    ],
+)
+def test_a_condition_means_what_it_means_in_python(text, expected):
+    found = evaluate(text, COLUMNS, len(ROWS))
+    assert found.dtype == bool and found.shape == (len(ROWS),)
+    assert np.flatnonzero(found).tolist() == expected
+
+
+
+_NUMBERS = st.sampled_from(["width", "3", "64", "width + 1", "width * width - 7", "len(path)", "-width"])
+_COMPARED = st.tuples(_NUMBERS, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), _NUMBERS).map(" ".join)
+_NAMED = st.sampled_from(["label == 'cat'", "label in ('dog', 'eel')", "'red' in tags", "group is None", "group != 'p1'", "'/' in path"])
+_CONDITIONS = st.recursive(
+    _COMPARED | _NAMED,
+    lambda inner: st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda parts: "({} {} {})".format(*parts)) | inner.map("(not {})".format),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_CONDITIONS)
+def test_any_condition_is_what_python_itself_finds_row_by_row(text):
+    expected = [eval(text, {}, row) for row in ROWS]
+    assert evaluate(text, COLUMNS, len(ROWS)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("labl == 'cat'", "labl"),
+        ("label == 'kat'", "label has no class 'kat'; expected one of cat, dog, eel, fox; did you mean 'cat'?"),
+        ("label in ('cat', 'bird')", "label has no class 'bird'"),
+        ("'rad' in tags", "tags has no class 'rad'; expected one of red, big, blue; did you mean 'red'?"),
+        ("label == 3", "label is a text, and 3 a number: they can't be compared; classes have names, such as 'cat'"),
+        ("width == 'wide'", "width is a number, and 'wide' a text: they can't be compared"),
+        ("width in ('wide',)", "width is a number, and 'wide' is none"),
+        ("width in (True,)", "width is a number, and True is none"),
+        ("label in (3,)", "label is a text, and 3 is none"),
+        ("label in width", "expected a column in a tuple of values, or a text in a column of texts"),
+        ("tags == 'red'", "`'cat' in label` asks for one of several"),
+        ("tags in ('red',)", "tags is a list of texts: expected a column of one value in a tuple"),
+        ("width < None", "width is a number, and None None: they can't be compared"),
+        ("width is 64", "'is' is for None alone"),
+        ("width", "it gives a number; expected what is true or false of each example"),
+        ("width and label == 'cat'", "width is a number; expected a comparison"),
+        ("not label", "label is a text; expected a comparison"),
+        ("label + 1 == 2", "label is a text; expected a number"),
+        ("width.lower() == 'a'", "width is a number; expected a text"),
+        ("path.startswith(3)", "'3' is no text"),
+        ("width in (width, 3)", "'width': expected numbers and texts as they are written"),
+        ("__import__('os').system('true')", "is not allowed; expected columns, numbers and texts"),
+        ("path.__class__ == 'a'", "'path.__class__' is not allowed"),
+        ("(lambda: True)()", "is not allowed"),
+        ("[x for x in (1,)] == 1", "is not allowed"),
+        ("width ** 1000000 > 1", "'width ** 1000000' is not allowed"),
+        ("width if True else 1", "is not allowed"),
+        ("len(path, path) == 1", "is not allowed"),
+        ("b'a' == path", 'is not allowed'),
+        ("(width := 3) == 3", "is not allowed"),
+        ("(width", "'(' was never closed; expected such as"),
+        ("width == 1; label", "expected such as"),
+        ("import os", "expected such as"),
+        ("width == 1\x00", "expected such as"),
+        ("(" * 300 + "width" + ")" * 300 + " == 1", "expected such as"),
+        ("not " * 5000 + "width == 1", ""),
+        ("width == 1 / 0 * " + "9" * 400, "too large"),
+    ],
+)
+def test_what_is_no_condition_is_one_line(text, message):
+    columns = {name: column for name, column in COLUMNS.items()}
+    with pytest.raises(ValueError) as caught:
+        evaluate(text, columns, len(ROWS))
+    assert str(caught.value).startswith("where=") and message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_only_the_columns_that_are_named_are_asked_for():
+    asked = []
+
+    class Asked(dict):
+        def __getitem__(self, name):
+            asked.append(name)
+            return super().__getitem__(name)
+
+    evaluate("label == 'cat' and width > 1", Asked(COLUMNS), len(ROWS))
+    assert sorted(asked) == ["label", "width"]

@@ -1,0 +1,337 @@
+"""Batches of chosen examples: the same ones however they are read, in exact numbers, and gone on with exactly."""
+
+import collections
+import json
+import pathlib
+import shutil
+import sys
+from typing import Any, Iterable
+
+import keras
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import picture
+from tf_input.training.backup import find_backups
+
+CLASSES = {"ant": 60, "bee": 24, "cow": 6}
+SIZE = 8
+# Each way in which an epoch is read: orders, from files in windows of few records, or from memory.
+WAYS = {
+    "window": {"shuffle": "window", "memory_budget": 0, "read_buffer": 20_000},
+    "exact": {"shuffle": "exact", "memory_budget": 0},
+    "in order": {"shuffle": False, "memory_budget": 0, "read_buffer": 20_000},
+    "held": {"shuffle": True},
+    "held in order": {"shuffle": False},
+}
+CHOICES = {
+    "where": {"where": "label in ('ant', 'bee') and record >= 3"},
+    "function": {"where": lambda columns: columns["label"] != "ant"},
+    "fold": {"fold": (3, (0, 2))},
+    "subset": {"subset": 0.5},
+    "take": {"take": 13},
+    "oversample": {"balance": "oversample"},
+    "undersample": {"balance": "undersample"},
+    "shares": {"balance": {"ant": 0.25, "cow": 0.75}},
+    "all": {"where": "record > 1", "fold": (4, (0, 1, 3)), "subset": 0.8, "take": 40, "balance": "oversample"},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> pathlib.Path:
+    """90 images of one size in five shards, in groups of three of a class, with a second class, `head`, beside the first."""
+    folder = tmp_path_factory.mktemp("chosen")
+    rows, files = ["path,label,group,head"], {}
+    for label, count in CLASSES.items():
+        for index in range(count):
+            path = f"{label}/{index:02d}.png"
+            files[path] = encode(picture(len(files), (12, 10)), "PNG")
+            rows.append(f"{path},{label},{label}-{index // 3},{'even' if index % 2 == 0 else 'odd'}")
+    write_files(folder / "source", {**files, "rows.csv": "\n".join(rows).encode()})
+    options = ["--output", str(folder / "made"), "--num_shards", "train=5", "--splits", "train=1", "--feature", "head:class"]
+    assert main(["prepare", "--input", str(folder / "source" / "rows.csv"), *options]) == 0
+    return folder / "made"
+
+
+@pytest.fixture(scope="module")
+def dataset(made) -> tf_input.PreparedDataset:
+    return tf_input.open(made)
+
+
+@pytest.fixture(scope="module")
+def catalog(made) -> list[dict[str, Any]]:
+    """A row of each example, in the order of the split."""
+    return [row for path in sorted((made / "catalog").glob("*")) for row in pq.read_table(path).to_pylist()]
+
+
+def read(dataset: tf_input.PreparedDataset, **options: Any) -> list[list[str]]:
+    """The keys of a pass, batch by batch."""
+    data = dataset.batches("train", **{"batch_size": 8, "image_size": SIZE, "inputs": ("image", "key"), "seed": 3, **options})
+    return keys_of(data.as_numpy_iterator())
+
+
+def keys_of(batches: Iterable[Any]) -> list[list[str]]:
+    return [[key.decode() for key in batch[0]["key"].tolist()] for batch in batches]
+
+
+def flat(batches: list[list[str]]) -> list[str]:
+    return [key for batch in batches for key in batch]
+
+
+def count(batches: list[list[str]]) -> collections.Counter[str]:
+    return collections.Counter(flat(batches))
+
+
+def test_what_is_chosen_is_what_the_catalog_says(dataset, catalog):
+    rows = {row["key"]: row for row in catalog}
+    cases = {
+        "label == 'cow'": lambda row: row["label"] == "cow",
+        "label in ('ant', 'bee') and record >= 3": lambda row: row["label"] != "cow" and row["record"] >= 3,
+        "group in ('ant-0', 'bee-1') or key.startswith('cow')": lambda row: row["group"] in ("ant-0", "bee-1") or row["key"][:3] == "cow",
+        "head == 'odd' and num_bytes > 400 and height > width": lambda row: row["head"] == "odd" and row["num_bytes"] > 400,
+        "offset is None and weight is None": lambda row: True,
+    }
+    for text, meets in cases.items():
+        expected = sorted(key for key, row in rows.items() if meets(row))
+        assert sorted(flat(read(dataset, where=text))) == expected, text
+        # A function of the columns says the same; it may look at any.
+        wanted = np.array([meets(row) for row in catalog])
+        assert sorted(flat(read(dataset, where=lambda columns: wanted & (columns["record"] >= 0)))) == expected, text
+    arrays = {}
+    read(dataset, where=lambda columns: arrays.update(columns) or columns["label"] == "ant")
+    assert arrays["key"].tolist() == [*rows] and arrays["record"].dtype == np.int64 and np.isnan(arrays["weight"]).all()
+    assert set(rows["ant/00.png"]) == arrays.keys()
+
+
+@pytest.mark.slow(20)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_reads_the_same_examples_and_any_step_is_where_reading_may_begin(dataset, way):
+    sizes = {"where": None, "oversample": 180, "undersample": 18, "shares": 90, "take": 13}
+    for case, options in CHOICES.items():
+        options = {**WAYS[way], **options}
+        plain = [read(dataset, **WAYS["in order"], **CHOICES[case], start_epoch=epoch) for epoch in range(2)]
+        data = dataset.batches("train", batch_size=8, image_size=SIZE, inputs=("image", "key"), seed=3, **options)
+        epochs = [keys_of(data.as_numpy_iterator()) for _ in range(2)]
+        assert [count(one) for one in epochs] == [count(one) for one in plain], case
+        assert len(data) == len(epochs[0]) and sizes.get(case) in (None, len(flat(epochs[0])))
+        assert f"({len(flat(epochs[0]))} examples, chosen from 90)" in repr(data)
+        assert read(dataset, **options, start_epoch=1, start_step=1) == epochs[1][1:], case
+        # Each batch is known without being read.
+        plan = dataset.plan("train", tf_input.ReadConfig(8, SIZE, seed=3, hosts=(1, 0), inputs=("image", "key"), **options))
+        keys = [dataset["train"][number]["key"] for number in plan.open_inputs().numbers(1, 1).tolist()]
+        assert keys == epochs[1][1], case
+
+
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("way", ["window", "exact", "held in order"])
+def test_hosts_have_equal_parts_and_all_of_it_together(dataset, way):
+    for case in ("where", "undersample", "all"):
+        options = {**WAYS[way], **CHOICES[case], "batch_size": 12, "drop_remainder": True}
+        alone = read(dataset, **options)
+        for num_hosts in (2, 3):
+            hosts = [read(dataset, **options, hosts=(num_hosts, index)) for index in range(num_hosts)]
+            for step, batch in enumerate(alone):
+                assert sorted(key for host in hosts for key in host[step]) == sorted(batch), (case, num_hosts)
+                assert {len(host[step]) for host in hosts} == {12 // num_hosts}
+
+
+@pytest.mark.slow
+def test_choices_are_the_same_whatever_the_seed_and_shares_grow(dataset, catalog):
+    by_key, read_all = {row["key"]: row for row in catalog}, {"inputs": "key", "shuffle": False}
+
+    def chosen(**options: Any) -> set[str]:
+        data = dataset.batches("train", batch_size=90, **read_all, **options)
+        return {key.decode() for keys, *_ in data.as_numpy_iterator() for key in keys.tolist()}
+
+    for options in ({"subset": 0.3}, {"fold": (4, 1)}, {"take": 20}, {"where": "label == 'ant'", "subset": 0.5, "take": 9}):
+        assert chosen(seed=0, **options) == chosen(seed=1, **options) == chosen(**options), options
+    subsets = [chosen(subset=share) for share in (0.1, 0.3, 0.7, 1)]
+    assert subsets[0] < subsets[1] < subsets[2] < subsets[3] == set(by_key)
+    assert abs(len(subsets[2]) - 63) < 20
+    # A subset of some is what the subset of all has of them.
+    assert chosen(where="label == 'ant'", subset=0.3) == {key for key in subsets[1] if by_key[key]["label"] == "ant"}
+    folds = [chosen(fold=(4, fold)) for fold in range(4)]
+    assert sum(map(len, folds)) == 90 and set().union(*folds) == set(by_key)
+    groups = [{by_key[key]["group"] for key in fold} for fold in folds]
+    assert sum(map(len, groups)) == len(set().union(*groups)) == 30, "none is in two folds"
+    assert chosen(fold=(4, (3, 1, 0))) == folds[0] | folds[1] | folds[3]
+
+
+@pytest.mark.slow
+def test_each_epoch_has_exact_shares_and_all_have_their_turn(dataset):
+    options = {"inputs": "key", "batch_size": 6, "shuffle": True, "seed": 1}
+    data = dataset.batches("train", **options, balance="undersample")
+    epochs = [[key.decode() for keys, *_ in data.as_numpy_iterator() for key in keys.tolist()] for _ in range(10)]
+    for keys in epochs:
+        assert collections.Counter(key[:3] for key in keys) == dict.fromkeys(CLASSES, 6) and len({*keys}) == 18
+    assert len({key for keys in epochs for key in keys}) == 90
+    other = dataset.batches("train", **{**options, "seed": 2}, balance="undersample")
+    assert {key.decode() for keys, *_ in other.as_numpy_iterator() for key in keys.tolist()} != {*epochs[0]}
+    # By another class, where it is the only target; these are read from the catalog.
+    data = dataset.batches("train", **options, targets="head", where="label == 'bee'", balance={"odd": 0.75, "even": 0.25})
+    labels = np.concatenate([labels for _, labels in data.as_numpy_iterator()])
+    names = dataset.features["head"].label_names
+    assert {names[label]: number for label, number in collections.Counter(labels.tolist()).items()} == {"odd": 18, "even": 6}
+
+
+@pytest.mark.slow
+def test_a_sequence_and_numpy_arrays_and_example_specs_are_of_the_same(dataset):
+    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "memory_budget": 0, **CHOICES["all"]}
+    batches = dataset.batches("train", **options)
+    expected = [[one.tobytes() for one in batch] for batch in batches.as_numpy_iterator()]
+    sequence = tf_input.Sequence(dataset, "train", workers=2, **options)
+    assert [[one.tobytes() for one in sequence[step]] for step in range(len(sequence))] == expected
+    assert [[one.tobytes() for one in batch] for batch in dataset.as_numpy("train", **options)] == expected
+    assert dataset.example_spec("train", **options) == batches.element_spec
+
+
+def make_model() -> keras.Model:
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_what_was_chosen_and_with_nothing_else(dataset, tmp_path):
+    options = {"batch_size": 8, "image_size": SIZE, "seed": 4, "where": "label != 'bee'", "balance": "undersample"}
+    weights = []
+    for stops in (False, True):
+        for killed in (True, False) if stops else (False,):
+            train, model = dataset.batches("train", **options), make_model()
+            backup = tf_input.Backup(tmp_path / f"backups-{stops}", model, train, save_freq=1)
+            for _ in backup.epochs(3):
+                for images, labels in backup.batches():
+                    model.train_on_batch(images, labels)
+                    if killed and (backup.epoch, backup.step) == (1, 0):
+                        break
+                if killed and backup.epoch == 1:
+                    break
+        weights.append(model.get_weights())
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+    assert find_backups(tmp_path / "backups-True")
+    others = {"where": "label != 'ant'", "balance": {"ant": 0.5, "cow": 0.5}, "take": 5, "subset": 0.9}
+    for name, value in others.items():
+        with pytest.raises(ValueError, match=f"is the backup of another training: .*{name}=") as caught:
+            tf_input.Backup(tmp_path / "backups-True", make_model(), dataset.batches("train", **{**options, name: value}))
+        assert "\n" not in str(caught.value)
+    # Functions of one name: what they choose tells them apart.
+    by = [lambda columns: columns["label"] != "ant", lambda columns: columns["label"] != "cow"]
+    identities = [dataset.batches("train", **{**options, "where": one}).position.identity for one in by]
+    assert identities[0]["where"] == identities[1]["where"] and identities[0]["selection"] != identities[1]["selection"]
+
+
+@pytest.mark.slow
+def test_nothing_but_what_is_chosen_is_read_and_of_the_catalog_the_columns_that_are_named(dataset, catalog):
+    made = tf_input.open(dataset.directory)
+    files, asked = made._store.files, []
+    for name in ("read_range", "read_into"):
+        plain = getattr(files, name)
+
+        def note(path: str, begin: int, size: Any, plain: Any = plain) -> Any:
+            asked.append((pathlib.Path(path).name, begin, size if isinstance(size, int) else len(size)))
+            return plain(path, begin, size)
+
+        setattr(files, name, note)
+    options = {"batch_size": 8, "image_size": SIZE, "memory_budget": 0, "seed": 0}
+    made.batches("train", **options, balance="oversample")
+    assert not asked, "labels come from the index"
+    made.batches("train", **options, where="label == 'bee'")
+    assert not asked
+    made.batches("train", **options, where="width >= 10")
+    of_catalogs = sum(size for name, _, size in asked if name.endswith(".parquet"))
+    assert {name.rpartition(".")[2] for name, *_ in asked} == {"parquet"} and of_catalogs > 0
+    asked.clear()
+    made.batches("train", **options, where="width >= 10 and label == 'cow'")
+    assert not asked, "kept"
+    shard = made.manifest.splits["train"][0]
+    sizes = [len(list(made.batches("train", **options, **choice))) and sum(size for *_, size in asked) for choice in ({}, {"take": 4})]
+    assert sizes[0] == sum(shard.num_bytes for shard in made.manifest.splits["train"])
+    assert sizes[1] - sizes[0] < shard.num_bytes
+
+
+@pytest.mark.slow
+def test_where_records_are_lost_what_is_there_is_chosen_from(made, tmp_path, catalog):
+    """A shard is missing, one is cut short, and one has a damaged record."""
+    copy = shutil.copytree(made, tmp_path / "copy")
+    shards = sorted(copy.glob("made-train*")) or sorted(copy.glob("*.tfrecord-*"))
+    shards[1].unlink()
+    shards[3].write_bytes(shards[3].read_bytes()[:-10])
+    contents = bytearray(shards[4].read_bytes())
+    contents[100] ^= 1
+    shards[4].write_bytes(contents)
+    lost = {row["key"] for row in catalog if row["shard"] == shards[1].name}
+    lost |= {[row["key"] for row in catalog if row["shard"] == shards[3].name][-1], [row["key"] for row in catalog if row["shard"] == shards[4].name][0]}
+    dataset = tf_input.open(copy)
+    expected = sorted(row["key"] for row in catalog if row["label"] == "ant" and row["key"] not in lost)
+    for way in WAYS.values():
+        assert sorted(flat(read(dataset, **way, where="label == 'ant'", on_error="skip"))) == expected
+    found = flat(read(dataset, balance="oversample", on_error="skip"))  # held in memory: of what is there
+    counts = collections.Counter(key[:3] for key in found)
+    assert len({*counts.values()}) == 1 and not {*found} & lost
+    with pytest.raises(FileNotFoundError, match="is missing"):
+        dataset.batches("train", batch_size=8, image_size=SIZE, where="label == 'ant'")
+
+
+def test_what_cannot_be_chosen_is_one_line(dataset, made, tmp_path, monkeypatch):
+    cases = [
+        ({"where": "widht > 3"}, "where='widht > 3': there is no column 'widht'; the catalog has key, path, .*did you mean 'width'"),
+        ({"where": "label == 'cat'"}, "label has no class 'cat'; expected one of ant, bee, cow"),
+        ({"where": "width > 99"}, "where='width > 99': nothing is left of the 90 examples of train"),
+        ({"where": "width > 1", "subset": 1e-9}, "where='width > 1', subset=1e-09: nothing is left of the 90 examples"),
+        ({"where": lambda columns: columns["widht"] > 3}, "there is no column 'widht'"),
+        ({"where": lambda columns: columns["width"]}, r"it gave int64 \[90\]; expected bool \[90\]"),
+        ({"where": lambda columns: columns["width"][:3] > 1}, r"it gave bool \[3\]; expected bool \[90\]"),
+        ({"balance": {"cat": 1}}, "label has no class 'cat'; expected one of ant, bee, cow"),
+        ({"balance": {"cow": 0.5, "ant": 0.5}, "where": "label == 'cow'"}, "no example of 'ant' is among the 6 that are left of train"),
+        ({"balance": "oversample", "targets": ("label", "head")}, "expected one target that is one class label; there are label, head: targets='label'"),
+        ({"balance": "oversample", "targets": ()}, "expected one target that is one class label; there is none"),
+        ({"take": 5, "batch_size": 8, "drop_remainder": True}, "drop_remainder leaves no batch of 8: train has 5 examples"),
+        ({"take": 5, "start_step": 1}, "start_step=1: an epoch of train has 1 batches"),
+        ({"take": 5, "hosts": (3, 0)}, "batch_size=8: expected a multiple of the 3 hosts"),
+    ]
+    for options, message in cases:
+        with pytest.raises((ValueError, KeyError), match=message) as caught:
+            dataset.batches("train", **{"batch_size": 8, "image_size": SIZE, "seed": 0, **options})
+        assert "\n" not in str(caught.value)
+    damaged = shutil.copytree(made, tmp_path / "copy")
+    catalogs = sorted((damaged / "catalog").iterdir())
+    catalogs[2].write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    for options in ({"where": "width > 1"}, {"subset": 0.5}, {"fold": (2, 1)}):
+        with pytest.raises(ValueError, match=f"{catalogs[2]}: the catalog is damaged") as caught:
+            tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, **options)
+        assert "\n" not in str(caught.value)
+    shutil.copy(catalogs[0], catalogs[2])
+    with pytest.raises(ValueError, match=rf"{catalogs[2]}( has \d+ rows; its shard has|: the catalog)|rows"):
+        pq.write_table(pq.read_table(catalogs[0]).slice(1), catalogs[2])
+        tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+    catalogs[2].unlink()
+    with pytest.raises(FileNotFoundError, match=f"catalog {catalogs[2]} is missing"):
+        tf_input.open(damaged).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+    # Without pyarrow, what the indexes know is enough for classes and numbers.
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match="reading catalogs needs the package pyarrow: pip install pyarrow"):
+        tf_input.open(made).batches("train", batch_size=8, image_size=SIZE, subset=0.5)
+    assert len(flat(read(tf_input.open(made), take=7, balance="oversample"))) % 7 >= 0
+
+
+def test_without_catalogs_classes_are_known_by_the_indexes(made, tmp_path):
+    """As after `recordmill transform`."""
+    copy = shutil.copytree(made, tmp_path / "copy")
+    shutil.rmtree(copy / "catalog")
+    manifest = (copy / "manifest.json").read_text()
+    fields = json.loads(manifest)
+    for shard in fields["splits"]["train"]["shards"]:
+        shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
+    (copy / "manifest.json").write_text(json.dumps(fields))
+    dataset = tf_input.open(copy)
+    assert {key[:3] for key in flat(read(dataset, where="label in ('bee', 'cow')"))} == {"bee", "cow"}
+    assert len(flat(read(dataset, balance="oversample", take=30))) > 30
+    for options, message in [({"where": "width > 1"}, "there is no column 'width'; .* has no catalog"), ({"fold": (2, 0)}, "has no catalog")]:
+        with pytest.raises(ValueError, match=message):
+            dataset.batches("train", batch_size=8, image_size=SIZE, **options)

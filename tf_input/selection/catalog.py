@@ -1,0 +1,230 @@
+"""Columns of a split's catalogs, and the labels that its indexes have."""
+
+import functools
+import hashlib
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tf_input.dataset_format import LABEL, Feature, ShardInfo
+from tf_input.options import meant
+from tf_input.selection.columns import Column, TextLists, Texts
+from tf_input.storage.packages import import_package
+from tf_input.storage.paths import join
+from tf_input.storage.store import Store
+
+_NUM_REQUESTS = 16  # shards at a time: where each takes a moment
+KEY, GROUP = "key", "group"
+# That each catalog has, whatever the features are called.
+_COLUMNS = frozenset(
+    (KEY, "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", GROUP, "weight", "shard", "record")
+)
+
+
+class Catalog(Mapping[str, Column]):
+    """What the catalogs of a split say of its examples, column by column: read when it is asked for, and kept.
+
+    The classes of `label` are read from the indexes where these have them, and are there without catalogs too.
+
+    Args:
+        directory: Of the data set.
+        split: Its name, for messages.
+        shards: Of the split.
+        features: Of the data set.
+        store: Opens its files.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], split: str, shards: Sequence[ShardInfo], features: Mapping[str, Feature], store: Store
+    ) -> None:
+        self._directory, self._split, self._shards, self._features, self._store = directory, split, shards, features, store
+        self._read: dict[str, Column] = {}
+        self.num_examples = sum(shard.num_examples for shard in shards)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __getitem__(self, name: str) -> Column:
+        """A column of all examples of the split.
+
+        Raises:
+            ImportError: pyarrow is missing.
+            KeyError: There is no such column.
+            OSError, ValueError: A catalog can't be read.
+        """
+        if name in self._read:
+            return self._read[name]
+        feature = self._features.get(name) if name not in _COLUMNS else None
+        names = feature.label_names if feature is not None and feature.kind == "class_label" else None
+        if name == LABEL and self._has_labels:
+            self._read[name] = Texts(self.labels(LABEL), names, names)
+        elif name in self._names:
+            self._read[name] = _to_column([*self._each(functools.partial(_read_column, name=name))], names)
+        else:
+            raise KeyError(f"there is no column {name!r}; {self.described()}{meant(name, self)}")
+        return self._read[name]
+
+    def described(self) -> str:
+        """Which columns there are, for messages."""
+        if all(shard.catalog for shard in self._shards):
+            return f"the catalog has {', '.join(self)}"
+        return f"{self._directory} has no catalog, as `recordmill transform` writes none; its indexes have {', '.join(self) or 'no labels'}"
+
+    def labels(self, name: str) -> np.ndarray:
+        """The class of each example: int64 [n], positions in the label names of a feature that is one class label; -1: it has none.
+
+        Raises:
+            ImportError, OSError, ValueError: As in `[]`; or a label is none of the feature's.
+        """
+        names = self._features[name].label_names
+        if name == LABEL:
+            labels = self._labels
+            if len(labels) and not -1 <= labels.min() <= labels.max() < len(names):
+                raise ValueError(f"{self._directory}: an index of {self._split} is damaged: it has labels from {labels.min()} to {labels.max()}")
+            return labels
+        places = {label: place for place, label in enumerate(names)}
+        return self[self._column_of(name)].look_up(lambda label: places.get(label, -1), -1)
+
+    def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
+        """A number of each example's key, uint64 [n], or of its group where it has one: BLAKE2b-64 of its UTF-8, keyed by the purpose.
+
+        Keys are let go of shard by shard: they are the largest column.
+
+        Raises:
+            ImportError, OSError, ValueError: As in `[]`.
+        """
+        return np.concatenate([np.zeros(0, np.uint64), *self._each(functools.partial(_hash_keys, by_group=by_group, purpose=purpose.encode()))])
+
+    @property
+    def _has_labels(self) -> bool:
+        feature = self._features.get(LABEL)
+        return feature is not None and feature.kind == "class_label" and not feature.shape and len(feature.label_names) > 0
+
+    @functools.cached_property
+    def _labels(self) -> np.ndarray:
+        return self._store.labels(self._shards)
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        if not self._shards or not all(shard.catalog for shard in self._shards):
+            return [LABEL] * self._has_labels
+        with self._open(self._shards[0]) as file:
+            return list(file.schema_arrow.names)
+
+    def _column_of(self, name: str) -> str:
+        """The column of a feature: its name, or what the writer made of it where another has that."""
+        if name in _COLUMNS:
+            name = f"{LABEL}_{name}"
+            while name in self._features:
+                name = f"{LABEL}_{name}"
+        return name
+
+    def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
+        """What a function gives of each shard's catalog, in their order."""
+        if not all(shard.catalog for shard in self._shards):
+            raise ValueError(f"keys and groups are in the catalog, and {self.described()}")
+
+        def read_one(shard: ShardInfo) -> Any:
+            with self._open(shard) as file:
+                try:
+                    return read(file)
+                except (OSError, ValueError, KeyError, NotImplementedError) as error:
+                    raise _failed(join(self._directory, shard.catalog), error) from error
+
+        with ThreadPoolExecutor(_NUM_REQUESTS) as threads:
+            yield from threads.map(read_one, self._shards)
+
+    def _open(self, shard: ShardInfo) -> Any:
+        """The catalog of a shard, of which nothing but its end is read yet."""
+        parquet = import_package("pyarrow.parquet", "reading catalogs", "pyarrow")
+        path = join(self._directory, shard.catalog)
+        try:
+            file = parquet.ParquetFile(_Range(self._store.files, path, shard.catalog_bytes), pre_buffer=True)
+        except (OSError, ValueError) as error:
+            raise _failed(path, error) from error
+        if file.metadata.num_rows != shard.num_examples:
+            raise ValueError(f"{path} has {file.metadata.num_rows} rows; its shard has {shard.num_examples} records")
+        return file
+
+
+class _Range(io.RawIOBase):
+    """A file of a data set as pyarrow wants it, which reads parts of it."""
+
+    def __init__(self, files: Any, path: str, num_bytes: int) -> None:
+        self._files, self._path, self._num_bytes, self._at = files, path, num_bytes, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._num_bytes)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = self._files.read_into(self._path, self._at, view[: max(0, min(len(view), self._num_bytes - self._at))])
+        self._at += count
+        return count
+
+
+def _failed(path: str, error: Exception) -> Exception:
+    """The same in one line that names the file: it could not be read, or is damaged."""
+    message = str(error).partition("\n")[0]
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(f"catalog {path} is missing")
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, f"{error.strerror}", path)
+    return ValueError(f"{path}: the catalog is damaged: {message}")
+
+
+def _read_column(file: Any, name: str) -> Any:
+    """A column as Arrow has it, in one piece."""
+    return file.read([name]).column(name).combine_chunks()
+
+
+def _hash_keys(file: Any, by_group: bool, purpose: bytes) -> np.ndarray:
+    table = file.read([KEY, GROUP] if by_group else [KEY])
+    texts = table.column(KEY).cast("string").to_pylist()
+    if by_group:
+        texts = [group or key for group, key in zip(table.column(GROUP).cast("string").to_pylist(), texts)]
+    digests = b"".join([hashlib.blake2b((text or "").encode(), digest_size=8, key=purpose).digest() for text in texts])
+    return np.frombuffer(digests, ">u8").astype(np.uint64)
+
+
+def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
+    """The parts of a column, one after the other.
+
+    Args:
+        parts: Arrow arrays.
+        names: Of the classes, where it has class names.
+    """
+    arrow = import_package("pyarrow")
+    whole = arrow.chunked_array(parts)
+    if arrow.types.is_list(whole.type):
+        lengths = [np.diff(part.offsets.to_numpy()) for part in parts]
+        return TextLists(np.concatenate(lengths).astype(np.int64), _to_column([part.flatten() for part in parts], names))
+    if arrow.types.is_integer(whole.type) and not whole.null_count:
+        return whole.to_numpy().astype(np.int64)
+    if arrow.types.is_integer(whole.type) or arrow.types.is_floating(whole.type):
+        return whole.cast(arrow.float64(), safe=False).to_numpy()  # what is missing is no number
+    if arrow.types.is_boolean(whole.type):
+        return whole.to_numpy()
+    unified = whole.dictionary_encode().unify_dictionaries()
+    codes = [chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in unified.chunks]
+    values = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
+    return Texts(np.concatenate([np.zeros(0, np.int64), *codes]), values, names)

@@ -1,0 +1,248 @@
+"""Conditions over columns, in words of Python: `label in ("cat", "dog") and width >= 64`.
+
+They are parsed, and each node that is not known here is refused; nothing of them is run as code. What is missing is None: it equals
+None alone, and is neither less nor greater than anything.
+"""
+
+import ast
+import functools
+import operator
+from typing import Any, Callable, Mapping, NoReturn
+
+import numpy as np
+
+from tf_input.options import meant
+from tf_input.selection.columns import Column, TextLists, Texts
+
+_ALLOWED = (
+    "columns, numbers and texts, compared by ==, !=, <, <=, >, >=, in, not in, is None; and, or, not; + - * / // %; "
+    "len(...), .startswith(...), .endswith(...), .lower()"
+)
+_COMPARISONS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.eq, ast.IsNot: operator.ne,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
+_ARITHMETIC: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+_TEXT_TESTS = {"startswith": str.startswith, "endswith": str.endswith}
+
+
+def evaluate(text: str, columns: Mapping[str, Column], num_examples: int) -> np.ndarray:
+    """Which examples meet a condition: bool [num_examples].
+
+    Args:
+        text: The condition.
+        columns: By name; asked for those alone that the text names. Its KeyError says what there is.
+        num_examples: How many examples there are.
+
+    Raises:
+        ValueError: It is no condition, has a word that is not allowed, names an unknown column or class, or compares what can't be
+            compared. One line.
+        OSError: As `columns` raise it.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise ValueError(f"where={text!r}: {getattr(error, 'msg', error)}; expected such as \"label in ('cat', 'dog') and width >= 64\"") from None
+    try:
+        with np.errstate(all="ignore"):
+            found = _Evaluator(text, columns).value(tree.body)
+    except RecursionError:
+        raise ValueError(f"where={text[:60]!r}...: it is nested too deeply") from None
+    except (OverflowError, ZeroDivisionError) as error:
+        raise ValueError(f"where={text!r}: {error}") from None
+    if not _is_truth(found):
+        raise ValueError(f"where={text!r}: it gives {_kind(found)}; expected what is true or false of each example")
+    return np.array(np.broadcast_to(found, num_examples))
+
+
+class _Evaluator:
+    """Values of nodes: columns, and scalars as arrays without a dimension, so that nothing else is to be told apart."""
+
+    def __init__(self, text: str, columns: Mapping[str, Column]) -> None:
+        self._text, self._columns = text, columns
+
+    def value(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=None):
+                return None
+            case ast.Constant(value=str(text)):
+                return Texts(np.zeros((), np.int64), [text])
+            case ast.Constant(value=bool() | int() | float() as number):
+                return np.asarray(number if abs(number) < 2**63 else float(number))
+            case ast.Name(id=name):
+                return self._column(name)
+            case ast.Attribute(value=ast.Name(id=group), attr=name) if f"{group}/{name}" in self._columns:
+                return self._columns[f"{group}/{name}"]
+            case ast.BoolOp(op=op, values=nodes):
+                combine = np.logical_and if isinstance(op, ast.And) else np.logical_or
+                return functools.reduce(combine, [self._truth(one) for one in nodes])
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return ~self._truth(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self._number(operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+                return self._calculate(op, self._number(left), self._number(right))
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                parts = [self._compare(*pair) for pair in zip([left, *rights], ops, rights)]
+                return functools.reduce(np.logical_and, parts)
+            case ast.Call(func=ast.Name(id="len"), args=[argument], keywords=[]):
+                return self._length(argument)
+            case ast.Call(func=ast.Attribute(value=owner, attr="lower"), args=[], keywords=[]):
+                return self._text_of(owner).map(str.lower)
+            case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[argument], keywords=[]) if name in _TEXT_TESTS:
+                texts = tuple(self._constants(argument))
+                if not all(isinstance(one, str) for one in texts):
+                    self._fail(f"{_show(argument)!r} is no text")
+                return self._text_of(owner).look_up(lambda one: _TEXT_TESTS[name](one, texts), False)
+        self._fail(f"{_show(node)!r} is not allowed; expected {_ALLOWED}")
+
+    def _column(self, name: str) -> Column:
+        try:
+            return self._columns[name]
+        except KeyError as error:
+            self._fail(error.args[0])
+
+    def _calculate(self, op: ast.operator, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        if isinstance(op, (ast.Div, ast.FloorDiv, ast.Mod)):  # by zero: infinite, or no number
+            left = left.astype(np.float64)
+        return _ARITHMETIC[type(op)](left, right)
+
+    def _compare(self, left_node: ast.expr, op: ast.cmpop, right_node: ast.expr) -> np.ndarray:
+        left = self.value(left_node)
+        if isinstance(op, (ast.In, ast.NotIn)):
+            found = self._contains(left_node, left, right_node)
+            return ~found if isinstance(op, ast.NotIn) else found
+        right = self.value(right_node)
+        is_none = left is None or right is None
+        is_equality = isinstance(op, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot))
+        if isinstance(op, (ast.Is, ast.IsNot)) and right is not None:
+            self._fail(f"'is' is for None alone; expected == or != in {_show(left_node)!r} and {_show(right_node)!r}")
+        if is_none and is_equality:
+            found = _is_missing(right if left is None else left)
+            return ~found if isinstance(op, (ast.NotEq, ast.IsNot)) else found
+        if is_none or _kind(left) != _kind(right) or isinstance(left, TextLists) or not is_equality and _is_truth(left):
+            shown = f"{_show(left_node)} is {_kind(left)}, and {_show(right_node)} {_kind(right)}"
+            named = next((one.names[0] for one in (left, right) if isinstance(one, Texts) and one.names), None)
+            is_list = isinstance(left, TextLists) or isinstance(right, TextLists)
+            more = "; `'cat' in label` asks for one of several" if is_list else f"; classes have names, such as {named!r}" if named else ""
+            self._fail(f"{shown}: they can't be compared{more}")
+        compare = _COMPARISONS[type(op)]
+        if not isinstance(left, Texts):
+            return np.asarray(compare(left, right))
+        if is_equality:
+            self._check_names(left_node, left, right)
+            self._check_names(right_node, right, left)
+        if not right.codes.ndim:
+            (other,) = right.values
+            return left.look_up(lambda one: compare(one, other), isinstance(op, ast.NotEq))
+        lefts, rights = np.broadcast_arrays(left.to_numpy(), right.to_numpy())
+        if is_equality:
+            return np.asarray(compare(lefts, rights), bool)
+        is_there = ~(_is_missing(left) | _is_missing(right))
+        found = np.zeros(is_there.shape, bool)
+        found[is_there] = compare(lefts[is_there], rights[is_there])
+        return found
+
+    def _contains(self, left_node: ast.expr, left: Any, right_node: ast.expr) -> np.ndarray:
+        if isinstance(right_node, (ast.Tuple, ast.List, ast.Set)):
+            return self._is_one_of(left_node, left, right_node)
+        right = self.value(right_node)
+        if not isinstance(right, (Texts, TextLists)) or not isinstance(left, Texts) or left.codes.ndim:
+            self._fail(f"{_show(left_node)!r} in {_show(right_node)!r}: expected a column in a tuple of values, or a text in a column of texts")
+        (text,) = left.values
+        if isinstance(right, Texts):
+            return right.look_up(lambda one: text in one, False)
+        self._check_names(right_node, right.texts, left)
+        return right.have(text)
+
+    def _is_one_of(self, left_node: ast.expr, left: Any, right_node: ast.expr) -> np.ndarray:
+        wanted = self._constants(right_node)
+        expected = str if isinstance(left, Texts) else (bool, np.bool_) if _is_truth(left) else (int, float)
+        if left is None or isinstance(left, TextLists):
+            self._fail(f"{_show(left_node)} is {_kind(left)}: expected a column of one value in a tuple; or `'cat' in label`")
+        for one in wanted:
+            if one is not None and (not isinstance(one, expected) or isinstance(one, bool) and expected == (int, float)):
+                self._fail(f"{_show(left_node)} is {_kind(left)}, and {one!r} is none")
+        if not isinstance(left, Texts):
+            found = np.isin(left, [one for one in wanted if one is not None])
+            return found | _is_missing(left) if None in wanted else found
+        self._check_names(left_node, left, Texts(np.zeros((), np.int64), [one for one in wanted if one is not None]))
+        values = {*wanted}
+        return left.look_up(lambda one: one in values, None in wanted)
+
+    def _constants(self, node: ast.expr) -> list[Any]:
+        """The values of a tuple, or the only one."""
+        nodes = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+        found = []
+        for one in nodes:
+            sign, inner = (-1, one.operand) if isinstance(one, ast.UnaryOp) and isinstance(one.op, ast.USub) else (1, one)
+            value = inner.value if isinstance(inner, ast.Constant) else ...
+            if not isinstance(value, (str, bool, int, float, type(None))) or sign < 0 and not isinstance(value, (int, float)):
+                self._fail(f"{_show(one)!r}: expected numbers and texts as they are written")
+            found.append(-value if sign < 0 else value)
+        return found
+
+    def _check_names(self, node: ast.expr, column: Texts, constants: Texts) -> None:
+        """A class that there is not is misspelt: nothing would be found, and nobody told."""
+        if column.names is None or constants.codes.ndim:
+            return
+        known = set(column.names)
+        for text in constants.values:
+            if text not in known:
+                shown = ", ".join(column.names[:5]) + (", ..." if len(column.names) > 5 else "")
+                self._fail(f"{_show(node)} has no class {text!r}; expected one of {shown}{meant(text, column.names)}")
+
+    def _length(self, node: ast.expr) -> np.ndarray:
+        found = self.value(node)
+        if isinstance(found, TextLists):
+            return found.lengths
+        return self._text_of(node).look_up(len, np.nan)
+
+    def _text_of(self, node: ast.expr) -> Texts:
+        if not isinstance(found := self.value(node), Texts):
+            self._fail(f"{_show(node)} is {_kind(found)}; expected a text")
+        return found
+
+    def _truth(self, node: ast.expr) -> np.ndarray:
+        if not _is_truth(found := self.value(node)):
+            self._fail(f"{_show(node)} is {_kind(found)}; expected a comparison")
+        return found
+
+    def _number(self, node: ast.expr) -> np.ndarray:
+        found = self.value(node)
+        if not isinstance(found, np.ndarray | np.generic) or _is_truth(found):
+            self._fail(f"{_show(node)} is {_kind(found)}; expected a number")
+        return found
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ValueError(f"where={self._text!r}: {what}")
+
+
+def _is_truth(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and value.dtype == bool
+
+
+def _is_missing(value: Any) -> np.ndarray:
+    if value is None:
+        return np.asarray(True)
+    if isinstance(value, Texts):
+        return np.asarray(value.codes < 0)
+    return np.zeros(len(value.lengths), bool) if isinstance(value, TextLists) else np.asarray(value != value)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, Texts):
+        return "a text"
+    if isinstance(value, TextLists):
+        return "a list of texts"
+    return "true or false" if _is_truth(value) else "a number"
+
+
+def _show(node: ast.AST) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else f"{text[:60]}..."
