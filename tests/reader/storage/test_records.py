@@ -7,6 +7,7 @@ import pathlib
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 
 from made_shards import flip, frame, write_shard
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, ShardInfo
+from tf_input.epochs.selection import Selection
 from tf_input.epochs.windows import WindowOrder
+from tf_input.storage import record_reader
 from tf_input.storage.arenas import Arena
 from tf_input.storage.damaged import DamagedRecord, DamagedRecords
 from tf_input.storage.index import ShardIndex
@@ -26,7 +29,8 @@ from tf_input.storage.window_reader import WindowReader
 
 COUNTS = (7, 1, 12)
 RECORDS = [bytes([number]) * (number * 7 % 23) for number in range(sum(COUNTS))]
-KINDS = {"one by one": None, "in runs": 60, "whole shards": 1 << 20}  # bytes of a run
+KINDS = {"one by one": None, "in runs": 60, "whole shards": 1 << 20, "chosen": 90}  # bytes of a run
+BY_INDEX = ("one by one", "chosen")  # which look each record up
 
 
 def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
@@ -34,19 +38,19 @@ def write_shards(folder: pathlib.Path) -> list[ShardInfo]:
     return [write_shard(folder, f"shard-{i}", RECORDS[starts[i] : starts[i + 1]]) for i in range(len(COUNTS))]
 
 
-def make_reader(folder: pathlib.Path, shards: list[ShardInfo], damaged: DamagedRecords | None = None, run_bytes: int | None = None):
+def make_reader(folder: pathlib.Path, shards: list[ShardInfo], damaged: DamagedRecords | None = None, run_bytes: int | None = None, selection: Any = None):
     @functools.lru_cache
     def index_of(shard: int) -> ShardIndex:
         # Not mapped: what is damaged here while a thread looks at it would end the process.
         return ShardIndex.read(str(folder / shards[shard].index), shards[shard], open_files(folder))
 
     files = [ShardFile(str(folder / shard.name), shard.num_bytes, count) for shard, count in zip(shards, COUNTS)]
-    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, lambda: None)
+    return RecordReader(open_files(folder), files, index_of, run_bytes or 1, damaged, lambda: None, selection)
 
 
 def read(made: tuple[pathlib.Path, list[ShardInfo]], kind: str, numbers: Any = None, damaged: DamagedRecords | None = None) -> list[bytes]:
     """All records, or those of some numbers; without those that were left out."""
-    reader = make_reader(*made, damaged, KINDS[kind])
+    reader = make_reader(*made, damaged, KINDS[kind], Selection(np.arange(len(RECORDS))) if kind == "chosen" else None)
     numbers = np.arange(len(RECORDS)) if numbers is None else np.array(numbers, np.int64)
     if KINDS[kind] is None:
         found = reader.read(numbers)
@@ -72,6 +76,24 @@ def own(tmp_path) -> tuple[pathlib.Path, list[ShardInfo]]:
 @given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), max_size=30))
 def test_records_come_in_the_order_in_which_they_are_asked_for(made, kind, numbers):
     assert read(made, kind, numbers) == [RECORDS[number] for number in numbers]
+
+
+@settings(deadline=None, max_examples=200)
+@given(numbers=st.lists(st.integers(0, len(RECORDS) - 1), min_size=1, max_size=30), near=st.integers(0, 80), together=st.integers(1, 200))
+def test_what_is_asked_for_anywhere_is_read_once_and_what_lies_between_only_where_it_is_near(made, numbers, near, together):
+    reader, asked = make_reader(*made), []
+    for name in ("read_range", "read_into"):
+        plain = getattr(reader._files, name)
+        note = functools.partial(lambda plain, *place: asked.append(place) or plain(*place), plain)
+        setattr(reader._files, name, note)
+    with mock.patch.multiple(record_reader, _NEAR_BYTES=near, _TOGETHER_BYTES=together):
+        stretch = reader.read_scattered(np.array(numbers), Arena(10_000))
+    assert Stretches([stretch]).take(np.arange(len(numbers))).tolist() == [RECORDS[number] for number in numbers]
+    wanted = {(path, begin + byte) for number in numbers for path, _, begin in [reader.place(number)] for byte in range(16 + len(RECORDS[number]))}
+    read = [(path, byte) for path, begin, part in asked for byte in range(begin, begin + (part if isinstance(part, int) else len(part)))]
+    assert len(read) == len({*read}) and wanted <= {*read}
+    assert len({*read} - wanted) <= near * len({*numbers}), "gaps that are no longer than that"
+    assert len(stretch.data) == len(wanted), "nothing else is held"
 
 
 def test_threads_may_read_at_a_time(made):
@@ -137,10 +159,10 @@ def test_a_flip_in_an_index_is_never_blamed_on_a_record(own, kind, skips):
             num_named += 1
         else:
             assert records == RECORDS and (kind == "whole shards" or byte >= INDEX_HEADER.size), byte
-            assert column > 0 or kind != "one by one", byte
+            assert column > 0 or kind not in BY_INDEX, byte
         assert not len(damaged), byte
         path.write_bytes(whole)
-    if kind == "one by one":
+    if kind in BY_INDEX:
         assert num_named == INDEX_HEADER.size + 8 * COUNTS[2]
     else:  # of runs, only where they begin is looked up
         assert (num_named > INDEX_HEADER.size) == (kind == "in runs") and bool(num_named) == (kind == "in runs")
@@ -280,3 +302,5 @@ def test_what_could_not_be_read_is_not_what_was_there_before(own):
     (folder / shards[0].name).unlink()
     (folder / shards[0].name).symlink_to("/proc/self/mem")  # which opens, and can't be read at these places
     assert make_reader(folder, shards, run_bytes=1 << 20).read_stretch(0, 0, count, arena).is_whole.tolist() == [False] * count
+    arena.clear()
+    assert make_reader(folder, shards).read_scattered(np.arange(count), arena).is_whole.tolist() == [False] * count
