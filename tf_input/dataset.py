@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import NumpyBatches, Reading, as_batches
-from tf_input.dataset_format import Manifest
+from tf_input.dataset_format import LABEL, Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.example_decoder import ExampleDecoder
@@ -222,12 +222,28 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """Which records an epoch of a split has; None: each once. The errors are those of `batches`."""
         if not config.selects:
             return None
+        labels = {name: self.features[name].label_names for name in self._heads(config)}
+        return select(split, config, self._catalog(split), labels)
+
+    def counted(self, split: str, config: ReadConfig) -> Mapping[str, Any]:
+        """As `Description.counted`, where examples are chosen or classes balanced too."""
+        if config.class_weight is None or (selection := self.select(split, config)) is None:
+            return self.statistics
+        numbers, counts = selection.of_epoch(config.start_epoch), {}
+        for name in self._heads(config):
+            labels, names = self._catalog(split).labels(name)[numbers], self.features[name].label_names
+            counts[name] = dict(zip(names, np.bincount(labels[labels >= 0], minlength=len(names)).tolist()))
+        return {**self.statistics, "splits": {split: {"label_counts": counts.get(LABEL, {}), "other_label_counts": counts}}}
+
+    def _heads(self, config: ReadConfig) -> list[str]:
+        """The targets, as they are stored, that are one class label each."""
+        return class_weights.heads(self.features, self.targets if config.transform else config.target_names(self.targets))
+
+    def _catalog(self, split: str) -> Catalog:
         if split not in self._catalogs:
             shards = self.manifest.splits[split]
             self._catalogs[split] = Catalog(self.directory, split, shards, self.features, self._store)
-        targets = self.targets if config.transform else config.target_names(self.targets)
-        labels = {name: self.features[name].label_names for name in class_weights.heads(self.features, targets)}
-        return select(split, config, self._catalogs[split], labels)
+        return self._catalogs[split]
 
     def plan(self, split: str, config: ReadConfig) -> Plan:
         """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""

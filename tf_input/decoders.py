@@ -34,7 +34,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         stored_size=stored_size,
         max_size=None if None in largest else tuple(largest),
         mask_dtype=dataset.mask_dtype,
-        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.statistics, split),
+        class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.counted(split, config), split),
     )
     return _with_size(decoder, dataset)
 
@@ -61,7 +61,7 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         stored_size=size,
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(
-            config.class_weight, features, targets, dataset.statistics if are_counted else None, split
+            config.class_weight, features, targets, dataset.counted(split, config) if are_counted else None, split
         ),
     )
     return _with_size(decoder, dataset)

@@ -100,6 +100,10 @@ class Description:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
+    def counted(self, split: str, config: ReadConfig) -> Mapping[str, Any]:
+        """`statistics`, with how often each class comes among the examples that are read of a split."""
+        return self.statistics
+
     @property
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""

@@ -112,6 +112,7 @@ def service_batches(
     num_full, remainder = divmod(part.count, config.batch_size)
     sizes = [config.batch_size] * num_full + [remainder] if remainder and not config.drop_remainder else config.batch_size
     data = data.repeat().rebatch(sizes, drop_remainder=config.drop_remainder).take(num_batches)
+    data = data.apply(tf.data.experimental.assert_cardinality(num_batches))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)

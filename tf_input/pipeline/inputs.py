@@ -33,8 +33,15 @@ class Inputs(Protocol):
             ValueError: A record is damaged, or all that may be left out are.
         """
 
-    def numbers(self, epoch: int, step: int) -> np.ndarray:
-        """The records of a batch, by their numbers in the split, without what only fills it up: int64 [n]. Nothing is read."""
+    def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which examples one batch is made of. Nothing is read.
+
+        Args:
+            epoch, step: Which batch.
+
+        Returns:
+            int64 [n], their numbers in the split, whatever was chosen of it; and their rows, as `batch` has them.
+        """
 
     def __enter__(self) -> "Inputs": ...
 
@@ -63,15 +70,15 @@ class HeldInputs:
 
     def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the numbers of a step's examples among those that are held, int64, and the rows of the batch that they fill."""
-        rows, _ = self._share.rows(step)
-        held = np.searchsorted(self._held, self.numbers(epoch, step))
-        return np.concatenate([held, np.zeros(len(rows) - len(held), np.int64)]), rows
+        numbers, rows = self.numbers(epoch, step)
+        return np.searchsorted(self._held, numbers), rows
 
-    def numbers(self, epoch: int, step: int) -> np.ndarray:
+    def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Inputs.numbers`."""
-        _, places = self._share.rows(step)
+        rows, places = self._share.rows(step)
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
-        return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
+        numbers = self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
+        return _filled_up(numbers, rows, int(self._held[0])), rows
 
 
 class RecordInputs:
@@ -126,9 +133,10 @@ class RecordInputs:
             raise ValueError(message)
         return found[is_there], rows[is_there]
 
-    def numbers(self, epoch: int, step: int) -> np.ndarray:
+    def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """As `Inputs.numbers`."""
-        return self._numbers(epoch, self._share.rows(step)[1])
+        rows, places = self._share.rows(step)
+        return _filled_up(self._numbers(epoch, places), rows, self._reader.first), rows
 
     def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """The records at places of an epoch, by their numbers in the split."""
@@ -139,6 +147,11 @@ class RecordInputs:
 
     def _order_of(self, epoch: int, runs: Runs) -> WindowOrder:
         return WindowOrder(runs, self._window_bytes, None if self._kind is None else epoch_key(self._seed, epoch))
+
+
+def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:
+    """With another number in the rows that only fill up a batch, which come last."""
+    return np.concatenate([numbers, np.full(len(rows) - len(numbers), number)])
 
 
 def run_bytes(read_buffer: int) -> int:

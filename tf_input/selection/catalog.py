@@ -152,7 +152,7 @@ class Catalog(Mapping[str, Column]):
         except (OSError, ValueError) as error:
             raise _failed(path, error) from error
         if file.metadata.num_rows != shard.num_examples:
-            raise ValueError(f"{path} has {file.metadata.num_rows} rows; its shard has {shard.num_examples} records")
+            raise ValueError(f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again")
         return file
 
 
@@ -184,12 +184,12 @@ class _Range(io.RawIOBase):
 
 def _failed(path: str, error: Exception) -> Exception:
     """The same in one line that names the file: it could not be read, or is damaged."""
-    message = str(error).partition("\n")[0]
+    message = str(error).partition("\n")[0].rstrip(".")
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(f"catalog {path} is missing")
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, f"{error.strerror}", path)
-    return ValueError(f"{path}: the catalog is damaged: {message}")
+    return ValueError(f"{path}: the catalog is damaged: {message}; `recordmill repair` makes it again")
 
 
 def _read_column(file: Any, name: str) -> Any:

@@ -123,6 +123,15 @@ def test_functions_run_on_the_workers_if_they_are_of_tensorflow(dataset, service
             dataset.batches("train", **python, **options)
 
 
+def test_workers_read_what_is_chosen_and_as_often(dataset, service):
+    choices = {"where": "label != 'cow'", "balance": {"ant": 0.75, "bee": 0.25}, "start_epoch": 2}
+    for shuffle in (True, False):
+        options = {"batch_size": 16, "image_size": SIZE, "seed": 0, "shuffle": shuffle, **choices}
+        expected = dataset.batches("train", **options)
+        data = dataset.batches("train", service=service.address, **options)
+        assert data.cardinality() == expected.cardinality() and names(data) == names(expected), shuffle
+
+
 def test_what_cannot_be_had_from_a_service_is_refused(dataset):
     cases = [
         ({"start_step": 3}, "start_step=3: expected 0 with a service"),
