@@ -95,6 +95,7 @@ _PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 _GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
 _EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
 _BUFFER = read_ours("photo_set", **_VIEWS, shuffle="window")
+_CHOICES = {"where": {"where": "num_bytes % 2 == 0"}, "subset": {"subset": 0.1}, "balance": {"balance": "oversample"}}
 
 RACES = {
     "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 1.06),
@@ -123,6 +124,14 @@ RACES = {
     "tiny-128": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), None),
     "tiny-memory-128": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), None),
     "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.95),
+    **{
+        f"{name}-{images}": Race(images, read_ours(data_set, **options, **choice), whole, (str(choice), "the whole split"), 0.95, batch_size)
+        for images, data_set, options, whole, batch_size in (
+            (PHOTOS, "photo_set", _VIEWS, _READ_PHOTOS, 128),
+            (TINY, "tiny_set", {"memory_budget": 0}, _TINY, 512),
+        )
+        for name, choice in _CHOICES.items()
+    },
     "tfds": Race(
         PHOTOS,
         _READ_PHOTOS,
