@@ -3,24 +3,32 @@
 Times come from rates measured on one core of a 2-core machine with its files in the page cache; they are rough on purpose.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections import Counter
 from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.elements.listing import empty_split
+from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.publish.summary import format_size
+from beam_pipelines.shards.input_reader import InputReader
+from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.splits import SplitByGroup
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.spool import SpoolReader
 
 CORES_PER_WORKER = 4
+
+# Examples without an image that are encoded, to see how large they are.
+_NUM_MEASURED = 64
 
 # That are put into splits at once.
 _BATCH_IMAGES = 4096
@@ -49,13 +57,14 @@ class Estimate:
     """What a run would be like.
 
     Attributes:
-        num_examples: Split name -> images.
-        num_bytes: Split name -> their bytes, as they lie at the source.
+        num_examples: Split name -> examples.
+        num_bytes: Split name -> the bytes of their images, as they lie at the source; of examples without images, as they will be stored.
         num_shards: Split name -> shards.
         num_classes: Class names.
         num_dead_letters: Inputs that the listing refuses already.
         core_seconds: Work, on however many cores.
         is_kept: Whether images are stored in their size and format.
+        has_images: Whether examples have one.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
     """
 
@@ -67,19 +76,21 @@ class Estimate:
     core_seconds: float
     has_sizes: bool = True
     is_kept: bool = True
+    has_images: bool = True
 
     @property
-    def num_images(self) -> int:
+    def num_all(self) -> int:
+        """Examples of all splits."""
         return sum(self.num_examples.values())
 
     @property
     def output_bytes(self) -> int:
-        return sum(self.num_bytes.values()) + self.num_images * _RECORD_BYTES
+        return sum(self.num_bytes.values()) + self.num_all * _RECORD_BYTES
 
     @property
     def plan_bytes(self) -> int:
         """What waits beside the output until the end."""
-        return self.num_images * _REFERENCE_BYTES
+        return self.num_all * _REFERENCE_BYTES
 
     @property
     def memory(self) -> int:
@@ -87,7 +98,7 @@ class Estimate:
 
         References are held a block at a time.
         """
-        return _BASE_MEMORY + min(self.num_images, BLOCK_REFERENCES) * _REFERENCE_MEMORY
+        return _BASE_MEMORY + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
@@ -96,20 +107,21 @@ class Estimate:
 
 
 def make_estimate(config: PrepareConfig) -> Estimate:
-    """Lists the input; of the images themselves nothing is read.
+    """Lists the input; of images nothing is read.
 
     Args:
         config: A settled one: the kind of its source is known.
     """
     num_examples: Counter[str] = Counter()
     num_bytes: Counter[str] = Counter()
-    found = ListedPart()
+    found, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
     for part in source.parts():
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
             if isinstance(listed, DeadLetter):
                 continue
+            first += listed[: _NUM_MEASURED - len(first)]
             for image, split in zip(listed, _splits(listed, config)):
                 num_examples[split] += 1
                 num_bytes[split] += image.num_bytes
@@ -118,7 +130,10 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     for split in listing.splits:
         if split not in num_examples:
             raise empty_split(split, num_examples.total())
-    if not found.num_bytes:
+    if not listing.has_images:
+        example_bytes = _measure(first, listing, config)
+        num_bytes = Counter({split: count * example_bytes for split, count in num_examples.items()})
+    elif not found.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
     num_requests = 1 if is_remote(config.input) else 0
@@ -129,9 +144,20 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         num_classes=max((len(feature.label_names) for feature in listing.schema), default=0),
         num_dead_letters=found.dead_letters.num,
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
-        has_sizes=bool(found.num_bytes),
+        has_sizes=bool(found.num_bytes) or not listing.has_images,
+        has_images=listing.has_images,
         is_kept=config.images.size is None and config.images.format == "keep",
     )
+
+
+def _measure(examples: Sequence[LabeledImage], listing: Listing, config: PrepareConfig) -> int:
+    """The mean size of some examples without images, as they will be stored."""
+    context = WriteContext(PrepareJob.of(config), listing)
+    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+        reader = InputReader(context, files_at(listing.root), spool)
+        read = [reader.read(example, is_sampled=False) for example in examples]
+    sizes = [len(one.data) for one in read if not isinstance(one, DeadLetter)]
+    return sum(sizes) // max(1, len(sizes))
 
 
 def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
@@ -155,7 +181,7 @@ def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[st
     dead_letters = estimate.num_dead_letters
     refused = f", {dead_letters:,} inputs refused already" if dead_letters else ""
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
-    yield "images", f"{estimate.num_images:,}{classes}{refused}"
+    yield "images" if estimate.has_images else "examples", f"{estimate.num_all:,}{classes}{refused}"
     assumed = "" if estimate.has_sizes else f", {format_size(ASSUMED_BYTES)} an image assumed: the listing has no sizes"
     yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())

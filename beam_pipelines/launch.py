@@ -162,7 +162,7 @@ def run_estimate(config: PrepareConfig, options: PipelineOptions) -> str:
 
 
 def settle_source(config: PrepareConfig) -> PrepareConfig:
-    """With the kind of its source: guessed where the user did not say it, and then said on the standard error output.
+    """With the kind of its source, and whether it has images: found out where the user did not say it, and then said.
 
     Raises:
         UserError: It can't be guessed, or the input is not what the source expects, or its options do not go with it.
@@ -175,7 +175,12 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
     config = dataclasses.replace(config, source=source)
-    open_source(config)
+    opened = open_source(config)
+    if source.has_images and source.can.may_lack_images and not opened.has_images:
+        config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
+        if source.kind != "text_lines":
+            say(f"--image=none, as {printable(config.input)} has nothing named like an image")
+        open_source(config)
     return config
 
 

@@ -151,6 +151,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
               such a map, and of the size that is asked for.
             - `integer`: int64 [batch, *shape]; of the shape of such an image, with one channel, it shows what that does.
             - `text`: string [batch, *shape].
+            - any of the last three, where examples differ in how many values they have: [batch, n], filled up with 0 or empty texts to
+              the longest or to `max_length`; or otherwise, as `ragged` says.
             - `objects`: a dictionary of `bbox`, float32 [batch, n, 4], (ymin, xmin, ymax, xmax) in 0..1 of what the image shows;
               `label`, int64 [batch, n]; `valid`, bool [batch, n]; and others that they have. Where an image has fewer than n, the
               rest is 0, labels are -1, and `valid` is False. An object whose centre is not in view is left out.

@@ -28,6 +28,7 @@ RUN = "run.json"
 DEAD_LETTERS = "dead_letters.jsonl"
 
 IMAGE = "image"
+KEY = "key"
 LABEL = "label"
 
 NO_LABEL = -1
@@ -248,6 +249,15 @@ class Manifest:
             split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
         return cls(**fields)
+
+
+def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
+    """What a model is fed with where nobody says it: the image, or else all features that are neither targets nor the key nor the weight."""
+    if IMAGE in features:
+        return (IMAGE,)
+    objects = [OBJECTS] * (f"{OBJECTS}/bbox" in features)
+    others = [name for name, one in features.items() if not name.startswith(f"{OBJECTS}/") and one.kind != "bbox"]
+    return tuple(name for name in (*objects, *others) if name not in (*targets, KEY, WEIGHT))
 
 
 def is_training_split(name: str) -> bool | None:

@@ -22,7 +22,8 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         ValueError: An option does not fit the data set.
     """
     schema, stored_size = dataset.manifest.schema, dataset.image_size
-    largest = [(dataset.statistics["images"][side] or {}).get("max") for side in SIDES]
+    images = dataset.statistics.get("images", {})
+    largest = [(images.get(side) or {}).get("max") for side in SIDES]
     targets = config.target_names(dataset.targets)
     config = with_inputs(config, dataset.features, targets)
     decoder = ExampleDecoder(
@@ -30,7 +31,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         features=dataset.features,
         config=config,
         targets=targets,
-        image_size=config.height_and_width or stored_size,
+        image_size=_largest(dataset, stored_size) if config.image_size == "largest" else config.height_and_width or stored_size,
         stored_size=stored_size,
         max_size=None if None in largest else tuple(largest),
         mask_dtype=dataset.mask_dtype,
@@ -65,6 +66,16 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         ),
     )
     return _with_size(decoder, dataset)
+
+
+def _largest(dataset: Description, stored_size: tuple[int, int] | None) -> tuple[int, int]:
+    """The largest height and the largest width of the images of a data set."""
+    images = dataset.statistics.get("images", {})
+    sides = stored_size or tuple((images.get(side) or {}).get("max") for side in SIDES)
+    if None in sides:
+        why = "sizes are unknown after --check=none" if images else f"the data set has {', '.join(dataset.features)}"
+        raise ValueError(f"image_size='largest': {why}; expected a size such as 224, or (height, width), where there are images")
+    return sides
 
 
 def _with_size(decoder: ExampleDecoder, dataset: Description) -> ExampleDecoder:

@@ -7,11 +7,13 @@ from typing import Any, Callable, Collection, Literal, Mapping, Sequence, get_ar
 from tf_input.dataset_format import IMAGE, is_training_split
 from tf_input.options import named_options
 
-Fit = Literal["crop", "stretch", "pad"]
+Fit = Literal["crop", "stretch", "pad", "unscaled"]
+Ragged = Literal["pad", "mask", "ragged"]
 ShuffleOrder = Literal["window", "exact"]
 OnError = Literal["raise", "skip"]
 Balancing = Literal["oversample", "undersample"]
 FITS: tuple[Fit, ...] = get_args(Fit)
+RAGGED: tuple[Ragged, ...] = get_args(Ragged)
 ORDERS: tuple[ShuffleOrder, ...] = get_args(ShuffleOrder)
 SELECTING = ("where", "fold", "subset", "take", "balance")  # in the order in which they apply
 _JITTERS = {"brightness": 1.0, "contrast": 1.0, "saturation": 1.0, "hue": 0.5}  # name -> the most that it may be
@@ -63,7 +65,8 @@ class ReadConfig:
 
     Attributes:
         batch_size: Images in a batch, of all hosts together.
-        image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size.
+        image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
+            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
@@ -75,13 +78,19 @@ class ReadConfig:
         drop_remainder: Whether to leave out a last batch that is not full.
         fit: What is seen of an image that is not cropped at random. `crop`: its largest central box of the right proportions, so
             that it fills the frame undistorted; `stretch`: all of it, whatever its proportions; `pad`: all of it, undistorted, in the
-            middle of a black frame (0 in masks). None: `pad` where boxes, masks or maps are read, of which a crop would leave some
-            out; else `crop`.
+            middle of a black frame (0 in masks); `unscaled`: so, but an image that is smaller than the frame is not made larger. None:
+            `pad` where boxes, masks or maps are read, of which a crop would leave some out; else `crop`.
         inputs: Names of the features that a model is fed with. None: `image`; where there is none, all that are neither targets nor
-            the weight nor texts.
+            the key nor the weight.
         targets: Names of what it is to predict, of all that the data set has; None: what the data set says.
         max_objects: Objects of an image: the first so many, and room for as many. None: room for those of the image in a batch
             that has the most.
+        ragged: How lists of any length leave, of numbers or texts. `pad`: filled up with zeros, or empty texts, to the longest of the
+            batch; `mask`: so, and beside an input NAME a mask NAME_mask, bool [batch, n], which is True where values are; `ragged`: as
+            `tf.RaggedTensor`, which Keras takes in part, and on TensorFlow alone. With `mask`, images that need not fill their frame
+            (`pad`, `unscaled`) have an image_mask too, bool [batch, height, width, 1]. A target of padded integers has weights, which
+            are 0 where it has none.
+        max_length: What lists are padded to, and cut to where they are longer, so that all batches have one shape. None: the longest.
         use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
         class_weight: How much the classes of a target count, by which batches have weights, for several targets in a dictionary:
             "balanced", all the same; or label -> weight, as Keras has it; or, of several targets, target -> one of these. Stored
@@ -126,7 +135,7 @@ class ReadConfig:
     """
 
     batch_size: int
-    image_size: int | tuple[int, int] | None = None
+    image_size: int | tuple[int, int] | Literal["largest"] | None = None
     augment: bool | Augmentation = False
     shuffle: bool | ShuffleOrder | None = None
     seed: int | None = None
@@ -135,6 +144,8 @@ class ReadConfig:
     inputs: str | Sequence[str] | None = None
     targets: str | Sequence[str] | None = None
     max_objects: int | None = None
+    ragged: Ragged = "pad"
+    max_length: int | None = None
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
     where: str | Callable[[Mapping[str, Any]], Any] | None = None
@@ -160,7 +171,8 @@ class ReadConfig:
         is_augment = isinstance(self.augment, (bool, Augmentation))
         is_names = self.targets is None or _is_names(self.targets)
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
-        _require(size is None or _is_count(size) or is_pair, "image_size", size, "such as 224, or (height, width)")
+        is_size = size is None or _is_count(size) or is_pair or _is_one_of(size, "largest")
+        _require(is_size, "image_size", size, "such as 224, or (height, width), or 'largest'")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
@@ -171,6 +183,10 @@ class ReadConfig:
         _require(is_inputs, "inputs", self.inputs, "names of features, each once, or None")
         _require(is_names, "targets", self.targets, "names of features, each once, or None")
         _require(self.max_objects is None or _is_count(self.max_objects), "max_objects", self.max_objects, "above 0, or None")
+        _require(_is_one_of(self.ragged, *RAGGED), "ragged", self.ragged, f"one of {', '.join(RAGGED)}")
+        _require(self.max_length is None or _is_count(self.max_length), "max_length", self.max_length, "above 0, or None")
+        is_cut = self.ragged == "ragged" and self.max_length is not None
+        _require(not is_cut, "max_length", self.max_length, "None with ragged='ragged', which pads nothing")
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
@@ -196,7 +212,8 @@ class ReadConfig:
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
-        for name in ("batch_size", "seed", "max_objects", "take", "start_epoch", "start_step", "memory_budget", "read_buffer"):
+        integers = ("batch_size", "seed", "max_objects", "max_length", "take", "start_epoch", "start_step", "memory_budget", "read_buffer")
+        for name in integers:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
         if self.subset is not None:
@@ -207,6 +224,8 @@ class ReadConfig:
             raise ValueError("drop_remainder=True: on_error='skip' leaves batches short; expected False")
         if self.fit not in (None, "crop") and self.augmentation is not None and self.augmentation.crop:
             raise ValueError(f"fit={self.fit!r}: expected 'crop' with random crops; Augmentation(crop=False) makes none")
+        if size == "largest" and self.augmentation is not None and self.augmentation.crop:
+            raise ValueError("image_size='largest': expected another size with random crops; Augmentation(crop=False) makes none")
 
     @property
     def selects(self) -> bool:
@@ -220,8 +239,8 @@ class ReadConfig:
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
-        """`image_size` in full; None: as stored."""
-        if self.image_size is None:
+        """`image_size` in full; None: as stored, or the data set says it."""
+        if self.image_size is None or self.image_size == "largest":
             return None
         return (self.image_size, self.image_size) if isinstance(self.image_size, Integral) else tuple(self.image_size)
 

@@ -1,9 +1,9 @@
 """The attributes of a ReadConfig as options of a function: `batches("train", batch_size=128)`, or with a config `batches("train", config)`."""
 
 import dataclasses
-from typing import Any, Callable, Collection, Mapping, Sequence, TypedDict
+from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Balancing, Fit, OnError, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, OnError, Ragged, ReadConfig, ShuffleOrder
 
 
 class ReadOptions(TypedDict, total=False):
@@ -13,7 +13,7 @@ class ReadOptions(TypedDict, total=False):
     """
 
     batch_size: int
-    image_size: int | tuple[int, int] | None
+    image_size: int | tuple[int, int] | Literal["largest"] | None
     augment: bool | Augmentation
     shuffle: bool | ShuffleOrder | None
     seed: int | None
@@ -22,6 +22,8 @@ class ReadOptions(TypedDict, total=False):
     inputs: str | Sequence[str] | None
     targets: str | Sequence[str] | None
     max_objects: int | None
+    ragged: Ragged
+    max_length: int | None
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
     where: str | Callable[[Mapping[str, Any]], Any] | None

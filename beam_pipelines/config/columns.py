@@ -13,6 +13,8 @@ where the feature is to have another name, `tree_height=height:float`:
     float[N]      a list of N numbers, or N numbers with spaces between them  float, shape (N,)
     integer       an integer                                                  integer
     text          anything                                                    text
+    float[], integer[], text[]: a list of any length, in brackets; numbers also with spaces    of that kind, shape (None,)
+    between them, texts with `--label_separator`; integer[N], text[N]: N of them               or (N,)
     mask          the path of a mask                                          mask
     array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
     array[H,W,C]  the path of a `.npy` file, or numbers in lists of lists     float, of that shape
@@ -26,9 +28,13 @@ from typing import Collection
 from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import LABEL, MASK, Feature
 
+LIST_KINDS = ("float", "integer", "text")
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array")
 
-_COLUMN = re.compile(r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)(?::(?P<kind>[a-z_]+)(?:\[(?P<shape>\d+(?:,\d+)*)\])?)?")
+_COLUMN = re.compile(
+    r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)"
+    r"(?::(?P<kind>[a-z_]+)(?P<brackets>\[(?P<shape>\d+(?:,\d+)*)?\])?)?"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +45,18 @@ class Column:
         name: Of the feature.
         names: Of the columns that it is made of.
         kind: One of `KINDS`.
-        shape: Of a value; empty: one value, or, of an array, what the first has.
+        shape: Of a value; empty: one value, or, of an array, what the first has; (None,): a list of any length.
     """
 
     name: str
     names: tuple[str, ...]
     kind: str = "class"
-    shape: tuple[int, ...] = ()
+    shape: tuple[int | None, ...] = ()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether an example has a list of numbers or texts, of any length or of one; but no array."""
+        return self.kind in LIST_KINDS and len(self.shape) == 1
 
     def feature(self) -> Feature:
         """Its class names are not known yet."""
@@ -58,8 +69,7 @@ class Column:
                 return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
             case "array":
                 return Feature(self.name, "float", self.shape)
-        return Feature(self.name, self.kind)
-
+        return Feature(self.name, self.kind, self.shape)
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
         """The classes of a multi_hot, in the order of its values.
@@ -88,10 +98,13 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
         raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
     if len(names) > 1 and kind not in ("multi_label", "float"):
         raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns; expected one column, or such a kind")
-    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else ()
-    is_flat = kind in ("float", "multi_hot")
-    if shape and ((not is_flat and kind != "array") or 0 in shape or (is_flat and len(shape + names) > 2)):
-        raise UserError(f"{option}={text}: expected a shape of one dimension for a float or a multi_hot, or of any for an array")
+    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else (None,) if match["brackets"] else ()
+    is_flat = kind in LIST_KINDS or (kind == "multi_hot" and shape != (None,))
+    if shape and ((not is_flat and (kind != "array" or shape == (None,))) or 0 in shape or (is_flat and len(shape + names) > 2)):
+        raise UserError(
+            f"{option}={text}: expected a shape of one dimension for a float, an integer, a text or a multi_hot, nothing in the brackets "
+            "for any number of the first three, or any shape for an array"
+        )
     return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
 
 

@@ -24,7 +24,14 @@ BAD_BOXES = ("refuse", "clip")
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
-_OWN_FEATURES = ("image", "key", "height", "width", "weight", "objects")
+_OWN_FEATURES = ("image", "key", "weight", "objects")
+_IMAGE_SIDES = ("height", "width")  # of which one with an image has its own, too
+
+
+def check_own_names(name: str, has_images: bool) -> None:
+    """Raises UserError where a feature is called what every example has anyway; its sides only where it has an image."""
+    own = (*_OWN_FEATURES, *(_IMAGE_SIDES if has_images else ()))
+    require(name not in own, "--label or --feature", name, f"another name than {', '.join(own)}, such as my_{name}={name}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +40,9 @@ class SourceConfig:
 
     Attributes:
         kind: One of `SOURCES`; None: guessed from the input.
+        has_images: Whether each example has an image. Before a run is settled, a source whose kind `may_lack_images` may find out that
+            there are none.
+        column_names: Of a table without a header; empty: it has one.
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
         image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: they are whole.
         image_column: Column of a table, or field of a record, with the image; None: by the usual names.
@@ -57,6 +67,8 @@ class SourceConfig:
     """
 
     kind: str | None = None
+    has_images: bool = True
+    column_names: tuple[str, ...] = ()
     image_root: str | None = None
     image_suffix: str = ""
     image_column: str | None = None
@@ -89,8 +101,10 @@ class SourceConfig:
         names = [column.name for column in columns if column.names != (OBJECTS,)]
         for name in names:
             require(COLUMN_PATTERN.fullmatch(name), "--label or --feature", name, "a name of letters, digits, '_', '.', '-'")
-            require(name not in _OWN_FEATURES, "--label or --feature", name, f"another name than {', '.join(_OWN_FEATURES)}, such as my_{name}={name}")
+            check_own_names(name, has_images=False)
             require(names.count(name) == 1, "--label or --feature", name, f"each name once (a single label is called {LABEL!r})")
+        if len(set(self.column_names)) < len(self.column_names) or "" in self.column_names:
+            raise UserError(f"--column_names={','.join(self.column_names)}: expected each column's name once, with commas between them")
         for given in (self.label_names, *self.label_names_of.values()):
             if len(set(given)) < len(given):
                 raise UserError("--label_names: expected each class name once")
@@ -166,8 +180,21 @@ class PrepareConfig:
                     "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; expected no --splits, "
                     "to keep the folders' splits, or one of them alone to divide, as in --input=FOLDER/train"
                 )
+        if not self.source.has_images:
+            self._refuse_image_options()
         for count in _counts(self.num_shards):
             require(count > 0, "--num_shards", count, "1 or more")
+
+
+    def _refuse_image_options(self) -> None:
+        """Of examples without an image nothing is to be said of images."""
+        of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
+        of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "has_masks"))
+        options = ((self.images, of_images), (self.source, of_source), (self, [("check", "check")]))
+        for config, names in options:
+            for name, option in names:
+                if getattr(config, name) != getattr(type(config), name):
+                    raise UserError(f"--{option}: examples have no image (--image=none); expected no --{option}, or images")
 
 
 def check_name(option: str, name: str, expected: str) -> None:

@@ -4,8 +4,9 @@ from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.images.raw_image import RawImage
 
-# The offset of an image that is a file of its own.
+# The offset of an image that is a file of its own, and what an example has in its place that is without an image.
 WHOLE_FILE = -1
+NO_IMAGE = -2
 
 
 class FilePart(NamedTuple):
@@ -47,12 +48,12 @@ class LabeledImage(NamedTuple):
 
     Attributes:
         key: The example's stable id within its source, in Unicode's NFC form so that it is the same on every system.
-        path: The file where the bytes lie, relative to the source's root.
+        path: The file where the bytes lie, or the values of an example without an image, relative to the source's root.
         label: Class name, where the data set has the feature `label` of that kind; else empty.
         split: The split that the source puts it in; None: by its group.
         num_bytes: Size of the image; 0 where the listing did not say, because that would have cost a look at each file.
         group: What stays in one split together; empty: the key.
-        offset: Where in the file the image begins; `WHOLE_FILE`: it is the file.
+        offset: Where in the file the image begins; `WHOLE_FILE`: it is the file; `NO_IMAGE`: there is none.
         raw: How to read pixels that have no format; None: the bytes are an image file's.
         spool: The spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
         values: Name of each other feature -> its value; see `sources`. None: there are none.

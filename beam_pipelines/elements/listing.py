@@ -6,7 +6,7 @@ from typing import Mapping
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.errors import UserError
-from tf_input.dataset_format import LABEL, Feature
+from tf_input.dataset_format import IMAGE, LABEL, Feature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Listing:
         listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's group decides; None where the source does.
-        num_inputs: Images and dead letters.
+        num_inputs: Examples and dead letters.
         num_bytes: Of the images, as they lie at the source; 0 where the listing did not say of each.
         reference_bytes: Of all references, in memory.
         num_ignored: Files that are no inputs.
@@ -47,8 +47,18 @@ class Listing:
         return next((f.label_names for f in self.schema if f.name == LABEL and f.kind == "class_label" and not f.shape), ())
 
     @property
-    def num_images(self) -> int:
-        """That were listed."""
+    def has_images(self) -> bool:
+        """Whether each example has an image; else it has values alone."""
+        return any(feature.name == IMAGE for feature in self.schema)
+
+    @property
+    def makes_example(self) -> str:
+        """What can be said of an input that is fit, for messages."""
+        return "has a readable image" if self.has_images else "makes an example"
+
+    @property
+    def num_listed(self) -> int:
+        """Inputs that were no dead letters when they were listed."""
         return self.num_inputs - self.dead_letters.num
 
     @property

@@ -162,6 +162,11 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said)")
     add(
+        "--image",
+        choices=("none",),
+        help="none: examples have no image, but values alone (default: found out, and said, of tables, arrays and records)",
+    )
+    add(
         "--label",
         action="append",
         metavar="COLUMN[:KIND]",
@@ -195,6 +200,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     )
     add("--image_root", metavar="FOLDER", help="what paths are relative to (default: the folder of the table or the annotations)")
     add("--image_suffix", default="", metavar="SUFFIX", help="text, table: what names without an extension lack, such as .jpg")
+    add("--column_names", metavar="NAME,...", help="table: the columns of CSV files without a header")
     for column, usual in _COLUMNS.items():
         add(f"--{column}_column", metavar="COLUMN", help=f"the column of {usual}")
     add(
@@ -213,8 +219,8 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add("--record_layout", metavar="FIELDS", help="fixed_length: NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]")
     add("--header_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands before the first record")
     add("--footer_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands behind the last record")
-    add("--skip_lines", type=int, default=0, metavar="N", help="text, table: lines at the top that are skipped")
-    add("--comment", default="", metavar="PREFIX", help="text, table: how a line begins that is a comment")
+    add("--skip_lines", type=int, default=0, metavar="N", help="text, text_lines, table: lines at the top that are skipped")
+    add("--comment", default="", metavar="PREFIX", help="text, text_lines, table: how a line begins that is a comment")
 
 
 def _version() -> str:
@@ -272,6 +278,8 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
     label_names, label_names_of = parse_label_names(arguments.label_names)
     return SourceConfig(
         kind=arguments.source,
+        has_images=arguments.image != "none",
+        column_names=tuple(name.strip() for name in arguments.column_names.split(",")) if arguments.column_names is not None else (),
         image_root=arguments.image_root,
         image_suffix=arguments.image_suffix,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},

@@ -31,7 +31,7 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
             f"{dead_letters.num} dead letters were written: the runner lost or repeated some"
         )
     if not images.num_examples:
-        raise UserError(f"no input has a readable image; among the dead letters:{dead_letters.describe()}")
+        raise UserError(f"no input {listing.makes_example}; among the dead letters:{dead_letters.describe()}")
     if dead_letters.num > config.max_bad_fraction * listing.num_inputs:
         raise DataError(
             f"{dead_letters.num} of {listing.num_inputs} inputs are dead letters, "

@@ -10,7 +10,7 @@ from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.publish.accounting import warnings
 from tf_input import dataset_format
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, OBJECTS, Feature, Manifest, ShardInfo, label_file_name, to_json
+from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, Manifest, ShardInfo, input_names, label_file_name, to_json
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
@@ -73,12 +73,16 @@ def dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 
 def _supervised_keys(manifest: Manifest) -> dict[str, Any]:
-    """(image, target), or of several targets a dictionary of them, as `tf_input` has it; none where there is no target, or no image."""
-    if not manifest.targets or IMAGE not in manifest.features:
+    """(input, target), of several a dictionary of them, as `tf_input` has it; none where there is no target, or no input."""
+    inputs = input_names(manifest.features, manifest.targets)
+    if not manifest.targets or not inputs:
         return {}
-    keys = {name: {"featureKey": name} for name in manifest.targets}
-    target = keys[manifest.targets[0]] if len(keys) == 1 else {"dict": {"dict": keys}}
-    return {"supervisedKeys": {"tuple": {"items": [{"featureKey": IMAGE}, target]}}}
+    return {"supervisedKeys": {"tuple": {"items": [_one_or_all(inputs), _one_or_all(manifest.targets)]}}}
+
+
+def _one_or_all(names: Sequence[str]) -> dict[str, Any]:
+    keys = {name: {"featureKey": name} for name in names}
+    return keys[names[0]] if len(keys) == 1 else {"dict": {"dict": keys}}
 
 
 def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:
@@ -121,7 +125,7 @@ def _tfds_sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tfds_feature(feature: Feature, mask_bits: int) -> dict[str, Any]:
-    if feature.kind == "class_label" and feature.is_ragged:
+    if feature.kind in ("class_label", "text") and feature.shape == (None,):
         return _tfds_sequence(_tfds_value(dataclasses.replace(feature, shape=()), mask_bits))
     return _tfds_value(feature, mask_bits)
 
@@ -189,8 +193,9 @@ def schema_pbtxt(manifest: Manifest) -> str:
 def statistics(
     images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images."""
-    facts: dict[str, Any] = {"images": images.to_json(), "num_ignored_files": listing.num_ignored}
+    """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images; without images there are none."""
+    facts: dict[str, Any] = {"images": images.to_json()} if listing.has_images else {}
+    facts["num_ignored_files"] = listing.num_ignored
     facts["warnings"] = warnings(images, listing)
     names = {feature.name for feature in listing.schema}
     if any(feature.kind == "mask" for feature in listing.schema):
@@ -205,13 +210,16 @@ def statistics(
 
 
 def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:
-    facts: dict[str, Any] = {"num_examples": split.num_examples, "image_bytes": split.num_bytes}
+    facts: dict[str, Any] = {"num_examples": split.num_examples}
+    if listing.has_images:
+        facts["image_bytes"] = split.num_bytes
     facts["label_counts"] = named_counts(split.labels, listing.label_names)
     names = {feature.name: feature.label_names for feature in listing.schema}
     others = {name: named_counts(counts, names[name]) for name, counts in sorted(split.other_labels.items())}
     if others:
         facts["other_label_counts"] = others
-    facts["pixels"] = split.pixels.to_json()
+    if listing.has_images:
+        facts["pixels"] = split.pixels.to_json()
     facts["shuffle"] = qualities.to_json()
     return facts
 

@@ -161,11 +161,23 @@ def _finish(directory: str, context: WriteContext, shard: DamagedShard, part: Wr
         return []
     working = context.config.working_directory
     changes = [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in part.dead_letters]
-    if shard.info.catalog not in shard.damage:
-        changes += catalog_changes(read_catalog(f"{directory}/{shard.info.catalog}"), read_catalog(f"{working}/{rebuilt.catalog}"))
-    if not changes and os.path.isfile(f"{directory}/{shard.info.name}"):
-        changes = record_changes(f"{directory}/{shard.info.name}", f"{working}/{rebuilt.name}")
+    if context.listing.has_images:
+        changes += _compare_catalogs(directory, working, shard, rebuilt)
+        changes = changes or _compare_records(directory, working, shard)
+    else:  # records say which of the values differ
+        changes += _compare_records(directory, working, shard) or _compare_catalogs(directory, working, shard, rebuilt)
     return changes or [_describe_sums(shard, sums)]
+
+
+def _compare_catalogs(directory: str, working: str, shard: DamagedShard, rebuilt: ShardInfo) -> list[str]:
+    if shard.info.catalog in shard.damage:
+        return []
+    return catalog_changes(read_catalog(f"{directory}/{shard.info.catalog}"), read_catalog(f"{working}/{rebuilt.catalog}"))
+
+
+def _compare_records(directory: str, working: str, shard: DamagedShard) -> list[str]:
+    path = f"{directory}/{shard.info.name}"
+    return record_changes(path, f"{working}/{shard.info.name}") if os.path.isfile(path) else []
 
 
 def _describe_sums(shard: DamagedShard, sums: Mapping[str, tuple[int, int]]) -> str:

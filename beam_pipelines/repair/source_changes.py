@@ -114,7 +114,8 @@ def catalog_changes(old: pa.Table, new: pa.Table) -> list[str]:
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     if any(old[name] != new[name] for name in ("num_bytes", "crc32c")):
         sums = [f"{row['num_bytes']} bytes with CRC-32C {row['crc32c']:08x}" for row in (new, old)]
-        what = "the image as it would be stored" if old["reencoded"] or new["reencoded"] else "the image"
+        what = "the image" if old["format"] else "it"  # an example without one, or that nobody looked into
+        what = f"{what} as it would be stored" if old["reencoded"] or new["reencoded"] else what
         yield f"{what} has {sums[0]}; it had {sums[1]}"
     else:
         yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])

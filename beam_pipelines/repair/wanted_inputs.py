@@ -13,9 +13,9 @@ from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
 from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.sources.listed_part import ListedPart
 from beam_pipelines.sources.source import Source
-from tf_input.dataset_format import IMAGE, Manifest
+from tf_input.dataset_format import IMAGE, KEY, Manifest
 
-_OF_EVERY_SOURCE = (IMAGE, "key", "height", "width")
+_OF_IMAGE = (IMAGE, "height", "width")
 
 
 class WantedInputs(NamedTuple):
@@ -94,7 +94,8 @@ def list_wanted(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Sourc
 
 
 def _check_features(source: Source, manifest: Manifest) -> None:
-    expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in _OF_EVERY_SOURCE}
+    own = {KEY, *(_OF_IMAGE if IMAGE in manifest.features else ())}
+    expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in own}
     found = {(one.name, one.kind, one.shape) for one in source.features}
     if found != expected:
         now, then = (_describe_features(those) for those in (found - expected, expected - found))

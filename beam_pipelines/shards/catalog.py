@@ -5,8 +5,8 @@
 
 | column | |
 | --- | --- |
-| `key`, `path`, `offset` | the example, the file where its image lay, and where in it; no offset where the file was the image, or is compressed |
-| `num_bytes`, `crc32c`, `height`, `width` | of the image as stored; no size where nobody looked (`--check=none`) |
+| `key`, `path`, `offset` | the example, the file where its image or row lay, and where in it; no offset of a row, or where the file was the image, or is compressed |
+| `num_bytes`, `crc32c`, `height`, `width` | of the image as stored, else of the serialized example; no size where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_pipelines.elements.labeled_image import WHOLE_FILE
 from beam_pipelines.elements.references import References, Texts
 from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
@@ -56,7 +55,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
     sizes = np.concatenate([part.sizes for part in parts])
     has_sizes = sizes[:, 0] > 0
     offsets = references.rows["offset"]
-    has_no_offset = (offsets == WHOLE_FILE) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
+    has_no_offset = (offsets < 0) | (references.rows["spool"] != 0)  # else it is one in a spool that is gone
     columns: dict[str, Any] = {
         "key": (keys := _strings(references.keys)),
         "path": pc.coalesce(_strings(references.paths), keys) if references.paths.blob else keys,

@@ -16,7 +16,7 @@ from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
-# Only an array of one dimension then comes here, and follows nothing.
+# Only what follows no image comes here then: there is none, or the array has one dimension.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
 
 
@@ -50,7 +50,7 @@ class ExtrasEncoder:
 
         Args:
             values: As `sources` describes them.
-            geometry: Of the image, for what follows it; None where it was not looked into.
+            geometry: Of the image, for what follows it; None where it was not looked into, or there is none.
             files: Where masks and arrays lie.
             spool: Where those of them lie whose file is compressed.
 
@@ -79,7 +79,7 @@ class ExtrasEncoder:
             positions = self._positions[feature.name]
             return sorted(positions[name] for name in value) if feature.shape else positions[value]
         if feature.kind == "text":
-            return value.encode()
+            return [one.encode() for one in value] if feature.shape else value.encode()
         if isinstance(value, FilePart):
             return read_array(self._read(value, files), feature.shape, geometry or _NOT_LOOKED_INTO)
         if feature.kind == "float":

@@ -1,4 +1,4 @@
-"""Makes of one input an image that is fit to be stored, with all that belongs to it, or a dead letter."""
+"""Makes of one input what is fit to be stored, an image with all that belongs to it or values alone, or a dead letter."""
 
 import collections
 import itertools
@@ -7,7 +7,7 @@ from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import WHOLE_FILE, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
@@ -24,10 +24,10 @@ _SECONDS_OF_A_BYTE = 1e-9
 
 
 class ReadImage(NamedTuple):
-    """One image that is fit: what its record holds, and what is kept of it besides.
+    """One input that is fit: what its record holds, and what is kept of it besides.
 
     Attributes:
-        data: The bytes to store.
+        data: The image's bytes to store; without an image the whole serialized example.
         extras: The other features; None where there are none.
         format: What the source's bytes are; empty where nobody looked.
         reencoded: Why they are not the source's own; else empty.
@@ -46,7 +46,7 @@ class ReadImage(NamedTuple):
 
 
 class InputReader:
-    """Makes of one input an image that is fit, or a dead letter. For any number of threads."""
+    """Makes of one input what is fit, or a dead letter. For any number of threads."""
 
     def __init__(self, context: WriteContext, files: Files, spool: SpoolReader) -> None:
         self._context = context
@@ -84,6 +84,9 @@ class InputReader:
         """
         context = self._context
         try:
+            if image.offset == NO_IMAGE:
+                extras = self._encode_extras(image, None)
+                return ReadImage(context.encode(image, extras), extras, "", "", None, 0, 0)
             data = self._read_bytes(image)
             if context.config.check == "none":
                 if not data:

@@ -20,7 +20,7 @@ _TASK_INPUTS = 8
 
 
 def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
-    """The size of each image as it would be stored, or why it would not be."""
+    """The size of each image, or of an example without one, as it would be stored, or why it would not be."""
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))
     step = _TASK_INPUTS if config.num_processes else len(references)

@@ -1,7 +1,7 @@
 """Writes one shard, or a part of one: references in rank order in, a TFRecord file out.
 
 A shard is a pure function of its piece of the plan and the sources: each image is read once, checked, re-encoded where needed, and its
-record written, or it is a dead letter.
+record written, or it is a dead letter. An example without an image is encoded as it is read, and takes the image's place.
 """
 
 import contextlib
@@ -59,8 +59,8 @@ class WrittenPart:
         num_bytes: Its size.
         crc32c: Of all of it.
         index: [num_records] of the rows of an index.
-        crcs: uint32 [num_records]: CRC-32C of each image as stored.
-        sizes: int32 [num_records, 2]: height and width of each image.
+        crcs: uint32 [num_records]: CRC-32C of each image as stored; of the serialized example, where it has none.
+        sizes: int32 [num_records, 2]: height and width of each image; 0 where it is not known, or there is none.
         formats: Of each image at its source.
         reencoded: Why its bytes are others; empty where they are not.
         references: Of all inputs of the part.
@@ -150,12 +150,13 @@ class _Part:
 
     def write(self, which: ShardPart, path: str) -> WrittenPart:
         context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
+        before = after = b""  # of examples without an image
         keys, labels = list(self._references.keys), self._labels()
         kept, index, crcs, sizes, formats, reencoded = self._kept, [], [], [], [], []
         extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
         statistics = ImageStatistics()
         split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
-        position = -1
+        position, has_images = -1, context.listing.has_images
         for image in self._read_all():
             position += 1
             if position % _COUNTED_INPUTS == _COUNTED_INPUTS - 1:
@@ -165,8 +166,9 @@ class _Part:
                 continue
             data, extras, image_format, why, pixels, height, width = image
             num_bytes, label = len(data), labels[position]
-            values = {"height": height, "key": keys[position], "label": label, "width": width}
-            before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
+            if has_images:
+                values = {"height": height, "key": keys[position], "label": label, "width": width}
+                before, after = encode_around(num_bytes, values, extras.entries if extras else b"")
             offset = writer.write(before, data, after)
             kept.append(position)
             index.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
@@ -245,7 +247,7 @@ def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) ->
     statistics, lengths = part.statistics, part.index["length"].tolist()
     statistics.dead_letters.add(part.dead_letters)
     statistics.image_bytes.add(lengths)
-    if context.config.check != "none":
+    if context.config.check != "none" and context.listing.has_images:
         statistics.formats.update(part.formats)
         statistics.heights.add(part.sizes[:, 0].tolist())
         statistics.widths.add(part.sizes[:, 1].tolist())

@@ -6,6 +6,8 @@ import functools
 import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.statistics import NUM_PIXEL_SAMPLES
 from beam_pipelines.shards.extras_encoder import ExtrasEncoder
@@ -41,9 +43,9 @@ class WriteContext:
 
     @functools.cached_property
     def pixel_bytes(self) -> int | None:
-        """The bytes of each image's pixels, where images are stored without a format; None where they have one."""
-        feature = self.features[IMAGE]
-        return int(np.prod(feature.shape)) if feature.kind == "pixels" else None
+        """The bytes of each image's pixels, where images are stored without a format; None where they have one, or there are none."""
+        feature = self.features.get(IMAGE)
+        return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
 
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
@@ -54,6 +56,11 @@ class WriteContext:
     def encoder(self) -> ExampleEncoder:
         """What makes records of values."""
         return ExampleEncoder(self.listing.schema)
+
+    def encode(self, example: LabeledImage, extras: Extras | None) -> bytes:
+        """The serialized example of an input without an image."""
+        values = {"key": example.key.encode(), LABEL: self.labels[example.label.encode()]}
+        return self.encoder.encode_all(values, extras.entries if extras else b"")
 
     @functools.cached_property
     def sample_below(self) -> int:

@@ -72,7 +72,7 @@ def check_sample(
         measure: Reads, checks and encodes inputs: see `shards.measure`.
 
     Raises:
-        UserError: None of it is an image, or a split is empty, or the number of shards does not fit.
+        UserError: None of it makes an example, or a split is empty, or the number of shards does not fit.
         DataError: So many are bad that the run cannot end well.
     """
     num_inputs = {split: int(of_split.sum()) for split, of_split in counts.items()}
@@ -86,21 +86,21 @@ def check_sample(
     bad.add([one for one in found if isinstance(one, DeadLetter)])
     _refuse_bad(bad, len(found), listing, config)
     sizes = [one for one in found if not isinstance(one, DeadLetter)]
-    known = (listing.num_bytes, listing.num_images) if _has_sizes(listing, config) else (sum(sizes), max(len(sizes), 1))
+    known = (listing.num_bytes, listing.num_listed) if _has_sizes(listing, config) else (sum(sizes), max(len(sizes), 1))
     num_bytes = {split: count * known[0] // known[1] for split, count in num_inputs.items()}
     return choose_num_shards(config, num_inputs, num_bytes)
 
 
 def _refuse_bad(bad: DeadLetterCount, num: int, listing: Listing, config: PrepareJob) -> None:
     limit = config.max_bad_fraction
-    is_all = num == listing.num_images
+    is_all = num == listing.num_listed
     if is_all and bad.num < num:  # then all of them are told of at the end, with those of the listing
         return
     if not is_all and _tail(bad.num, num, limit) > _IMPROBABLE:
         return
     if bad.num == num:
-        which = "no input has a readable image" if is_all else f"none of the {num} inputs that were tried first has a readable image"
-        raise UserError(f"{which}; among the dead letters:{bad.describe()}")
+        which = "no input" if is_all else f"none of the {num} inputs that were tried first"
+        raise UserError(f"{which} {listing.makes_example}; among the dead letters:{bad.describe()}")
     raise DataError(
         f"{bad.num} of the {num} inputs that were tried first are dead letters, so more of all than "
         f"--max_bad_fraction={limit:g} allows:{bad.describe()}"

@@ -141,7 +141,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     _check_split_column(config, found)
     if not found.num_images:
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
-        raise UserError(f"--input={config.input}: no readable image in it{refused}")
+        raise UserError(f"--input={config.input}: no {'readable image' if config.source.has_images else 'example'} in it{refused}")
     is_given = found.splits != {None}
     if is_given and None in found.splits:
         raise UserError(f"--input={config.input}: some inputs name their split and others do not; expected all, or none")
@@ -193,10 +193,12 @@ def _how_to_leave_splits(config: PrepareJob) -> str:
 
 
 def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple[Feature, ...]:
-    features = [_image_feature(config, found), Feature("key", "text")]
-    if config.check != "none":  # else nothing is known of an image's size
-        features += [Feature("height", "integer"), Feature("width", "integer")]
-    _check_follows(config, source, found)
+    features = [Feature("key", "text")]
+    if config.source.has_images:
+        features.append(_image_feature(config, found))
+        if config.check != "none":  # else nothing is known of an image's size
+            features += [Feature("height", "integer"), Feature("width", "integer")]
+        _check_follows(config, source, found)
     for feature in source.features:
         if feature.kind == "class_label":
             names, known = found.labels[feature.name], found.known_labels.get(feature.name, ())

@@ -1,12 +1,15 @@
 """What lists the inputs: a `Source` yields `LabeledImage` references and reads no image bytes.
 
+An input may be a row of values without an image: its `offset` is `NO_IMAGE`, and its path the file in which its values lie.
+
 What a source gives for each kind of feature, in `LabeledImage.values`, by the feature's name:
 
     class_label          the class name (for the feature `label`: in `LabeledImage.label` instead)
     class_label, ragged  a tuple of class names
     integer              an int
-    float                a float, or a tuple of as many as the shape has
+    float                a float
     text                 a str
+    of one dimension     a tuple of them, as many as the shape has
     float with 2 or more dimensions, or given as a file    a `FilePart`: a `.npy` file of that shape
     mask                 a `FilePart` (a PNG, BMP or GIF with a palette or in grey), or `annotations.Regions`
     objects/…            one `annotations.Objects`, under the name `objects`, for all features whose names begin so
@@ -28,11 +31,13 @@ class Source(Protocol):
     Attributes:
         root: What paths are relative to: a folder, links resolved, or a URL without a "/" at its end.
         features: What an example has beside `image`, `key`, `height` and `width`; class names are not known yet.
+        has_images: Whether an example has an image. Asked of kinds that `may_lack_images` alone.
         targets: See `Manifest.targets`.
         num_ignored: Files that are no inputs, counted while a part is listed.
     """
 
     root: str
+    has_images: bool
     features: tuple[Feature, ...]
     targets: tuple[str, ...]
     num_ignored: int

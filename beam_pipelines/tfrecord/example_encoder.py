@@ -31,27 +31,23 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-# What a reference has a column for.
-_CORE = (
-    ("height", "integer"),
-    ("image", "image"),
-    ("image", "pixels"),
-    ("key", "text"),
-    ("label", "class_label"),
-    ("width", "integer"),
-)
+# What a reference has a column for, and what is known of an image that is read.
+_CORE = (("key", "text"), ("label", "class_label"))
+_OF_IMAGE = (("height", "integer"), ("image", "image"), ("image", "pixels"), ("width", "integer"))
 
 Value = int | float | bytes | Sequence[int] | Sequence[float]
 
 
-def is_core(feature: Feature) -> bool:
+def is_core(feature: Feature, has_image: bool = True) -> bool:
     """Whether a feature's value, or the image, travels with a reference; that of any other feature waits in the spool."""
-    return (feature.name, feature.kind) in _CORE and (not feature.shape or feature.name == IMAGE)
+    is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
+    return is_known and (not feature.shape or feature.name == IMAGE)
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
-    """A schema's features beside those that every example has."""
-    return tuple(feature for feature in schema if not is_core(feature))
+    """A schema's features beside those that every example has, of one with an image its size too."""
+    has_image = any(feature.name == IMAGE for feature in schema)
+    return tuple(feature for feature in schema if not is_core(feature, has_image))
 
 
 class ExampleEncoder:
@@ -59,12 +55,20 @@ class ExampleEncoder:
 
     def __init__(self, schema: Sequence[Feature]) -> None:
         names = [feature.name for feature in schema]
-        if names != sorted(set(names)) or IMAGE not in names:
-            raise ValueError(f"a schema's features are distinct, in ascending order, {IMAGE!r} among them; got {names}")
-        position = names.index(IMAGE)
+        if names != sorted(set(names)):
+            raise ValueError(f"a schema's features are distinct, in ascending order; got {names}")
+        position = names.index(IMAGE) if IMAGE in names else len(names)  # without an image all stand before where it would be
         self._extras = extra_features(schema)
-        self._before = [_make_entry(feature) for feature in schema[:position]]
-        self._after = [_make_entry(feature) for feature in schema[position + 1 :]]
+        self._before = [self._make_entry(feature) for feature in schema[:position]]
+        self._after = [self._make_entry(feature) for feature in schema[position + 1 :]]
+
+    def _make_entry(self, feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
+        """A function from an example's values to one entry of Features.feature."""
+        name = feature.name
+        if feature in self._extras:
+            return lambda values: values[name]  # encoded already
+        encode = _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
+        return lambda values: encode(name, values[name])
 
     def encode_around(self, num_image_bytes: int, values: Mapping[str, Value], extras: bytes = b"") -> tuple[bytes, bytes]:
         """What stands before and after the image's bytes in the serialized example.
@@ -76,17 +80,26 @@ class ExampleEncoder:
             values: Of the features that `is_core` holds for, by name.
             extras: What `encode_extras` made of the others.
         """
-        if self._extras:
-            entries = zip(self._extras, split_entries(extras), strict=True)
-            values = {**values, **{feature.name: entry for feature, entry in entries}}
+        values = self._with_extras(values, extras)
         before = b"".join([entry(values) for entry in self._before])
         after = b"".join([entry(values) for entry in self._after])
         image_header, image_entry_bytes = _image_header(num_image_bytes)
         total = len(before) + image_entry_bytes + len(after)
         return b"".join((_LENGTH_DELIMITED_1, varint(total), before, image_header)), after
 
+    def encode_all(self, values: Mapping[str, Value], extras: bytes = b"") -> bytes:
+        """The serialized example, of a schema without an image; arguments as in `encode_around`."""
+        values = self._with_extras(values, extras)
+        return _delimited(_LENGTH_DELIMITED_1, b"".join([entry(values) for entry in self._before]))
+
+    def _with_extras(self, values: Mapping[str, Value], extras: bytes) -> Mapping[str, Value]:
+        if not self._extras:
+            return values
+        entries = zip(self._extras, split_entries(extras), strict=True)
+        return {**values, **{feature.name: entry for feature, entry in entries}}
+
     def encode(self, image: bytes, values: Mapping[str, Value]) -> bytes:
-        """The whole serialized example."""
+        """The whole serialized example, of a schema with an image."""
         before, after = self.encode_around(len(image), values, encode_extras(self._extras, values))
         return before + image + after
 
@@ -162,15 +175,6 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
         if byte < 128:
             return value, position
-
-
-def _make_entry(feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
-    """A function from an example's values to one entry of Features.feature."""
-    name = feature.name
-    if not is_core(feature):
-        return lambda values: values[name]  # encoded already
-    encode = _bytes_entry if FEATURE_KINDS[feature.kind] == "bytes" else _int64_entry
-    return lambda values: encode(name, values[name])
 
 
 def _encode_entry(feature: Feature, value: Value | Sequence[bytes]) -> tuple[bytes, bytes]:

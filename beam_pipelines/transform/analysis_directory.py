@@ -43,7 +43,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def image_sides(directory: str) -> list[dict[str, Any] | None]:
-    """What `statistics.json` says of the heights and of the widths of the images: None where it is not known.
+    """What `statistics.json` says of the heights and of the widths of the images: None where it is not known, or there are none.
 
     Raises:
         UserError: It can't be read.
@@ -51,9 +51,9 @@ def image_sides(directory: str) -> list[dict[str, Any] | None]:
     path = f"{directory}/{STATISTICS}"
     try:
         with open(path, encoding="utf-8") as file:
-            images = json.load(file)["images"]
-        return [images[side] for side in ("height", "width")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            images = json.load(file).get("images", {})
+        return [images.get(side) for side in ("height", "width")]
+    except (OSError, ValueError, AttributeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise UserError(f"{printable(path)}: {reason}; expected what `recordmill prepare` wrote") from None
 

@@ -30,7 +30,7 @@ from beam_pipelines.transform.tft_modules import tft_beam
 from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Traced, find_line, trace, try_graph
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input import opening
-from tf_input.dataset_format import Manifest, read_manifest
+from tf_input.dataset_format import IMAGE, Manifest, read_manifest
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
 from tf_input.transform.transform_graph import TransformGraph
@@ -99,6 +99,10 @@ class Analysis:
         """Raises:
         UserError: The user's module is not fit to run, or the default does not go with the data set, or that is damaged.
         """
+        if IMAGE not in manifest.features:
+            for name in ("image_size", "fit"):
+                if getattr(config, name) is not None:
+                    raise UserError(f"--{name}: the data set has no images; expected no --{name}")
         sides = image_sides(config.directory)
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
@@ -111,7 +115,8 @@ class Analysis:
         # Shards are shuffled: a batch's images are large or small on average.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
-        return cls(config, manifest, preprocessing, int(num_pixels) * _NUM_CHANNELS)
+        example_bytes = int(num_pixels) * _NUM_CHANNELS if IMAGE in manifest.features else _record_bytes(manifest)
+        return cls(config, manifest, preprocessing, example_bytes)
 
     @functools.cached_property
     def num_examples(self) -> int:
@@ -194,7 +199,8 @@ class Analysis:
         """What is known of the analysis."""
         schema, channels = traced.schema, None
         if isinstance(self.preprocessing, DefaultPreprocessing):
-            channels = {name: graph.value(f"channel_{name}").tolist() for name in ("mean", "variance")}
+            if self.preprocessing.has_images:
+                channels = {name: graph.value(f"channel_{name}").tolist() for name in ("mean", "variance")}
             schema = tuple(self.preprocessing.describe(feature) for feature in schema)
         digest = manifest_digest(self.manifest)
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
@@ -207,6 +213,12 @@ class Analysis:
             raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
         interrupts.check()
         publish_analysis(working, self.config.directory)
+
+
+def _record_bytes(manifest: Manifest) -> int:
+    """Of a record, on average."""
+    shards = [shard for shards in manifest.splits.values() for shard in shards]
+    return max(1, sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards)))
 
 
 def _one_size(sides: list[dict[str, Any] | None]) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The preprocessing that `recordmill analyze` has where the user gives none.
 
 Images are decoded and cropped exactly as the reader does, and normalised by the moments of their channels over all pixels. Class
-labels pass as they are; how often each class occurs is counted.
+labels pass as they are; how often each class occurs is counted. So it is of examples without images, which all pass as they are.
 """
 
 import dataclasses
@@ -29,12 +29,12 @@ class DefaultPreprocessing:
 
     Attributes:
         schema: The features of an example.
-        image_size: (height, width) of the images that come out.
+        image_size: (height, width) of the images that come out, if there are any.
         fit: What is seen of an image: see `ReadConfig`, and so is None.
         num_examples: How many will be analysed.
 
     Raises:
-        UserError: The data set has no encoded images, or something that can't follow them, or too many pixels to be summed.
+        UserError: Its images are not encoded, or there is something that can't follow them, or too many pixels to be summed.
     """
 
     schema: tuple[Feature, ...]
@@ -44,8 +44,10 @@ class DefaultPreprocessing:
 
     def __post_init__(self) -> None:
         image = {feature.name: feature for feature in self.schema}.get(IMAGE)
-        if image is None or image.kind not in ("image", "pixels"):
-            found = "none" if image is None else f"{image.kind} of shape {image.shape}"
+        if image is None:
+            return
+        if image.kind not in ("image", "pixels"):
+            found = f"{image.kind} of shape {image.shape}"
             raise UserError(f"the default preprocessing is for images, and {IMAGE!r} is {found}; expected --preprocessing_module")
         try:
             self._decoder()
@@ -61,14 +63,21 @@ class DefaultPreprocessing:
         Args:
             inputs: As `tf_input.decoding.schema.parse_examples` gives them; of `SIDES`, nothing is needed.
         """
-        outputs = {name: value for name, value in inputs.items() if name not in SIDES}
-        seen = self._seen(inputs)
-        outputs |= {name: tf.cast(value, tf.int64) if value.dtype.is_integer else value for name, value in seen.items()}
-        outputs[IMAGE] = _normalise(seen[IMAGE], self.image_size)
+        outputs = dict(inputs)
+        if self.has_images:
+            outputs = {name: value for name, value in inputs.items() if name not in SIDES}
+            seen = self._seen(inputs)
+            outputs |= {name: tf.cast(value, tf.int64) if value.dtype.is_integer else value for name, value in seen.items()}
+            outputs[IMAGE] = _normalise(seen[IMAGE], self.image_size)
         for feature in self.schema:
             if feature.kind == "class_label" and feature.label_names:
                 _count_classes(feature, inputs[feature.name])
         return outputs
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there are any."""
+        return any(feature.name == IMAGE for feature in self.schema)
 
     def describe(self, output: Feature) -> Feature:
         """An output by what its tensor is -> by what it means: objects stay what they are where they move with their image."""

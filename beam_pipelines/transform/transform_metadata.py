@@ -63,7 +63,7 @@ def transformed_statistics(
     """
     features = manifest.features
     is_same = IMAGE in features and features[IMAGE].kind in BYTES_OF_IMAGES and features[IMAGE] == source.features.get(IMAGE)
-    unknown = {**dict.fromkeys(stored["images"]), "num_images": manifest.num_inputs if IMAGE in features else 0, "reencoded": {}}
+    unknown = {**dict.fromkeys(stored.get("images", {})), "num_images": manifest.num_inputs if IMAGE in features else 0, "reencoded": {}}
     facts: dict[str, Any] = {"images": stored["images"] if is_same else unknown, "num_ignored_files": 0, "warnings": []}
     if any(feature.kind == "mask" for feature in manifest.schema):
         facts["mask"] = stored.get("mask")

@@ -19,7 +19,7 @@ from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRec
 from beam_pipelines.tfrecord.record_writer import frame
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import IMAGE, INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, decode_index
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, decode_index
 
 # What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
 MAX_DAMAGES = 100
@@ -241,9 +241,8 @@ def _catalog_columns(found: _Found, info: ShardInfo, schema: Sequence[Feature]) 
     yield "key", (key.decode() for key in found.keys)
     yield "record", found.places
     yield "shard", [info.name] * len(found.places)
-    if any(feature.name == IMAGE for feature in schema):
-        yield "num_bytes", (row[2] for row in found.rows)
-        yield "crc32c", found.crcs
+    yield "num_bytes", (row[2] for row in found.rows)
+    yield "crc32c", found.crcs
     for feature in schema:
         # One that has the name of a column is in another, which its own name tells; see `shards.catalog`.
         if feature.kind == "class_label" and feature.name not in _OWN_COLUMNS:

@@ -27,7 +27,7 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "seed=1.5: expected an integer of 64 bits, or None": {"seed": 1.5},
         f"seed={2**63}: expected": {"seed": 2**63},
         "drop_remainder=3: expected True or False": {"drop_remainder": 3},
-        "fit='zoom': expected one of crop, stretch, pad, or None": {"fit": "zoom"},
+        "fit='zoom': expected one of crop, stretch, pad, unscaled, or None": {"fit": "zoom"},
         "fit='pad': expected 'crop' with random crops; Augmentation(crop=False) makes none": {"fit": "pad", "augment": True},
         "inputs=(): expected names of features, each once": {"inputs": ()},
         "inputs=('image', 'image'): expected": {"inputs": ("image", "image")},

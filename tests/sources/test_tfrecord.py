@@ -164,7 +164,7 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
     cases = [
         ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded for the images alone"),
-        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes; expected one that is an image"),
+        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes, and so an image; expected --feature for each"),
         ("pixels without a size", example(image_raw=PIXELS, label=1), "--layout=image=image_raw,label=NAME; of pixels without a format"),
         ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
     ]

@@ -63,7 +63,7 @@ class Findings:
     def of(cls, data_set: PreparedDataset, split: str, plan: Plan) -> "Findings":
         """Of a data set that is open."""
         shards = data_set.manifest.splits[split]
-        images = data_set.statistics["images"]
+        images = data_set.statistics.get("images", {})
         sides = [images[side]["mean"] for side in ("height", "width") if images.get(side)]
         if data_set.image_size is not None:
             sides = list(data_set.image_size)

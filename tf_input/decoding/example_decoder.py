@@ -8,9 +8,9 @@ from typing import Any, Callable, Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
-from tf_input.decoding import augment, decode, feature_checks, targets, whole_images
+from tf_input.decoding import augment, decode, feature_checks, lists, targets, whole_images
 from tf_input.decoding.schema import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
-from tf_input.decoding.views import Views, make_views, view_maps, view_masks, view_pixels
+from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
 
 
@@ -46,6 +46,7 @@ class ExampleDecoder:
         feature_checks.check_names(self.config, self.targets, self.features)
         if self.config.fit is None:  # settled here, for all who read
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
+        lists.check_lists(self.config, self.targets, self.features, self._has_frames)
         if self._makes_views or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self._named, self.features)
         if self._makes_views:
@@ -89,25 +90,39 @@ class ExampleDecoder:
         """
         drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
         views = self.views(parsed, seed, drawn)
-        x = _one_or_all({name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names})
+        inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
+        if self.config.ragged == "mask":
+            masks = self._masks(self.config.input_names, parsed) | ({IMAGE: frame_masks(views)} if self._has_frames else {})
+            inputs |= {f"{name}{lists.MASK_SUFFIX}": one for name, one in masks.items()}
+        x = _one_or_all(inputs)
         if not self.targets:
             return x
         y = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
-        if not self._has_weights and not self.class_weights and not self.has_padding:
+        masks = self._masks(self.targets, parsed)
+        if not self._has_weights and not self.class_weights and not self.has_padding and not masks:
             return x, _one_or_all(y)
         weight = parsed[WEIGHT] if self._has_weights else tf.ones([_num_examples(parsed)])
         if self.has_padding:
             weight *= tf.cast(rows >= 0, weight.dtype)
-        return x, _one_or_all(y), self._weights(weight, y)
+        return x, _one_or_all(y), self._weights(weight, y, masks)
 
-    def _weights(self, weight: tf.Tensor, y: Mapping[str, Any]) -> Any:
-        """In the shape in which Keras multiplies losses with them: that of a target without its last dimension."""
+    def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Name -> which values of a padded list are its own: bool [batch, n]."""
+        if self.config.ragged == "ragged":
+            return {}
+        padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
+        return {name: lists.mask(parsed[name], self.config.max_length) for name in padded}
+
+    def _weights(self, weight: tf.Tensor, y: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
+        """In the shape in which Keras multiplies losses with them: that of a target without its last dimension; of a list its own."""
         of_classes = {name: tf.gather(tf.constant(table), y[name]) for name, table in self.class_weights.items()}
         ranks = {name: self._rank(name) for name in self.targets}
         shaped = {
             name: tf.reshape(weight * of_classes.get(name, 1.0), (-1, *[1] * (rank - 1))) for name, rank in ranks.items()
         }
-        differ = max(ranks.values()) > 1 or of_classes
+        for name, mask in masks.items():
+            shaped[name] = shaped[name][:, tf.newaxis] * tf.cast(mask, weight.dtype)
+        differ = max(ranks.values()) > 1 or of_classes or masks
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
@@ -156,7 +171,10 @@ class ExampleDecoder:
 
     @property
     def default_fit(self) -> str:
-        """What `ReadConfig.fit` is where it is not given: `pad` where a crop would leave out some boxes, masks or maps, else `crop`."""
+        """What `ReadConfig.fit` is where it is not given: `pad` where a crop would leave out some boxes, masks or maps, else `crop`;
+        `unscaled` where the frame is as large as the largest image."""
+        if self.config.image_size == "largest":
+            return "unscaled"
         augmentation = self.config.augmentation
         is_cropped = augmentation is not None and augmentation.crop
         return "pad" if not is_cropped and any(map(self.is_beside, self._named)) else "crop"
@@ -180,6 +198,11 @@ class ExampleDecoder:
         augmentation = self.config.augmentation
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
         return self.sees_images and (moves or self.image_size != self.stored_size)
+
+    @property
+    def _has_frames(self) -> bool:
+        """Whether images that are asked for lie in a frame, which they may not fill."""
+        return self._makes_views and self.config.fit in FRAMED and IMAGE in self.config.input_names
 
     def wanted(self) -> list[str]:
         """The features that are parsed."""
@@ -215,7 +238,7 @@ class ExampleDecoder:
         if largest is None:
             return True
         fits_twice = [2 * wanted <= side for wanted, side in zip(self.image_size, largest)]
-        return any(fits_twice) if self.config.fit == "pad" else all(fits_twice)
+        return any(fits_twice) if self.config.fit in FRAMED else all(fits_twice)
 
     def _output(
         self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None, rows: augment.Rows | None
@@ -230,6 +253,8 @@ class ExampleDecoder:
             return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
+        if lists.is_list(feature):
+            return value if self.config.ragged == "ragged" else lists.pad(value, self.config.max_length)
         if views is None:
             return value
         if is_map(feature):

@@ -5,7 +5,7 @@ from typing import Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, WEIGHT, Feature
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, input_names
 from tf_input.decoding.views import Views, move_boxes
 from tf_input.read_config import ReadConfig
 
@@ -27,10 +27,7 @@ def with_inputs(config: ReadConfig, features: Mapping[str, Feature], target_name
     """
     if config.inputs is not None or IMAGE in features:
         return config
-    objects = object_features(features).values()
-    names = [OBJECTS] * (f"{OBJECTS}/{BBOX}" in objects)
-    names += [name for name, feature in features.items() if name not in objects and feature.kind not in ("text", "bbox")]
-    found = tuple(name for name in names if name not in (*target_names, WEIGHT))
+    found = input_names(features, target_names)
     if not found:
         raise ValueError(f"inputs=None: there is no {IMAGE!r}; expected some of {', '.join(features)}")
     return dataclasses.replace(config, inputs=found)

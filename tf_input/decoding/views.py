@@ -9,6 +9,9 @@ from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes
 from tf_input.read_config import Augmentation
 
 
+FRAMED = ("pad", "unscaled")  # ways to fit an image, in which it may not fill its frame
+
+
 class Views(NamedTuple):
     """What is seen of each image of a batch.
 
@@ -66,7 +69,9 @@ def make_views(
         boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed, rows)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)
-    extents = fitting_extents(sizes, image_size) if fit == "pad" else None
+    extents = fitting_extents(sizes, image_size) if fit in FRAMED else None
+    if fit == "unscaled":
+        extents = tf.minimum(extents, sizes)
     if not scales:
         return Views(sizes, boxes, mirrored, extents, image_size)
     ratios = _ratios(sizes, boxes, tf.constant(image_size) if extents is None else extents)
@@ -145,21 +150,31 @@ def view_masks(masks: tf.Tensor, views: Views) -> tf.Tensor:
     Returns:
         [batch, *views.image_size, 1], of the same dtype.
     """
-    seen = []  # of rows and columns, which samples lie in the image: bool [batch, num_samples]
-    for axis, num_samples in enumerate(views.image_size):
+    for axis in range(2):
         start, side = views.boxes[:, axis, tf.newaxis], views.boxes[:, 2 + axis, tf.newaxis]  # [batch, 1]
-        extent = tf.fill(tf.shape(side), num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
-        samples = tf.range(num_samples) - (num_samples - extent) // 2  # [batch, num_samples]
-        if axis == 1 and views.mirrored is not None:
-            samples = tf.where(views.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
+        samples, extent = _samples(views, axis)
         scale = tf.cast(side, tf.float32) / tf.cast(extent, tf.float32)
         nearest = tf.cast(tf.floor((tf.cast(samples, tf.float32) + 0.5) * scale), tf.int32)
         masks = tf.gather(masks, start + tf.clip_by_value(nearest, 0, side - 1), axis=1 + axis, batch_dims=1)
-        seen.append((samples >= 0) & (samples < extent))
-    if views.extents is None:
-        return masks
-    rows, columns = seen
-    return tf.where((rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis], masks, tf.zeros((), masks.dtype))
+    return masks if views.extents is None else tf.where(frame_masks(views), masks, tf.zeros((), masks.dtype))
+
+
+def frame_masks(views: Views) -> tf.Tensor:
+    """Which pixels of the frames show the images: bool [batch, *views.image_size, 1]."""
+    placed = (_samples(views, axis) for axis in range(2))
+    rows, columns = ((samples >= 0) & (samples < extent) for samples, extent in placed)
+    return (rows[:, :, tf.newaxis] & columns[:, tf.newaxis])[..., tf.newaxis]
+
+
+def _samples(views: Views, axis: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where the rows or columns of the frame lie, counted from the image's first, int32 [batch, num_samples], and how many the image has
+    there, int32 [batch, 1]."""
+    num_samples = views.image_size[axis]
+    extent = tf.fill([tf.shape(views.boxes)[0], 1], num_samples) if views.extents is None else views.extents[:, axis, tf.newaxis]
+    samples = tf.range(num_samples) - (num_samples - extent) // 2
+    if axis == 1 and views.mirrored is not None:
+        samples = tf.where(views.mirrored[:, tf.newaxis], samples[:, ::-1], samples)
+    return samples, extent
 
 
 def view_maps(maps: tf.Tensor, views: Views) -> tf.Tensor:

@@ -10,6 +10,7 @@ from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.targets import with_inputs
 from tf_input.foreign import tfds_directory
 from tf_input.foreign.record_columns import Stored
 from tf_input.foreign.record_layouts import RecordLayout, find_layout
@@ -137,8 +138,8 @@ class RecordFiles:
     @property
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images, where they are pixels without a format; else None."""
-        image = self.features[IMAGE]
-        return image.shape[:2] if image.kind == "pixels" else None
+        image = self.features.get(IMAGE)
+        return image.shape[:2] if image is not None and image.kind == "pixels" else None
 
     def num_examples(self, split: str = SPLIT) -> int | None:
         """Examples in a split; None where nobody counted them."""
@@ -188,11 +189,12 @@ class RecordFiles:
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
         if config.order(split) == "exact":
             raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        targets = config.target_names(self.targets)
         decoder = ExampleDecoder(
             parse=self.layout.parse,
             features=self.features,
-            config=config,
-            targets=(targets := config.target_names(self.targets)),
+            config=with_inputs(config, self.features, targets),
+            targets=targets,
             image_size=config.height_and_width or self.image_size,
             stored_size=self.image_size,
             mask_dtype=tf.int32,  # nobody knows their values

@@ -8,6 +8,7 @@
     name_shape_data      name, shape, data
     feature_shape_label  feature, shape, label
     image_label          image, label
+    values               numbers alone: all features, by their own names
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from typing import Any, Collection, Mapping, Sequence
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # which TensorFlow brings
 
-from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, Feature
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
 from tf_input.decoding.schema import parse_examples
 from tf_input.foreign.record_columns import BBOX, Column, FirstRecords, Seen, Stored, flat, look_at
 
@@ -46,12 +47,15 @@ LAYOUTS: Mapping[str, Mapping[str, Stored]] = {
 }
 
 
+VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
+
+
 @dataclasses.dataclass(frozen=True)
 class RecordLayout:
     """How to read records.
 
     Attributes:
-        name: One of `LAYOUTS`, "tfds" or "mapping".
+        name: One of `LAYOUTS`, "values", "tfds" or "mapping".
         columns: By the feature's name.
         targets: What a model is to predict.
     """
@@ -103,14 +107,14 @@ def find_layout(
     if isinstance(layout, str) and layout not in LAYOUTS:
         raise ValueError(f"layout={layout!r}: expected one of {', '.join(LAYOUTS)}, or a mapping")
     name = "mapping" if isinstance(layout, Mapping) else layout or _guess(seen, path, found)
-    mapping = layout if isinstance(layout, Mapping) else LAYOUTS[name]
+    mapping = layout if isinstance(layout, Mapping) else LAYOUTS[name] if name in LAYOUTS else {one: one for one in seen}
     mapping = {ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs) or theirs[:-1] in seen}
     mapping = {ours: theirs[:-1] if _is_optional(theirs) else theirs for ours, theirs in mapping.items()}
     objects = flat(theirs for ours, theirs in mapping.items() if ours.startswith(f"{OBJECTS}/"))
     if isinstance(layout, str) and not seen.keys() & objects:
         seen |= dict.fromkeys(objects, Seen())  # it says that they are there, though the first images show none
-    if IMAGE not in mapping or (missing := _missing(mapping, seen)):
-        wanted = f"layout {name} needs {', '.join(missing)}" if IMAGE in mapping else "layout: expected an image in it"
+    if not mapping or (missing := _missing(mapping, seen)):
+        wanted = f"layout {name} needs {', '.join(missing)}" if mapping else "layout: expected a feature in it"
         raise ValueError(f"{path}: {wanted}; {found}")
     first = FirstRecords(path, they_have, mapping, seen, tuple(label_names))
     columns = {ours: first.column(ours) for ours in mapping if ours not in first.sides}
@@ -125,6 +129,8 @@ def _guess(seen: Mapping[str, Seen], path: str, found: str) -> str:
     for name, mapping in LAYOUTS.items():
         if not _missing({ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs)}, seen):
             return name
+    if seen and not any("bytes" in one.storages for one in seen.values()):
+        return VALUES
     needed = {name: flat(one for one in mapping.values() if not _is_optional(one)) for name, mapping in LAYOUTS.items()}
     known = "; ".join(f"{name}: {', '.join(names)}" for name, names in needed.items())
     raise ValueError(f"{path}: {found}, which is no known layout ({known}); {_advise(seen)}")
@@ -132,8 +138,6 @@ def _guess(seen: Mapping[str, Seen], path: str, found: str) -> str:
 
 def _advise(seen: Mapping[str, Seen]) -> str:
     """What a user may say of records whose layout is none that is known."""
-    if not any("bytes" in one.storages for one in seen.values()):
-        return "none of it is of bytes, so none is an image, and only records with an image are read"
     known = sorted({mapping["image"] for mapping in LAYOUTS.values()}.intersection(seen), key=len, reverse=True)
     image = known[0] if known else "theirs"
     boxes = f', "{BBOX}": {list(_BOXES)}' if seen.keys() >= set(_BOXES) else ', "label": "theirs"'

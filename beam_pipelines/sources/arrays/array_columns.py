@@ -130,6 +130,8 @@ class ArrayColumns:
     def _typed(self, column: Column) -> Column:
         """With the shape of its field; UserError where the kind does not go with the type."""
         fields = [self.open(name) for name in column.names]
+        if column.is_list and column.kind != "float":
+            return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):
             _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
         if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
@@ -138,6 +140,8 @@ class ArrayColumns:
         if column.kind == "multi_hot" and column.shape in ((), (num_values,)):
             return dataclasses.replace(column, kind="multi_label", shape=())  # which is the same here
         if column.kind not in ("float", "multi_hot") or len(fields) > 1:
+            return column
+        if column.shape == (None,) and column.kind == "float":
             return column
         if column.shape not in ((), (num_values,)):
             raise UserError(
@@ -168,6 +172,18 @@ def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
 
 def _no_file(name: str) -> bytes:
     raise AssertionError(f"{name}: the shape of each array is known from its field")
+
+
+def _as_list(column: Column, field: Field) -> Column:
+    """Of integers or texts; UserError where the field does not have as many of them."""
+    name, fits = printable(column.names[0]), column.shape in ((None,), field.shape)
+    if field.dtype.kind not in _FITTING[column.kind] or len(field.shape) > 1 or not fits:
+        size = "" if column.shape == (None,) else column.shape[0]
+        expected = "a list of such values for each example"
+        raise UserError(f"{name!r} is of {_describe(field)}, which can't be {column.kind}[{size}]; expected {expected}")
+    if _num_values(field) * field.dtype.itemsize > _MAX_VALUE_BYTES:
+        raise UserError(f"{name!r} is of {_describe(field)}; expected at most {_MAX_VALUE_BYTES} bytes for each example")
+    return column
 
 
 def _as_array(column: Column, field: Field) -> Column:

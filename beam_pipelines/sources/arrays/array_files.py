@@ -1,4 +1,4 @@
-"""Source `arrays`: images and labels as arrays of numbers, in one file or in a folder of such files.
+"""Source `arrays`: images, labels and other values as arrays of numbers, in one file or in a folder of such files.
 
 | what is found | what becomes of it |
 | --- | --- |
@@ -10,6 +10,7 @@
 | images of another type or shape, in Fortran's order | the run is refused |
 | uncompressed images | pointed at where they lie |
 | compressed ones | unpacked once, to spool files, without ever being in memory as a whole |
+| no array of images, but `--feature` names some; `--image none` | examples of values alone; keys `rows.npz#000017` |
 | labels | read side by side with the images, some at a time |
 | arrays beside the images: `maps:array`, `masks:mask` | pointed at like them; of two dimensions or more they keep their shape |
 | an array of Python objects: a pickle, which could run any program | the run is refused; it is never loaded |
@@ -28,13 +29,14 @@ from beam_pipelines.sources.arrays import cifar
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns, find_name
 from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, find_files, list_images, pointed_at, ranges, spool_packed
 from beam_pipelines.sources.arrays.idx import check_one_data_set, idx_arrays, is_idx
-from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, no_images
+from beam_pipelines.sources.arrays.named_arrays import LABEL_NAMES, NamedArray, make_sets, make_sets_without_images, no_images
 from beam_pipelines.sources.arrays.numpy_files import npy_array, npz_arrays
 from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.records.row_reader import describe_names
 
 _EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
 
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names".split()
+_OPTIONS = "has_images image_column key_column split_column group_column weight_column labels features label_names".split()
 
 
 class Arrays:
@@ -60,7 +62,9 @@ class Arrays:
         if not self._containers:
             names = [self._only] if self._only else self._files.paths
             raise UserError(f"--input={config.input}: no arrays in it: {_why_none(names)}")
+        self.has_images: bool | None = None if config.source.has_images else False  # None: the first set will say it
         first, default_features, names = self._find_sets(self._containers[0])[0], (), {}
+        self.has_images = first.raw is not None  # and so are all others
         if cifar.is_cifar(first.name):
             default_features = cifar.coarse_column(first)
             names = {column: cifar.read_names(self._root, path) for column, path in cifar.name_files(first).items()}
@@ -104,11 +108,19 @@ class Arrays:
         sets = [cifar.cifar_set(self._root, path) for path in paths if cifar.is_cifar(path)]
         arrays = self._find_arrays(paths)
         image_column = self._config.source.image_column
-        if self._only.endswith(".npy"):
+        if self._only.endswith(".npy") and self.has_images is not False:
             image_column = os.path.basename(self._only).removesuffix(".npy")
         if image_column not in (None, "image") and any(map(cifar.is_cifar, paths)):
             raise UserError(f"--image_column={image_column}: CIFAR's records have none of that name; expected image")
-        sets += make_sets(arrays, image_column)
+        source = self._config.source
+        features = [name for column in source.features for name in column.names]
+        if self.has_images is not False:
+            sets += make_sets(arrays, image_column, [*features, *(name for column in source.labels or () for name in column.names)])
+        elif not features:
+            found = describe_names([one.name for one in arrays])
+            raise UserError(f"--image=none: expected --feature for each array that an example is to have; there are {found}")
+        if not sets and features and not self.has_images and image_column is None:
+            sets = make_sets_without_images(arrays, features[0])
         if self._only:
             sets = [images for images in sets if images.images.records.stream.path == self._only]
         if not sets:

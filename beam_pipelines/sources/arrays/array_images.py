@@ -1,4 +1,4 @@
-"""Images that are a field of records, and their listing."""
+"""Images that are a field of records, or records without one, and their listing."""
 
 import math
 import os
@@ -7,7 +7,7 @@ from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import ArrayPart, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
 from beam_pipelines.images.raw_image import RawImage
@@ -25,20 +25,20 @@ _PART_BYTES = 1 << 30
 
 
 class ImageSet(NamedTuple):
-    """Images of one size, and what belongs to them.
+    """Images of one size, and what belongs to them; or examples without images.
 
     Attributes:
         name: Their keys begin with it.
         split: The split that a name puts them in; None: none does.
-        images: Where their pixels are.
-        raw: Their layout.
+        images: Where their pixels are; without images, any of their columns.
+        raw: Their layout; None: there are no images.
         columns: Name -> what opens that column.
     """
 
     name: str
     split: str | None
     images: Field
-    raw: RawImage
+    raw: RawImage | None
     columns: Mapping[str, Callable[[], Field]]
 
 
@@ -82,15 +82,17 @@ def list_images(
     fields = {name: _open_column(images, columns, name) for name in columns.names}
     parts = {name: _open_column(images, columns, name) for name in columns.part_names}
     records, raw = images.images.records, images.raw
-    num_bytes, spool = raw.height * raw.width * raw.num_channels, spools.get(records.stream, 0)
-    image = LabeledImage("", records.stream.path, "", images.split, num_bytes, raw=raw, spool=spool)
+    image = LabeledImage("", records.stream.path, "", images.split, offset=NO_IMAGE)
+    if raw is not None:
+        num_bytes = raw.height * raw.width * raw.num_channels
+        image = image._replace(num_bytes=num_bytes, raw=raw, spool=spools.get(records.stream, 0))
     for row, index in zip(
         read_rows(root.path, fields, bounds.start, bounds.stop), bounds
     ):  # the rows first: they end with a check
         name = f"{images.name}#{index:06d}"
         row |= {part: _point(field, index, spools) for part, field in parts.items()}
         try:
-            yield columns.read(row, image._replace(key=nfc(name), offset=_offset(images.images, index)))
+            yield columns.read(row, image._replace(key=nfc(name), offset=NO_IMAGE if raw is None else _offset(images.images, index)))
         except Refusal as error:
             yield DeadLetter.of(printable(name), error)
 
@@ -114,14 +116,14 @@ def _open_column(images: ImageSet, columns: ArrayColumns, name: str) -> Field:
     columns.check(name, field)
     num, records = field.records.num, images.images.records
     if num != records.num:
-        expected = f"{records.num}, one for each image in {records.stream.name}"
+        expected = f"{records.num}, one for each {'example' if images.raw is None else 'image'} in {records.stream.name}"
         raise UserError(f"{field.records.stream.name}: {num} of {printable(name)!r}; expected {expected}")
     return field
 
 
 def pointed_at(images: ImageSet, columns: ArrayColumns) -> list[Field]:
-    """The images, and the arrays beside them."""
-    return [images.images, *(_open_column(images, columns, name) for name in columns.part_names)]
+    """The images, if there are any, and the arrays beside them."""
+    return [*([] if images.raw is None else [images.images]), *(_open_column(images, columns, name) for name in columns.part_names)]
 
 
 def spool_packed(root: Root, fields: Iterable[Field], spool_directory: str | None) -> dict[Stream, int]:

@@ -8,6 +8,7 @@
 | `label:>uint16` | the same, big-endian |
 | `flags:uint8[5]`, `maps:float32[46,46,5]` | several numbers; of two dimensions or more they keep their shape: `--label maps:array` |
 | `image:uint8[28,28]` | the image: `[H,W]`, `[H,W,C]` or `[C,H,W]`, C being 1 or 3; named so, or by `--image_column` |
+| no field of that name, or `--image none` | an example is what `--feature` names |
 | `key:char[16]` | text in UTF-8, filled up with zeros |
 | `skip[3]` | bytes without a meaning |
 
@@ -55,11 +56,14 @@ _FIELD = re.compile(
 )
 _MAX_FIELDS = 1000
 
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names layout header_bytes footer_bytes".split()
+_OPTIONS = (
+    *"has_images image_column key_column split_column group_column weight_column".split(),
+    *"labels features label_names layout header_bytes footer_bytes".split(),
+)
 
 
 class FixedLength:
-    """The images in records of fixed length.
+    """The examples in records of fixed length.
 
     Args:
         config: Where they lie, and what a record is.
@@ -80,13 +84,19 @@ class FixedLength:
         self._root = self._files.root
         self.root = self._root.path
         self._dtype = parse_layout(config.source.layout)
-        self._image = config.source.image_column or "image"
-        if self._image not in self._dtype.names:
+        image = config.source.image_column or "image"
+        is_open = config.source.image_column is None and bool(config.source.features)  # then there need be none
+        self.has_images = config.source.has_images and (image in self._dtype.names or not is_open)
+        if self.has_images and image not in self._dtype.names:
             raise UserError(
-                f"--record_layout={config.source.layout}: no field {printable(self._image)!r}; expected one that is the image"
+                f"--record_layout={config.source.layout}: no field {printable(image)!r}; expected one that is the image, "
+                "or, without images, --feature for each field that an example is to have"
             )
-        fields = {name: self._opener(name) for name in self._dtype.names if name != self._image}
-        self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), self._image))
+        if not self.has_images and not config.source.features:
+            raise UserError("--image=none: expected --feature for each field that an example is to have")
+        self._lead = image if self.has_images else self._dtype.names[0]
+        fields = {name: self._opener(name) for name in self._dtype.names if not (self.has_images and name == image)}
+        self._raw = raw_layout(Field(self._records(Stream("--record_layout"), 0), image)) if self.has_images else None
         self._columns = ArrayColumns(config.source, self._root, fields, "label" if "label" in fields else None)
         self.features = self._columns.features
         self.targets = self._columns.targets
@@ -122,7 +132,7 @@ class FixedLength:
             num_bytes = files_at(self.root).size(f"{self.root}/{path}")
         records = self._records(stream, num_bytes)
         columns = {name: (lambda name=name: Field(records, name)) for name in self._dtype.names}
-        images = ImageSet(path, self._split(path), Field(records, self._image), self._raw, columns)
+        images = ImageSet(path, self._split(path), Field(records, self._lead), self._raw, columns)
         yield from list_images(self._root, images, self._columns, range(start, stop), {stream: spool} if spool else {})
 
     def label_names(self) -> dict[str, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """Arrays that belong together, by their names: `x_train` and `y_train`, `train-images` and `train-labels`."""
 
-from typing import Callable, Mapping, NamedTuple, Sequence
+from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.arrays.array_columns import find_name
@@ -30,23 +30,44 @@ class NamedArray(NamedTuple):
     open: Callable[[], Field]
 
 
-def make_sets(arrays: Sequence[NamedArray], image_column: str | None) -> list[ImageSet]:
+def make_sets(arrays: Sequence[NamedArray], image_column: str | None, taken: Collection[str] = ()) -> list[ImageSet]:
     """The sets of images in arrays.
+
+    Args:
+        arrays: All that there are.
+        image_column: The name of the images; None: one of `IMAGE_NAMES`.
+        taken: Names that are not the images', because they are something else.
 
     Raises:
         UserError: An array that is to be images is none of images.
     """
-    groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
-    for array in arrays:
-        groups.setdefault((array.place, array.split), {}).setdefault(array.name, array)
     sets = []
-    for (_, split), group in groups.items():
-        name = _find_given(group, image_column) if image_column is not None else find_name(group, IMAGE_NAMES)
+    for (_, split), group in _group(arrays).items():
+        others = [name for name in group if name not in taken]
+        name = _find_given(group, image_column) if image_column is not None else find_name(others, IMAGE_NAMES)
         if name is not None:
             images = group[name].open()
             columns = {column: array.open for column, array in group.items() if column != name}
             sets.append(ImageSet(group[name].path, split, images, raw_layout(images), columns))
     return sets
+
+
+def make_sets_without_images(arrays: Sequence[NamedArray], feature: str) -> list[ImageSet]:
+    """The sets of examples in arrays of which one is the column of a feature."""
+    sets = []
+    for (place, split), group in _group(arrays).items():
+        if feature in group:
+            name = "/".join(part for part in (place, split) if part) or group[feature].path
+            sets.append(ImageSet(name, split, group[feature].open(), None, {column: array.open for column, array in group.items()}))
+    return sets
+
+
+def _group(arrays: Sequence[NamedArray]) -> dict[tuple[str, str | None], dict[str, NamedArray]]:
+    """Those that belong together, by their names."""
+    groups: dict[tuple[str, str | None], dict[str, NamedArray]] = {}
+    for array in arrays:
+        groups.setdefault((array.place, array.split), {}).setdefault(array.name, array)
+    return groups
 
 
 def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | None:
@@ -57,7 +78,8 @@ def _find_given(group: Mapping[str, NamedArray], image_column: str) -> str | Non
 
 def no_images(where: str, arrays: Sequence[NamedArray], image_column: str | None) -> UserError:
     """What to raise where there is no set."""
-    expected = printable(image_column) if image_column else f"{', '.join(IMAGE_NAMES)}, or --image_column with its name"
+    usual = f"{', '.join(IMAGE_NAMES)}, or --image_column with its name; or, without images, --feature"
+    expected = printable(image_column) if image_column else usual
     found = ", ".join(sorted(printable(array.path) for array in arrays)[:20]) or "none"
     return UserError(
         f"{printable(where)}: no array of images in it; expected one called {expected}; the arrays are: {found}"

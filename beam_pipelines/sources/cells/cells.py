@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from beam_pipelines.config.label_lists import is_bracketed, parse_list, split_names
 from beam_pipelines.errors import CONTROL, Refusal, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -50,13 +51,38 @@ def read_float(cell: Any) -> float:
     return value
 
 
-def read_floats(cell: Any, num_values: int) -> tuple[float, ...]:
-    """Reads `num_values` finite numbers of 32 bits from a cell; Refusal `bad_value` where it has others, or not so many."""
+def read_list(cell: Any, read: Callable[[Any], Any], num_values: int | None, separator: str | None = None) -> tuple[Any, ...]:
+    """Reads several values from a cell: a list, or a text with one in brackets, or with a separator between values.
+
+    Args:
+        cell: What is in it.
+        read: Reads one value.
+        num_values: How many there must be; None: any number, also none.
+        separator: Between values in a text without brackets; None: blanks or commas, as numbers have.
+
+    Raises:
+        Refusal: It has others, or not so many.
+    """
     cell = plain(cell, "bad_value", keeps_lists=True)
-    cells = cell.split() if isinstance(cell, str) else cell if isinstance(cell, list) else [cell]
-    if len(cells) != num_values:
-        raise bad_cell("bad_value", cell, f"{num_values} numbers")
-    return tuple(map(read_float, cells))
+    cells = _split_list(cell, separator) if isinstance(cell, str) else cell if isinstance(cell, list) else [] if cell is None else [cell]
+    if cells is None or num_values not in (None, len(cells)):
+        several = f"{num_values} {'texts' if separator else 'numbers'}"
+        raise bad_cell("bad_value", cell, "a list such as [1, 2]" if num_values is None else several)
+    if nested := [one for one in cells if isinstance(one, (list, dict))]:
+        raise bad_cell("bad_value", nested[0], "one value in each place of a list")
+    return tuple(map(read, cells))
+
+
+def _split_list(text: str, separator: str | None) -> list[Any] | None:
+    """The values in a text; None: it begins like a list, and is none."""
+    if is_bracketed(text):
+        items = parse_list(text)
+        if items is None and separator is None:  # NumPy writes no commas
+            return text.strip()[1:-1].split()
+        return items
+    if separator is not None:
+        return split_names(text, separator)
+    return re.split(r"\s*,\s*|\s+", text.strip()) if text.strip() else []
 
 
 def read_weight(cell: Any) -> float:

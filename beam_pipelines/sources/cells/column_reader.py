@@ -9,7 +9,7 @@ from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.array_cells import holds_array, probe_shape, read_array_cell
-from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_floats, read_integer, read_path, read_text
+from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_integer, read_list, read_path, read_text
 from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import LABEL
@@ -105,12 +105,12 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
         case "multi_hot":
             names = column.positions(label_names)
             return lambda cell: read_multi_hot(cell, names)
-        case "float":
-            return (lambda cell: read_floats(cell, math.prod(column.shape))) if column.shape else read_float
-        case "integer":
-            return read_integer
-        case "text":
-            return read_text
+        case "float" | "integer" | "text":
+            read = {"float": read_float, "integer": read_integer, "text": read_text}[column.kind]
+            if not column.shape:
+                return read
+            num_values = None if None in column.shape else math.prod(column.shape)
+            return lambda cell: read_list(cell, read, num_values, separator if column.kind == "text" else None)
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
     return lambda cell: FilePart(read_path(cell, root))

@@ -47,7 +47,7 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
 
 # Fields of SourceConfig, and their options on the command line where those are called otherwise.
 _OPTIONS = {
-    **{"labels": "label", "features": "feature", "has_masks": "masks"},
+    **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image"},
     **{"label_names_of": "label_names", "first_label_names": "label_names_from"},
 }
 _WITH_LABEL_NAMES = ("label_names_of", "first_label_names")

@@ -84,8 +84,8 @@ def _read_manifest(folder: str) -> RecordDirectory:
 
 def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     features = {feature.name: feature for feature in manifest.schema}
-    image = features.pop("image")
-    raw = RawImage(*image.shape) if image.kind == "pixels" else None
+    image = features.pop("image", None)
+    raw = RawImage(*image.shape) if image is not None and image.kind == "pixels" else None
     for name in ("key", "height", "width"):
         features.pop(name, None)
     features.pop(WEIGHT, None)  # the reader of rows finds it by its name
@@ -96,7 +96,8 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     kept = tuple(columns.values())
     shapes = {feature.name: feature.shape for feature in manifest.schema if feature.kind == "float" and not feature.is_ragged}
     return Layout(
-        "recordmill", "image", key="key", raw=raw, objects=objects, labels=targets, features=kept, class_names=names, shapes=shapes
+        *("recordmill", "image" if image else ""),
+        **{"key": "key", "raw": raw, "objects": objects, "labels": targets, "features": kept, "class_names": names, "shapes": shapes},
     )
 
 

@@ -36,12 +36,14 @@ class ImageSpan(NamedTuple):
     raw: RawImage | None
 
 
-def find_image(example: ExampleReader, layout: Layout) -> ImageSpan:
-    """Finds the bytes of a record's image, and what it states about them.
+def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
+    """Finds the bytes of a record's image, and what it states about them; None: it is to have none.
 
     Raises:
         BadExampleError: There is no image, or more than one, or it is not of the size that the record states.
     """
+    if not layout.image:
+        return None
     spans = example.spans(layout.image)
     if len(spans) != 1:
         raise BadExampleError(f"{len(spans)} images in feature {layout.image!r}; expected one")
@@ -160,13 +162,18 @@ class ObjectsReader:
         return known(read_class(value), self._label_names)
 
 
-def read_cell(name: str, values: list[bytes] | list[float] | list[int]) -> Any:
+def read_cell(name: str, values: list[bytes] | list[float] | list[int], is_list: bool = False) -> Any:
     """The values of a feature: the one, or a list; None, if it has none.
+
+    Args:
+        name: Of the feature.
+        values: Of the record.
+        is_list: One value is a list, too.
 
     Raises:
         Refusal: Several are bytes, and one of them is no text.
     """
-    if len(values) == 1:
+    if len(values) == 1 and not is_list:
         return values[0]
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values] or None

@@ -8,6 +8,7 @@ raw                  image_raw (uint8, row by row), height, width, depth, label
 name_shape_data      name, shape, data (uint8, row by row); no label
 feature_shape_label  feature (uint8, row by row), shape, label
 image_label          image (encoded), label
+none                 without an image: what --feature names, and label
 a mapping            image=NAME[,label=NAME][,key=NAME][,height=NAME,width=NAME[,depth=NAME]][,shape=NAME]: with a
                      height and a width, or a shape, the image is one of uint8 pixels
 """
@@ -41,7 +42,7 @@ class Layout(NamedTuple):
 
     Attributes:
         name: Of the layout.
-        image: An image's bytes.
+        image: An image's bytes; empty: there are none, but values alone.
         label: A class; empty: none.
         key: The example's key; empty: none.
         height: The height of pixels without a format; empty: `shape` has it.
@@ -131,8 +132,12 @@ def settle_layout(known: Layout | None, source: SourceConfig, kinds: Mapping[str
         UserError: It is not known, or the first records are not of that layout.
     """
     layout = known
+    if layout is None and not source.layout and (not source.has_images or _are_values(kinds, source)):
+        layout = Layout("values", "", LABEL if LABEL in kinds else "")
     if layout is None:
         layout = parse_layout(source.layout) if source.layout else find_layout(kinds, path, place)
+    if not source.has_images:
+        layout = layout._replace(image="")
     if source.image_column:
         layout = layout._replace(image=source.image_column)
         if layout.image not in kinds:
@@ -143,6 +148,14 @@ def settle_layout(known: Layout | None, source: SourceConfig, kinds: Mapping[str
     if absent:
         raise unknown_name(f"--layout={printable(source.layout or layout.name)}", absent[0], kinds, place)
     return layout
+
+
+def _are_values(kinds: Mapping[str, str], source: SourceConfig) -> bool:
+    """Whether nothing is left that an image could be, once the user has said what the features of bytes are."""
+    columns = (*(source.labels or ()), *source.features)
+    named = {LABEL, source.key_column, source.group_column, source.split_column, *(name for column in columns for name in column.names)}
+    is_open = source.image_column is None and bool(source.features)
+    return is_open and not any(kind == "bytes" and name not in named for name, kind in kinds.items())
 
 
 def find_layout(kinds: Mapping[str, str], path: str, place: str) -> Layout:
@@ -173,7 +186,7 @@ def _advise(kinds: Mapping[str, str]) -> str:
         problem = "boxes without classes are not kept; " if kinds.keys() >= set(_BOXES.boxes) else ""
         return f"{problem}expected --layout=image={_ENCODED} for the images alone, or --layout=image={_ENCODED},label=NAME for a label too"
     if not known and "bytes" not in kinds.values():
-        return "none of them is of bytes; expected one that is an image"
+        return "none of them is of bytes, and so an image; expected --feature for each that is kept, such as --feature x:float[4]"
     image = known[0] if known else "NAME"
     return (
         f"expected --layout=image={image},label=NAME; of pixels without a format also height=NAME,width=NAME "
@@ -213,8 +226,12 @@ def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, 
     labels = source.labels
     if labels is None:
         labels = layout.default_labels()
+        if not labels and not layout.image and layout.name != "recordmill":
+            raise UserError(f"records have no {LABEL!r}; expected --label with one of their features, or --label none")
         if not labels and layout.name == "tfds":
             raise UserError("the data set has no class label, or several; expected --label with one of its features, or --label none")
     taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
     kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
+    if not layout.image and not source.features and not kept:
+        raise UserError("--image=none: expected --feature for each feature that an example is to have, such as --feature x:float[4]")
     return labels, source.features + kept

@@ -35,6 +35,7 @@ class RowReader:
         features: What the fields become.
         targets: Those that are labels.
         value_names: Fields that `read` needs as they are.
+        list_names: Those of them that are lists, also of one value.
         part_names: Fields that it needs as a `FilePart`: masks and arrays.
 
     Raises:
@@ -69,6 +70,7 @@ class RowReader:
         self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))
+        self.list_names = frozenset(column.names[0] for column in columns if column.is_list)
         self.part_names = tuple(dict.fromkeys(column.names[0] for column in self._parts))
         is_given = {name for column in labels for name in column.names if config.names_of(column.name)}
         self._class_names = {

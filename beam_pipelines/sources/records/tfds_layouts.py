@@ -28,12 +28,12 @@ def flatten(feature: dict[str, Any], name: str = "", depth: int = 0) -> Iterator
 
 
 def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[str, dict[str, Any]]]) -> Layout:
-    """The layout of the records of a data set of TensorFlow Datasets, by its `features.json`; UserError where it has no one image."""
+    """The layout of a data set of TensorFlow Datasets, by its `features.json`; UserError where it has several images, and none is the one."""
     supervised = {key for item in _supervised_items(info) if isinstance(key := item.get("featureKey"), str)}
     image = _only(found, "Image", supervised)
-    if image is None:
+    if image is None and any(kind.startswith("Image") for kind, _ in found.values()):
         raise UserError(
-            f"{folder}: {FEATURES} has no image, or several and none in supervisedKeys; expected --layout=image=NAME, which says which"
+            f"{folder}: {FEATURES} has several images, and not one in supervisedKeys; expected --layout=image=NAME, which says which"
         )
     objects = _objects_of(found)
     columns = ()
@@ -48,7 +48,7 @@ def layout_of_tfds(folder: str, info: dict[str, Any], found: Mapping[str, tuple[
         for name, (kind, _) in found.items()
         if kind.startswith("ClassLabel") and (names := _read_names(folder, name))
     }
-    return Layout("tfds", image, objects=objects, labels=columns or None, class_names=names, shapes=dict(_shapes(found)))
+    return Layout("tfds", image or "", objects=objects, labels=columns or None, class_names=names, shapes=dict(_shapes(found)))
 
 
 def _shapes(found: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, tuple[int, ...]]]:

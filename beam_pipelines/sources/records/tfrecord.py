@@ -6,6 +6,7 @@
 | in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*-00000-of-00010` | ignored, and counted |
 | a data set of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
 | another layout | found by the first 64 records, or `--layout`: see `record_layouts` |
+| records of which `--feature` names all that is of bytes; `--image none` | examples of values alone |
 | an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
 | a file that is compressed, as GZIP or ZLIB | its images are spooled |
 | no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
@@ -23,7 +24,7 @@ from typing import BinaryIO, Collection, Iterator, Mapping
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -54,7 +55,10 @@ from tf_input.dataset_format import OBJECTS, Feature
 _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator bad_boxes layout".split()
+_OPTIONS = (
+    *"has_images image_column key_column split_column group_column weight_column".split(),
+    *"labels features label_names label_separator bad_boxes layout".split(),
+)
 
 
 class TfRecord:
@@ -106,6 +110,7 @@ class TfRecord:
         masks = {name for column in (*labels, *features) for name in column.names if column.kind == "mask"}
         self._files = [name for name in self._rows.part_names if name in masks or not has_numbers(example, name)]
         self._key = layout.key if config.source.key_column is None else ""
+        self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
@@ -208,26 +213,26 @@ class TfRecord:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
         except Refusal as error:
             return DeadLetter.of(path, error)
-        if spool is None:
+        if spool is None or span is None:
             return image
         data = record.data[span.offset : span.offset + span.num_bytes]
         return image._replace(offset=spool.append(data), spool=spool.spool)
 
     def _read_fields(
-        self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan
+        self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None
     ) -> LabeledImage:
         start = record.offset + HEADER_BYTES
-        row = {name: read_cell(name, example.values(name)) for name in self._rows.value_names}
+        row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
         row |= {name: read_part(part, start, example, name) for name in self._rows.part_names}
         image = LabeledImage(
             key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
             path=part,
             label="",
             split=self._splits.get(part),
-            num_bytes=span.num_bytes,
-            offset=start + span.offset,
-            raw=span.raw,
+            offset=NO_IMAGE,
         )
+        if span is not None:
+            image = image._replace(num_bytes=span.num_bytes, offset=start + span.offset, raw=span.raw)
         image = self._rows.read(row, image)
         if self._objects:
             image = image._replace(values={**(image.values or {}), OBJECTS: self._objects.read(example)})

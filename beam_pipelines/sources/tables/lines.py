@@ -87,5 +87,19 @@ def open_lines(path: str, name: str, config: SourceConfig) -> Iterator[Lines]:
         raise listing_error(error, path, told) from error
 
 
+def full_lines(lines: Lines) -> Iterator[str | None]:
+    """The lines that have something in them, each a row; None for one that is too long."""
+    while True:
+        lines.is_row_start = True
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except LongLineError:
+            line = None
+        if line is None or not line.isspace():
+            yield line
+
+
 def _decompressed(path: str, file: BinaryIO) -> ContextManager[BinaryIO]:
     return gzip.GzipFile(fileobj=file) if path.lower().endswith(".gz") else contextlib.nullcontext(file)

@@ -1,4 +1,4 @@
-"""Source `table`: a row for each image, in CSV, TSV, JSON Lines or Parquet.
+"""Source `table`: a row for each example, in CSV, TSV, JSON Lines or Parquet.
 
 | what is found | what becomes of it |
 | --- | --- |
@@ -6,6 +6,8 @@
 | a column `key`, `split`, `group`, `weight`, or one so named by an option | is that; a row without a group is its own |
 | a column `label`, `labels`, `class` or `category` | the label, where none is named; of lists: a multi_label |
 | a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
+| no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values alone; its key is `rows.csv:17` |
+| `--column_names a,b,c` | CSV without a header |
 | images in Parquet, as bytes or `{"bytes", "path"}` | spooled; the key is the row's place in the file |
 | `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
 | a row that is not well-formed, or a cell that is not what its column is for | dead letter |
@@ -21,8 +23,9 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.cells.cells import in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
@@ -33,7 +36,7 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
-from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows
+from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import OBJECTS
 
@@ -44,7 +47,8 @@ Listed = LabeledImage | DeadLetter
 
 _OPTIONS = (
     *("image_column", "key_column", "split_column", "group_column", "weight_column"),
-    *("labels", "features", "label_names", "label_separator", "image_root", "image_suffix", "bad_boxes", "skip_lines", "comment"),
+    *("has_images", "column_names", "labels", "features", "label_names", "label_separator"),
+    *("image_root", "image_suffix", "bad_boxes", "skip_lines", "comment"),
 )
 
 
@@ -63,6 +67,7 @@ class Table:
 
     Attributes:
         root: What paths are relative to.
+        has_images: Whether a column has images.
         features: What the columns become.
         targets: Those that are labels.
         num_ignored: Images that are ignored, counted while listing.
@@ -81,9 +86,14 @@ class Table:
         first, head = _first_with_rows(files, source)
         if first.format == "parquet" and (source.skip_lines or source.comment):
             raise UserError(f"{printable(first.name)}: Parquet has no lines; expected no --skip_lines and no --comment")
+        if first.format != "csv" and source.column_names:
+            raise UserError(f"{printable(first.name)}: its columns have names ({show_columns(head.columns)}); expected no --column_names")
         columns = choose_columns(head, source, first.name)
         roles = columns.roles._replace(split=self._choose_split(columns.roles.split, files))
         self._columns = columns = dataclasses.replace(columns, roles=roles)
+        self.has_images = columns.image is not None
+        if source.has_images and not self.has_images:
+            _check_no_images(read_first_row(first, source, head.columns), first)
         self._is_embedded = columns.image in head.has_bytes
         self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)
@@ -106,7 +116,7 @@ class Table:
         listed = self._read(self._files[part])
         if self._is_embedded:
             return _spool(listed, self._spool_directory)
-        return add_sizes(listed, self.root) if self._with_sizes else listed
+        return add_sizes(listed, self.root) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
         """Where the table says what its integers stand for."""
@@ -144,7 +154,7 @@ class Table:
                 image = error
             if isinstance(image, Refusal):
                 yield DeadLetter.of(f"{printable(file.name)}:{number}", image)
-            elif config.ignore and isinstance(image, LabeledImage) and matches(image.path, config.ignore):
+            elif config.ignore and isinstance(image, LabeledImage) and self.has_images and matches(image.path, config.ignore):
                 self.num_ignored += 1
             else:
                 yield image
@@ -183,10 +193,13 @@ class _RowReader:
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
         """Raises Refusal where a cell is not what its column is for."""
-        cell = row.get(self._columns.image)
-        data = _embedded_bytes(cell) if self._is_embedded else None
         label, values = self._read_columns(row)
-        if data is None:
+        cell = row.get(self._columns.image) if self._columns.image else None
+        data = _embedded_bytes(cell) if self._is_embedded else None
+        if self._columns.image is None:
+            key = nfc(f"{self._file.name}:{number}")
+            image = LabeledImage(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
+        elif data is None:
             path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
             image = LabeledImage(nfc(path), path, label, self._file.split, values=values)
         else:
@@ -203,6 +216,16 @@ def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[Tabl
     """The first file that tells what columns there are: JSON Lines without a line tell nothing."""
     heads = ((file, read_head(file, source)) for file in files)
     return next(((file, head) for file, head in heads if head.columns), (files[0], Head(())))
+
+
+def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
+    """That no column of a first row seems to be the one of the images, which only has another name than the usual ones."""
+    for name, cell in row.items():
+        found = cell.get("path") or cell.get("bytes") if isinstance(cell, dict) else cell
+        if isinstance(found, bytes) or isinstance(found, str) and found.lower().endswith(tuple(IMAGE_EXTENSIONS)):
+            shown, column = "bytes" if isinstance(found, bytes) else printable(repr(found[:80])), printable(name)
+            expected = f"--image_column={column}, or --image=none for examples without an image"
+            raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image; expected {expected}")
 
 
 def _embedded_bytes(cell: Any) -> bytes | None:

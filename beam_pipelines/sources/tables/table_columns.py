@@ -1,6 +1,7 @@
 """Which columns of a table mean what: those that options name, else those with the usual names."""
 
 import dataclasses
+import re
 from typing import Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
@@ -13,6 +14,9 @@ from tf_input.dataset_format import LABEL, OBJECTS, Feature
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
+# What no column is called, but a cell of a row may be.
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
+
 # What becomes of a column of objects.
 OBJECT_FEATURES = (Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)), Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)))
 
@@ -22,13 +26,13 @@ class TableColumns:
     """The columns of a table. None: there is no such column.
 
     Attributes:
-        image: With the path of the image, or, in Parquet, with its bytes.
+        image: With the path of the image, or, in Parquet, with its bytes; None: examples have none.
         roles: With its key, its split, its group, its weight.
         objects: With boxes and their classes, as Hugging Face's libraries have them.
         labels: What a model is to predict, beside objects.
     """
 
-    image: str
+    image: str | None
     roles: RowRoles
     objects: str | None
     labels: tuple[Column, ...]
@@ -49,14 +53,16 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
         table: What messages call the table.
 
     Raises:
-        UserError: There is none for the image or the label, or none of a name that was given.
+        UserError: There is none for the image or the label, or none of a name that was given, or nothing that an example would have.
     """
     chooser = _Chooser(head.columns, table)
-    image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS)
-    if image is None:
-        raise chooser.error(
-            f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it", "--image_column, which names the one of the images"
-        )
+    image = chooser.choose("--image_column", config.image_column, IMAGE_COLUMNS) if config.has_images else None
+    if image is None and not config.features:
+        kept = "--feature COLUMN:KIND for each column that an example is to have, such as height:float"
+        if not config.has_images:
+            raise chooser.error("no --feature is given (--image=none)", kept)
+        expected = f"--image_column, which names the one of the images; or, without images, {kept}"
+        raise chooser.error(f"none of the columns {', '.join(IMAGE_COLUMNS)} is in it", expected)
     labels = config.labels
     if labels is None:
         labels = _usual_labels(head, chooser)
@@ -115,4 +121,7 @@ class _Chooser:
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
 
     def error(self, problem: str, expected: str) -> UserError:
-        return UserError(f"{printable(self._table)}: {problem}; it has the columns {show_columns(self._columns)}; expected {expected}")
+        names = f"it has the columns {show_columns(self._columns)}"
+        if any(map(_NUMBER.fullmatch, self._columns)):
+            names += " (--column_names names those of a table without a header)"
+        return UserError(f"{printable(self._table)}: {problem}; {names}; expected {expected}")

@@ -2,9 +2,9 @@
 
 Memory stays flat whatever a file holds: a line has at most `MAX_LINE` characters, and Parquet is read page by page.
 
-CSV is as RFC 4180 has it, in UTF-8, with a header. Commas separate cells; where the header has none, tabs or semicolons
-do. A row may have several lines, in quotes; where such a row is not well-formed, a quote was likely forgotten, nobody
-knows how many rows it hides, and the file is refused.
+CSV is as RFC 4180 has it, in UTF-8, with a header, or with `--column_names` in its place. Commas separate cells; where the first line
+has none, tabs or semicolons do. A row may have several lines, in quotes; where such a row is not well-formed, a quote was likely
+forgotten, nobody knows how many rows it hides, and the file is refused.
 """
 
 import collections
@@ -63,7 +63,7 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
         return _parquet_head(file)
     with open_lines(file.path, file.name, config) as lines:
         if file.format == "csv":
-            return Head(tuple(_read_header(file, lines)[1]))
+            return _csv_head(file, lines, config)
         first = [row for _, row in itertools.islice(_json_rows(lines), _NUM_HEAD_ROWS) if not isinstance(row, Refusal)]
     cells = [(name, cell) for row in first for name, cell in row.items()]
     return Head(
@@ -73,6 +73,16 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
             name for name, cell in cells if isinstance(cell[0] if isinstance(cell, list) and cell else cell, dict)
         ),
     )
+
+
+def _csv_head(file: TableFile, lines: Lines, config: SourceConfig) -> Head:
+    rows, names = _read_header(file, lines, config)
+    with contextlib.suppress(csv.Error, LongLineError):  # of which a dead letter is made when it is listed
+        first = next(rows, []) if config.column_names else []
+        if first and len(first) != len(names):
+            found = f"the first row has {len(first)} cells, and --column_names {len(names)} names"
+            raise UserError(f"{printable(file.name)}: {found}; expected one for each")
+    return Head(tuple(names))
 
 
 def _parquet_head(file: TableFile) -> Head:
@@ -112,7 +122,7 @@ def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | 
         yield from _parquet_rows(file, columns)
         return
     with open_lines(file.path, file.name, config) as lines:
-        yield from _csv_rows(file, lines, columns) if file.format == "csv" else _checked_json_rows(file, lines, columns)
+        yield from _csv_rows(file, lines, config, columns) if file.format == "csv" else _checked_json_rows(file, lines, columns)
 
 
 def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[Row]:
@@ -122,10 +132,10 @@ def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[
             yield index + 1, Refusal("not_utf8", "text that is not UTF-8") if row is None else row
 
 
-def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) -> Iterator[Row]:
-    reader, header = _read_header(file, lines)
+def _csv_rows(file: TableFile, lines: Lines, config: SourceConfig, columns: tuple[str, ...] | None) -> Iterator[Row]:
+    reader, header = _read_header(file, lines, config)
     positions = {name: header.index(name) for name in _check_columns(file, header, columns)}.items()
-    num_cells = len(header)
+    num_cells, names = len(header), "--column_names" if config.column_names else "the header"
     while True:
         lines.is_row_start = True
         try:
@@ -149,17 +159,19 @@ def _csv_rows(file: TableFile, lines: Lines, columns: tuple[str, ...] | None) ->
         elif row:
             yield (
                 lines.row_start,
-                Refusal("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as the header has"),
+                Refusal("bad_row", f"a row of {len(row)} cells; expected {num_cells}, as {names} has"),
             )
 
 
-def _read_header(file: TableFile, lines: Lines) -> tuple[Iterator[list[str]], list[str]]:
-    """(the rows below the header, the names in it)."""
+def _read_header(file: TableFile, lines: Lines, config: SourceConfig) -> tuple[Iterator[list[str]], list[str]]:
+    """(the rows below the header, the names in it); without a header all rows, and the names that are given."""
     csv.field_size_limit(MAX_LINE)  # of this process; the default is 131,072 characters
     try:
         first = next((line for line in _first_of_rows(lines) if line.strip()), "")
         delimiter = "," if "," in first else next((mark for mark in "\t;" if mark in first), ",")
-        reader = csv.reader(itertools.chain([first], lines), strict=True, delimiter=delimiter)
+        reader = csv.reader(itertools.chain(_again(first, lines), lines), strict=True, delimiter=delimiter)
+        if config.column_names:
+            return reader, list(config.column_names)
         header = [name.strip() for name in next(reader, [])]
     except (csv.Error, LongLineError) as error:
         raise UserError(f"{printable(file.name)}: the header is no row as CSV has it: {error}; expected names of columns") from None
@@ -170,6 +182,12 @@ def _read_header(file: TableFile, lines: Lines) -> tuple[Iterator[list[str]], li
         )
     _check_unique(file, header)
     return reader, header
+
+
+def _again(first: str, lines: Lines) -> Iterator[str]:
+    """The first line, which was looked at already; the next one need not begin a row."""
+    lines.is_row_start = False
+    yield first
 
 
 def _check_unique(file: TableFile, columns: Sequence[str]) -> None:

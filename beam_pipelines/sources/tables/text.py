@@ -6,7 +6,7 @@
 | a line with a tab in it | tabs separate its fields, which may have blanks in them; else blanks do |
 | `--label weather --label ground` | the second field is `weather`, the third `ground`: the names are yours |
 | `--label x,y:float`, `--label gaze:float[3]` | as many fields as there are numbers |
-| `--label tags:multi_label`, as the last column | all fields that are left, or names with "|" (`--label_separator`) between them |
+| `--label tags:multi_label`, `--feature ids:integer[]`, at the end | all fields that are left, or names with "|" (`--label_separator`) between them |
 | `--label none` | a line is a path |
 | `--feature` | fields behind the labels' |
 | `train.txt`, `val.txt`, `test.txt` in a folder | splits; other names of several files: none |
@@ -32,7 +32,7 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
-from beam_pipelines.sources.tables.lines import Lines, LongLineError, open_lines
+from beam_pipelines.sources.tables.lines import full_lines, open_lines
 from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
 from tf_input.dataset_format import LABEL
 
@@ -94,7 +94,7 @@ class TextList:
 
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with open_lines(file.path, file.name, self._config.source) as lines:
-            for line in _lines_of_rows(lines):
+            for line in full_lines(lines):
                 try:
                     return self._fields.split(line)
                 except Refusal:  # listing it makes the dead letter
@@ -105,7 +105,7 @@ class TextList:
         root, ignore = self._root_of(file), self._config.ignore
         read = self._make_reader(root).read
         with open_lines(file.path, file.name, self._config.source) as lines:
-            for line in _lines_of_rows(lines):
+            for line in full_lines(lines):
                 try:
                     row = self._fields.split(line)
                     path = in_column(_PATH, read_image_path, row[_PATH], root, self._config.source.image_suffix)
@@ -119,20 +119,6 @@ class TextList:
                     yield LabeledImage(nfc(path), path, label, file.split, values=values)
 
 
-def _lines_of_rows(lines: Lines) -> Iterator[str | None]:
-    """The lines that have something in them; None for one that is too long."""
-    while True:
-        lines.is_row_start = True
-        try:
-            line = next(lines)
-        except StopIteration:
-            return
-        except LongLineError:
-            line = None
-        if line is None or not line.isspace():
-            yield line
-
-
 class _Fields:
     """Splits lines into the fields that columns are made of, by the columns' names.
 
@@ -142,17 +128,17 @@ class _Fields:
     """
 
     def __init__(self, columns: tuple[Column, ...], separator: str) -> None:
-        self._separator = separator
         widths: dict[str, int] = {}
         for column in columns:
             for name in column.names:
-                widths[name] = column.shape[0] if column.kind in ("float", "multi_hot") and column.shape else 1
+                widths[name] = column.shape[0] or 1 if column.is_list or column.kind == "multi_hot" and column.shape else 1
         if _PATH in widths:
             raise UserError(f"--label or --feature {_PATH}: the first field has that name already; expected another one")
         self._widths = tuple(widths.items())
         self._num_fields = 1 + sum(widths.values())
         last = columns[-1] if columns else None
-        self._takes_rest = last is not None and last.kind == "multi_label" and len(last.names) == 1
+        self._takes_rest = last is not None and len(last.names) == 1 and (last.kind == "multi_label" or last.shape == (None,))
+        self._between = " " if last is not None and last.kind in ("float", "integer") else separator
 
     def split(self, line: str | None) -> Mapping[str, str]:
         """The cells of a line.
@@ -181,5 +167,5 @@ class _Fields:
             row[name] = " ".join(fields[start : start + width])
             start += width
         if self._takes_rest:
-            row[name] = self._separator.join(fields[start - 1 :])
+            row[name] = self._between.join(fields[start - 1 :])
         return row

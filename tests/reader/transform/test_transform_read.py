@@ -149,7 +149,7 @@ def test_a_users_features(users):
     data = tf_input.open(users)
     expected = whole(data, "train")
     options = {"batch_size": 1000, "transform": True, "shuffle": False}
-    x, y = next(iter(data.batches("train", **options)))
+    x, y = next(iter(data.batches("train", ragged="ragged", **options)))
     numbers = {"area", "bucket", "class", "hash", "legs", "side"}
     assert set(x) == {"size", "words", *numbers}, "neither target nor text, and there is no image"
     for name in numbers:
@@ -162,7 +162,7 @@ def test_a_users_features(users):
     assert y.numpy().tolist() == expected["label"].numpy().tolist()
     x, _ = next(iter(data.batches("train", inputs=("key", "area"), **options)))
     assert (x["key"].dtype, x["area"].dtype) == (tf.string, tf.int64)
-    x, _ = tf_input.Sequence(data, "train", **options)[0]
+    x, _ = tf_input.Sequence(data, "train", ragged="ragged", **options)[0]
     assert [row.tolist() for row in x["words"]] == expected["words"].to_list()
 
 
@@ -267,7 +267,7 @@ def test_a_service_reads_with_tables(users):
     dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
     worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1], port=0))
     assert worker is not None
-    data, options = tf_input.open(users), {"batch_size": 1000, "transform": True, "inputs": ("key", "words")}
+    data, options = tf_input.open(users), {"batch_size": 1000, "transform": True, "inputs": ("key", "words"), "ragged": "ragged"}
     found, expected = (
         next(iter(data.batches("train", shuffle=False, **options, **more)))[0] for more in ({"service": dispatcher.target}, {})
     )

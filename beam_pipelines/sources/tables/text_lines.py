@@ -1,0 +1,90 @@
+"""Source `text_lines`: text files whose lines are the data: a line is an example with the feature `text`.
+
+| what is found | what becomes of it |
+| --- | --- |
+| a line | the feature `text`, without the line's end; the key is the file's name and the line's number: `poems.txt:17` |
+| `--label file` | a class for each file, by its name without its extension |
+| `train.txt`, `val.txt`, `test.txt` in a folder, folders so named | splits |
+| a line of blanks, lines that `--skip_lines` or `--comment` leave out | no input |
+| a line that is not UTF-8, or too long | dead letter |
+
+What has several fields a line is a `table`, also without a header (`--column_names`).
+"""
+
+import os
+from typing import Iterator, Mapping
+
+from beam_pipelines.config.columns import Column
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
+from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.sources.cells.column_reader import ColumnReader
+from beam_pipelines.sources.folders.file_listing import is_utf8
+from beam_pipelines.sources.folders.image_folder import nfc
+from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.roots import Root
+from beam_pipelines.sources.tables.lines import full_lines, open_lines
+from beam_pipelines.sources.tables.table_files import TableFile, find_files
+
+_FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
+_TEXT, _FILE = "text", "file"
+
+_OPTIONS = "has_images labels features label_names skip_lines comment".split()
+
+
+class TextLines:
+    """The lines of one text file, or of several.
+
+    Args:
+        config: Where they lie, and what is made of them.
+        with_sizes: Not needed: lines have none.
+        spool_directory: Not used.
+
+    It is a `Source`, and has the attributes of one.
+    """
+
+    has_images = False
+    num_ignored = 0
+
+    def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
+        source = config.source
+        refuse_options(source, _OPTIONS)
+        folder, files = find_files(config, _FORMATS, ())
+        self._config = config
+        self._files = {file.name: file for file in files}
+        root = Root(folder)
+        labels, features = source.labels or (), source.features
+        for name in (name for column in (*labels, *features) for name in column.names):
+            if name not in (_TEXT, _FILE):
+                nearest = did_you_mean(name, (_TEXT, _FILE))
+                raise UserError(f"--label or --feature: a line has no {printable(name)!r}; expected {_TEXT} or {_FILE}{nearest}")
+        if not any(_TEXT in column.names for column in (*labels, *features)):
+            features = (Column(_TEXT, (_TEXT,), "text"), *features)
+        self._reader = ColumnReader(labels, features, root, source.names_of)
+        self.root = root.path
+        self.features = self._reader.features
+        self.targets = self._reader.targets
+
+    def parts(self) -> list[str]:
+        return [*self._files]
+
+    def label_names(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
+        file = self._files[part]
+        name = os.path.basename(file.name).split(".")[0]
+        with open_lines(file.path, file.name, self._config.source) as lines:
+            for line in full_lines(lines):
+                key = f"{file.name}:{lines.row_start}"
+                try:
+                    yield self._read(file, key, line, name)
+                except Refusal as error:
+                    yield DeadLetter.of(printable(key), error)
+
+    def _read(self, file: TableFile, key: str, line: str | None, name: str) -> LabeledImage:
+        if line is None or not is_utf8(line):
+            raise Refusal("bad_row", "bytes that are not UTF-8 or a line without an end; expected text")
+        label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
+        return LabeledImage(nfc(key), file.name, label, file.split, offset=NO_IMAGE, values=values)

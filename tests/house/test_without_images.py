@@ -1,0 +1,362 @@
+"""Examples without an image: of every source that may lack them, by the real command, shuffled, stored and read like images."""
+
+import csv
+import gzip
+import hashlib
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.elements.shuffle_keys import shuffle_key
+from made_images import jpeg, write_files
+from tf_input.dataset_format import RUN, decode_index, read_manifest
+
+NUM = 240
+CLASSES = ("ant", "bee", "cow")
+FEATURES = ("--feature=height:float", "--feature=n=b:integer", "--feature=ids:integer[]", "--feature=words:text[]", "--label=y")
+
+
+def row(index: int) -> dict[str, Any]:
+    """What a table says of one example: numbers, a class, lists of any length, an own weight and a group."""
+    ids = [index * 2**40 - 7, -index, 3][: index % 4]
+    words = [f"w{index}", "a|b", ""][: (index + 1) % 4]
+    return {"height": index / 8, "b": index, "ids": ids, "words": words, "y": CLASSES[index % 3], "weight": 0.5 + index % 2, "group": f"g{index // 2}"}
+
+
+def write_rows(path: pathlib.Path) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(row(0)))
+        writer.writeheader()
+        for index in range(NUM):
+            cells = row(index)
+            ids = " ".join(map(str, cells["ids"])) if index % 2 else json.dumps(cells["ids"])  # both are lists of numbers
+            writer.writerow({**cells, "ids": ids, "words": json.dumps(cells["words"])})
+    return path
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> pathlib.Path:
+    assert main(["prepare", "--input", str(source), "--output", str(output), *options]) == 0
+    return output
+
+
+def contents(directory: pathlib.Path) -> dict[str, str]:
+    """sha256 of every file of a data set but run.json."""
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file() and path.name != RUN)
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def stored(directory: pathlib.Path, split: str) -> list[dict[str, list[Any]]]:
+    """The examples of a split in the order of the shards, read with TensorFlow and no code of ours."""
+    found = []
+    for path in sorted(map(str, directory.glob(f"*-{split}.tfrecord-*"))):
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            features = tf.train.Example.FromString(record).features.feature
+            found.append({name: list(getattr(one, one.WhichOneof("kind")).value) for name, one in features.items()})
+    return found
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> pathlib.Path:
+    return write_rows(tmp_path_factory.mktemp("source") / "rows.csv")
+
+
+@pytest.fixture(scope="module")
+def rows(table, tmp_path_factory) -> pathlib.Path:
+    return prepare(table, tmp_path_factory.mktemp("prepared") / "rows", *FEATURES, "--num_shards=train=3,validation=1")
+
+
+def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows, table):
+    manifest = read_manifest(rows)
+    assert set(manifest.features) == {"height", "ids", "key", "label", "n", "weight", "words"}
+    all_keys = set()
+    for split in manifest.splits:
+        found = stored(rows, split)
+        keys = [one["key"][0].decode() for one in found]
+        assert keys == sorted(keys, key=lambda key: shuffle_key(0, key.encode())), "a true permutation"
+        for key, one in zip(keys, found):
+            expected = row(int(key.removeprefix("rows.csv:")) - 2)  # the header is line 1
+            assert (one["height"], one["n"], one["ids"]) == ([expected["height"]], [expected["b"]], expected["ids"]), key
+            assert [word.decode() for word in one["words"]] == expected["words"], key
+            assert one["label"] == [CLASSES.index(expected["y"])] and one["weight"] == [expected["weight"]], key
+        all_keys.update(keys)
+        for shard in manifest.splits[split]:  # the index points at whole examples
+            data = (rows / shard.name).read_bytes()
+            index = list(decode_index((rows / shard.index).read_bytes()))
+            catalog = pq.read_table(rows / shard.catalog).to_pylist()
+            for one, entry in zip(index, catalog, strict=True):
+                example = tf.train.Example.FromString(data[one.image_offset : one.image_offset + one.image_length])
+                assert example.features.feature["key"].bytes_list.value[0].decode() == entry["key"]
+                assert (entry["path"], entry["offset"], entry["height"], entry["num_bytes"]) == ("rows.csv", None, None, one.image_length)
+                assert CLASSES[one.label] == entry["label"]
+    assert len(all_keys) == NUM
+    groups: dict[str, set[str]] = {}
+    for split, shards in manifest.splits.items():
+        for shard in shards:
+            for entry in pq.read_table(rows / shard.catalog).to_pylist():
+                groups.setdefault(entry["group"], set()).add(split)
+    assert len(groups) == NUM // 2 and all(len(splits) == 1 for splits in groups.values())
+    statistics = json.loads((rows / "statistics.json").read_text())
+    assert "images" not in statistics and not {"pixels", "image_bytes"} & set(statistics["splits"]["train"])
+
+
+def test_what_is_told_of_rows(table, tmp_path, capsys):
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *FEATURES]) == 0
+    told = capsys.readouterr()
+    assert "--image=none, as " in told.err and "image" not in told.out
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *FEATURES, "--estimate"]) == 0
+    assert "examples:  240 in 3 classes\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow(3)
+def test_tensorflow_datasets_opens_rows_supervised(rows):
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(str(rows))
+    found = {one["key"].decode(): one for one in tfds.as_numpy(builder.as_dataset(split="train"))}
+    for one in stored(rows, "train"):
+        other = found[one["key"][0].decode()]
+        assert other["ids"].tolist() == one["ids"] and other["words"].tolist() == one["words"] and other["height"] == np.float32(one["height"][0])
+    x, y = next(iter(builder.as_dataset(split="train", as_supervised=True)))
+    assert set(x) == {"height", "ids", "n", "words"} and y.dtype == tf.int64
+
+
+@pytest.mark.slow(8)
+def test_two_engines_give_the_same_bytes(rows, table, tmp_path):
+    engines = pytest.importorskip("engines")
+    prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+    other = prepare(table, tmp_path / "rows", *FEATURES, "--num_shards=train=3,validation=1", *prism)
+    assert contents(other) == contents(rows)
+
+
+@pytest.mark.slow(4)
+def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, capsys):
+    table = write_rows(tmp_path / "source/rows.csv")
+    output = prepare(table, tmp_path / "out", *FEATURES)
+    before, shard = contents(output), read_manifest(output).splits["validation"][0]
+    assert main(["verify", str(output)]) == 0
+    for name in (shard.index, shard.name, shard.catalog):
+        data = bytearray((output / name).read_bytes())
+        data[len(data) // 2] ^= 4
+        (output / name).write_bytes(data)
+        assert main(["repair", str(output)]) == 0, name
+        assert contents(output) == before, name
+    key = stored(output, "validation")[0]["key"][0].decode()
+    lines = table.read_text().split("\n")
+    line = int(key.partition(":")[2]) - 1
+    lines[line] = lines[line].replace(lines[line].partition(",")[0], "77.5", 1)
+    table.write_text("\n".join(lines))
+    (output / shard.index).unlink()
+    (output / shard.catalog).unlink()
+    capsys.readouterr()
+    assert main(["repair", str(output)]) == 1
+    assert f"{key}: height is not what it was" in capsys.readouterr().err
+
+
+def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
+    table = write_files(tmp_path, {"rows.csv": b"a,y\n1,x\nnan,x\n2,y\n,y\n3,x\n4,y\n5,x\n6,y\n"}) / "rows.csv"
+    options = ("--feature=a:float", "--label=y", "--splits=train=1")
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *options]) == 2
+    assert "2 of 8 inputs are dead letters" in capsys.readouterr().err
+    output = prepare(table, tmp_path / "out", *options, "--max_bad_fraction=0.5", "--resume")
+    letters = [json.loads(line) for line in (output / "dead_letters.jsonl").read_text().splitlines()]
+    assert [letter["path"] for letter in letters] == ["rows.csv:3", "rows.csv:5"]
+    assert letters[0]["message"] == "column 'a' has 'nan'; expected a finite number of 32 bits"
+    assert [one["a"] for one in sorted(stored(output, "train"), key=lambda one: one["a"])] == [[1], [2], [3], [4], [5], [6]]
+
+
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+
+
+def write_fixed(folder: pathlib.Path) -> str:
+    records = np.zeros(60, np.dtype([("label", "u1"), ("x", "<f4", 4), ("name", "S3")]))
+    records["label"], records["x"], records["name"] = np.arange(60) % 2, vectors(), [f"n{index}".encode() for index in range(60)]
+    write_files(folder, {"rows.bin.gz": gzip.compress(b"head" + records.tobytes())})
+    return "rows.bin.gz"
+
+
+def write_npz(folder: pathlib.Path) -> str:
+    folder.mkdir(parents=True)
+    np.savez_compressed(folder / "rows.npz", x_train=vectors(), labels_train=np.arange(60) % 2, x_test=vectors(), labels_test=np.arange(60) % 2)
+    return "rows.npz"
+
+
+def write_npy(folder: pathlib.Path) -> str:
+    folder.mkdir(parents=True)
+    np.save(folder / "features.npy", vectors().reshape(60, 2, 2))
+    np.save(folder / "labels.npy", np.arange(60) % 2)
+    return ""
+
+
+def write_records(folder: pathlib.Path) -> str:
+    folder.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(folder / "vectors.tfrecord")) as writer:
+        for index, vector in enumerate(vectors()):
+            feature = tf.train.Example().features.feature
+            feature["x"].float_list.value.extend(vector)
+            feature["ids"].int64_list.value.extend(range(index % 3))
+            feature["label"].int64_list.value.append(index % 2)
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    return "vectors.tfrecord"
+
+
+def write_headerless(folder: pathlib.Path) -> str:
+    lines = ["# no header", *(",".join([*map(str, vector.tolist()), str(index % 2)]) for index, vector in enumerate(vectors()))]
+    write_files(folder, {"rows.csv": "\n".join(lines).encode()})
+    return "rows.csv"
+
+
+SOURCES = {
+    "fixed_length": (
+        write_fixed,
+        ("--source=fixed_length", "--record_layout=label:uint8,x:float32[4],name:char[3]", "--header_bytes=4", "--feature=x:float", "--feature=name"),
+        lambda one, index: (one["x"], one["name"]) == (vectors()[index].tolist(), [f"n{index}".encode()]),
+    ),
+    "npz": (write_npz, ("--feature=x:float[]",), lambda one, index: one["x"] == vectors()[index].tolist()),
+    "npy": (write_npy, ("--source=arrays", "--feature=features:array"), lambda one, index: one["features"] == vectors()[index].tolist()),
+    "tfrecord": (
+        write_records,
+        ("--feature=x:float[4]", "--feature=ids:integer[]"),
+        lambda one, index: (one["x"], one["ids"]) == (vectors()[index].tolist(), [*range(index % 3)]),
+    ),
+    "headerless": (
+        write_headerless,
+        ("--column_names=a,b,c,d,y", "--skip_lines=1", "--feature=x=a,b,c,d:float", "--label=y"),
+        lambda one, index: one["x"] == vectors()[index].tolist(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_each_source_that_may_lack_images(name, tmp_path, capsys):
+    write, options, fits = SOURCES[name]
+    splits = () if name == "npz" else ("--splits=train=1",)
+    output = prepare(tmp_path / "in" / write(tmp_path / "in"), tmp_path / "out", *options, *splits)
+    assert "--image=none, as " in capsys.readouterr().err
+    manifest = read_manifest(output)
+    assert "image" not in manifest.features and manifest.num_inputs == (120 if name == "npz" else 60)
+    first_line = 2 if name == "headerless" else 0
+    for split in manifest.splits:
+        for one in stored(output, split):
+            index = int(one["key"][0].decode().replace("#", ":").rpartition(":")[2]) - first_line
+            assert fits(one, index), (name, index)
+            assert manifest.label_names[one["label"][0]] == str(index % 2), (name, index)
+    again = prepare(output, tmp_path / "again", "--splits=train=1", "--split_folders=no")  # our own, prepared anew
+    assert sorted(map(str, stored(again, "train"))) == sorted(str(one) for split in manifest.splits for one in stored(output, split))
+
+
+def test_lines_of_text(tmp_path):
+    texts = {"poems.txt": "title\n# by nobody\n first  line \r\n\n\nthe last\n", "prose.txt": "title\nzwölf\tBoxkämpfer\n"}
+    source = write_files(tmp_path / "in", {name: text.encode() for name, text in texts.items()})
+    options = ("--source=text_lines", "--skip_lines=1", "--comment=#", "--label=file", "--splits=train=1")
+    output = prepare(source, tmp_path / "out", *options)
+    found = {one["key"][0].decode(): (one["text"][0].decode(), read_manifest(output).label_names[one["label"][0]]) for one in stored(output, "train")}
+    assert found == {
+        "poems.txt:3": (" first  line ", "poems"),
+        "poems.txt:6": ("the last", "poems"),
+        "prose.txt:2": ("zwölf\tBoxkämpfer", "prose"),
+    }
+
+
+ERRORS = {
+    "nothing to keep": ("a,y\n1,x\n", ("--label=y",), "none of the columns file_name, image, image_path, path, filename, filepath, file is in it"),
+    "an image by another name": (
+        "photo,a,y\n1.jpg,2,x\n", ("--feature=a:float", "--label=y"),
+        "column 'photo' has '1.jpg', which may be an image; expected --image_column=photo, or --image=none",
+    ),
+    "no label": ("a,y\n1,x\n", ("--feature=a:float",), "expected --label COLUMN, or --label none"),
+    "no features": ("a,y\n1,x\n", ("--image=none", "--label=y"), "no --feature is given (--image=none); it has the columns a, y; expected --feature"),
+    "an option of images": ("a,y\n1,x\n", ("--feature=a:float", "--label=y", "--image_size=short=8"), "--image_size: examples have no image (--image=none)"),
+    "a check": ("a,y\n1,x\n", ("--image=none", "--check=decode", "--feature=a:float"), "--check: examples have no image (--image=none)"),
+    "a mask": ("a,y\n1,m.png\n", ("--feature=a:float", "--image=none", "--label=y:mask"), "'mask' belongs to an image"),
+    "a header that is a row": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=y"), "(--column_names names those of a table without a header)"),
+    "too few names": ("1.5,x\n2.5,y\n", ("--feature=a:float", "--label=a", "--column_names=a"), "first row has 2 cells, and --column_names 1 names"),
+    "a name twice": ("1.5,x\n", ("--feature=a:float", "--column_names=a,a"), "--column_names=a,a: expected each column's name once"),
+    "a shape of a class": ("a,y\n1,x\n", ("--feature=a:class[]",), "--feature=a:class[]: expected a shape of one dimension"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_is_wrong_is_one_line_before_any_work(case, tmp_path, capsys):
+    text, options, message = ERRORS[case]
+    table = write_files(tmp_path, {"rows.csv": text.encode()}) / "rows.csv"
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *options]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert message in error and error.startswith("recordmill: "), error
+    assert not (tmp_path / "out").exists()
+
+
+def test_sources_of_images_have_no_use_for_the_option(tmp_path, capsys):
+    folder = write_files(tmp_path / "in", {"cat/1.jpg": jpeg(), "list.txt": b"1.jpg x\n"})
+    for source in ("image_folder", "text"):
+        path = folder / "list.txt" if source == "text" else folder
+        assert main(["prepare", f"--source={source}", "--input", str(path), "--output", str(tmp_path / "out"), "--image=none"]) == 2
+        assert f"--image: --source={source} has no use for it" in capsys.readouterr().err
+
+
+@pytest.mark.slow(6)
+def test_an_analysis_of_rows_and_a_transform(rows, tmp_path):
+    pytest.importorskip("tensorflow_transform")
+    copy = shutil.copytree(rows, tmp_path / "copy")
+    assert main(["analyze", str(copy)]) == 0
+    dataset = tf_input.open(copy)
+    x, y, _ = next(iter(dataset.batches("validation", batch_size=64, transform=True)))
+    plain, same, _ = next(iter(dataset.batches("validation", batch_size=64)))
+    assert set(x) == set(plain) and (y.numpy() == same.numpy()).all()
+    for name in plain:
+        np.testing.assert_array_equal(x[name], plain[name], name)
+    assert main(["analyze", str(copy), "--overwrite", "--image_size=8"]) == 2
+    assert main(["transform", str(copy), str(tmp_path / "transformed")]) == 0
+    again, *_ = next(iter(tf_input.open(tmp_path / "transformed").batches("validation", batch_size=64)))
+    np.testing.assert_array_equal(again["ids"], plain["ids"])
+
+
+@pytest.mark.slow(5)
+def test_a_model_is_trained_on_rows_alone(tmp_path):
+    """As a tutorial on tables does: named inputs, one head."""
+    random = np.random.default_rng(1)
+    width, depth = random.normal(size=(2, 400))
+    text = "width,depth,kind\n" + "".join(f"{a:.5f},{b:.5f},{'big' if a + b > 0 else 'small'}\n" for a, b in zip(width, depth))
+    table = write_files(tmp_path, {"rows.csv": text.encode()}) / "rows.csv"
+    rows = tf_input.open(prepare(table, tmp_path / "out", "--feature=width:float", "--feature=depth:float", "--label=kind"))
+    inputs = {name: keras.Input((1,), name=name) for name in ("width", "depth")}
+    model = keras.Model(inputs, keras.layers.Dense(2, "softmax")(keras.layers.Concatenate()([*inputs.values()])))
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(rows.batches("train", batch_size=32, seed=0), epochs=5, verbose=0)
+    assert model.evaluate(rows.batches("validation", batch_size=32), verbose=0)[1] > 0.9
+
+
+@pytest.mark.slow(5)
+def test_a_model_is_trained_on_lines_of_text(tmp_path):
+    files = {f"{name}.txt": "".join(f"{word} number {index}\n" for index in range(150)).encode() for name, word in (("sea", "waves"), ("town", "streets"))}
+    output = prepare(write_files(tmp_path / "in", files), tmp_path / "out", "--source=text_lines", "--label=file")
+    dataset = tf_input.open(output)
+    train = dataset.batches("train", batch_size=32, seed=0)
+    words = keras.layers.TextVectorization(64, output_mode="multi_hot")
+    words.adapt(train.map(lambda text, label: text))
+    model = keras.Sequential([keras.layers.Dense(2, "softmax")])
+    model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(train.map(lambda text, label: (words(text), label)), epochs=3, verbose=0)
+    valid = dataset.batches("validation", batch_size=32).map(lambda text, label: (words(text), label))
+    assert model.evaluate(valid, verbose=0)[1] > 0.9
+
+
+def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
+    path = tmp_path / "in" / write_records(tmp_path / "in")
+    records = tf_input.open_tfrecords(path)
+    x, y = next(iter(records.batches(batch_size=5, shuffle=False)))
+    assert x["ids"].numpy().tolist() == [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]] and y.numpy().tolist() == [0, 1, 0, 1, 0]
+    np.testing.assert_array_equal(x["x"], vectors()[:5])
+
+

@@ -1,0 +1,152 @@
+"""Lists of any length in a batch: padded, with a mask, or ragged."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from prepared import mixed_images
+
+NUM = 96
+
+
+def ids_of(index: int) -> list[int]:
+    return [index + 1] * (index % 5)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> tf_input.PreparedDataset:
+    folder = tmp_path_factory.mktemp("lists")
+    lines = []
+    for index in range(NUM):
+        ids = ids_of(index)
+        row = {"key": f"{index:03d}", "ids": ids, "classes": [one % 3 for one in ids], "words": [str(one) for one in ids], "y": index % 2}
+        lines.append(json.dumps(row))
+    (folder / "rows.jsonl").write_text("\n".join(lines))
+    columns = ("--feature=ids:integer[]", "--feature=words:text[]", "--feature=classes:integer[]", "--label=y")
+    assert main(["prepare", "--input", str(folder / "rows.jsonl"), "--output", str(folder / "out"), "--splits=train=0.5,test=0.5", *columns]) == 0
+    return tf_input.open(folder / "out")
+
+
+def by_key(data: tf_input.PreparedDataset, **options) -> dict[str, dict[str, np.ndarray]]:
+    found = {}
+    for x, *_ in data.batches("test", batch_size=7, **options):
+        for index, key in enumerate(x["key"].numpy()):
+            found[key.decode()] = {name: value[index].numpy() for name, value in x.items()}
+    return found
+
+
+def test_padded_by_default(data):
+    inputs = ("key", "ids", "words")
+    assert len(found := by_key(data, inputs=inputs)) == data.num_examples("test")
+    for key, values in found.items():
+        ids = ids_of(int(key))
+        assert values["ids"][: len(ids)].tolist() == ids and not values["ids"][len(ids) :].any()
+        assert values["words"].tolist() == [str(one).encode() for one in ids] + [b""] * (len(values["words"]) - len(ids))
+    lengths = [x["ids"].shape[1] for x, _ in data.batches("test", batch_size=7, inputs=inputs)]
+    assert max(lengths) == 4, "as the longest of the batch"
+
+
+def test_a_mask_leaves_beside_each_list(data):
+    for key, values in by_key(data, inputs=("key", "ids"), ragged="mask", max_length=3).items():
+        length = min(3, len(ids_of(int(key))))
+        assert set(values) == {"key", "ids", "ids_mask"} and values["ids"].shape == (3,)
+        assert values["ids_mask"].tolist() == [True] * length + [False] * (3 - length)
+    x, _ = data.example_spec("test", batch_size=7, inputs="ids", ragged="mask", max_length=3)
+    assert x["ids"].shape.as_list() == [None, 3] and x["ids_mask"].dtype == tf.bool
+
+
+def test_ragged_as_they_are(data):
+    for x, y in data.batches("test", batch_size=7, inputs=("key", "ids"), ragged="ragged"):
+        assert isinstance(x["ids"], tf.RaggedTensor)
+        assert x["ids"].to_list() == [ids_of(int(key)) for key in x["key"].numpy()]
+
+
+def test_all_ways_of_reading_give_the_same(data):
+    options = {"batch_size": 8, "inputs": ("ids", "words"), "ragged": "mask", "seed": 1}
+    steps = list(data.batches("train", **options))
+    sequence = tf_input.Sequence(data, "train", **options)
+    hosts = [list(data.batches("train", hosts=(2, host), **options)) for host in range(2)]
+    for step, (x, y) in enumerate(steps):
+        other, _ = sequence[step]
+        for name in x:
+            np.testing.assert_array_equal(other[name], x[name], name)
+        parts = [host[step][0]["ids_mask"].numpy().sum() for host in hosts]
+        assert sum(parts) == x["ids_mask"].numpy().sum()
+    x, _ = next(iter(data.as_numpy("train", **options)))
+    np.testing.assert_array_equal(x["ids"], steps[0][0]["ids"])
+    assert data["test"][0]["ids"].ndim == 1, "one example is as long as it is"
+
+
+def test_an_empty_batch_has_room_for_one(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"ids": [], "y": 1}\n{"ids": [], "y": 1}\n')
+    columns = ("--feature=ids:integer[]", "--label=y:float", "--splits=train=1")
+    assert main(["prepare", "--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out"), *columns]) == 0
+    x, _ = next(iter(tf_input.open(tmp_path / "out").batches("train", batch_size=2, ragged="mask")))
+    assert x["ids"].numpy().tolist() == [[0], [0]] and not x["ids_mask"].numpy().any()
+
+
+def test_a_padded_target_weighs_nothing_where_it_has_no_value(data):
+    options = {"batch_size": 7, "inputs": ("key", "ids"), "targets": "classes", "max_length": 4}
+    for x, y, weight in data.batches("test", **options):
+        for key, classes, weights in zip(x["key"].numpy(), y.numpy(), weight.numpy()):
+            ids = ids_of(int(key))
+            assert classes[: len(ids)].tolist() == [one % 3 for one in ids]
+            assert weights.tolist() == [1.0] * len(ids) + [0.0] * (4 - len(ids))
+
+
+@pytest.mark.slow(5)
+def test_models_are_trained_on_lists(data):
+    """A label by an Embedding of the ids, as a tutorial does; and a class for each word."""
+    model = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, "softmax")])
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.fit(data.batches("train", batch_size=16, seed=0, inputs="ids"), epochs=30, verbose=0)
+    assert model.evaluate(data.batches("train", batch_size=16, inputs="ids"), verbose=0)[1] > 0.7, "a fifth has no ids"
+    tagger = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.Dense(3, "softmax")])
+    tagger.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    tagger.fit(data.batches("train", batch_size=16, seed=0, inputs="ids", targets="classes"), epochs=10, verbose=0)
+    assert tagger.evaluate(data.batches("train", batch_size=16, inputs="ids", targets="classes"), verbose=0)[1] == 1.0
+
+
+def test_what_does_not_fit_is_one_line(data):
+    cases = [
+        ({"ragged": "dense"}, "ragged='dense': expected one of pad, mask, ragged"),
+        ({"max_length": 0}, "max_length=0: expected above 0, or None"),
+        ({"ragged": "ragged", "max_length": 3}, "max_length=3: expected None with ragged='ragged'"),
+        ({"inputs": "key", "max_length": 3}, "max_length=3: no feature that is asked for has lists"),
+        ({"inputs": "ids", "targets": "words"}, "targets='words': lists of any length of kind text can't be weighed"),
+    ]
+    for options, message in cases:
+        with pytest.raises(ValueError) as caught:
+            data.batches("train", batch_size=4, **options)
+        assert message in str(caught.value) and "\n" not in str(caught.value), options
+
+
+def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp_path_factory):
+    flowers = tf_input.open(mixed_images(tmp_path_factory))
+    frame = tuple(flowers.statistics["images"][side]["max"] for side in ("height", "width"))
+    options = {"batch_size": 8, "image_size": "largest", "shuffle": False, "ragged": "mask"}
+    count = 0
+    for x, _ in flowers.batches("validation", **options):
+        assert x["image"].shape[1:] == (*frame, 3) and x["image_mask"].shape[1:] == (*frame, 1)
+        for image, mask in zip(x["image"].numpy(), x["image_mask"].numpy()[..., 0]):
+            stored = flowers["validation"][count]["image"]
+            rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+            assert (len(rows), len(columns)) == stored.shape[:2] and mask.sum() == len(rows) * len(columns)
+            assert (rows[0], columns[0]) == ((frame[0] - len(rows)) // 2, (frame[1] - len(columns)) // 2)
+            inside = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].astype(int)
+            assert abs(inside - stored).max() <= 3, "a JPEG's chroma at the edges"
+            assert not image[~mask].any()
+            count += 1
+    assert count == flowers.num_examples("validation")
+    mirrored = tf_input.Augmentation(crop=False, flip=True)
+    x, _ = next(iter(flowers.batches("validation", augment=mirrored, seed=3, **options)))
+    assert not x["image"].numpy()[~x["image_mask"].numpy()[..., 0]].any()
+    assert next(iter(flowers.batches("validation", batch_size=8, image_size="largest")))[0].shape[1:] == (*frame, 3)
+    for wrong, message in (({"augment": True}, "image_size='largest': expected another size"), ({"image_size": "larger"}, "or 'largest'")):
+        with pytest.raises(ValueError, match=message):
+            flowers.batches("validation", **options | wrong)

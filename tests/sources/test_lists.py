@@ -1,0 +1,145 @@
+"""Lists of any length, `ids:integer[]`, `scores:float[]`, `tags:text[]`: what a table says comes back exactly, whatever its format."""
+
+import contextlib
+import csv
+import itertools
+import json
+import pathlib
+import tempfile
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.config.columns import Column, parse_column
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.shards.input_reader import InputReader, ReadImage
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.sources.cells.cells import read_float, read_integer, read_list, read_text
+from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
+from beam_pipelines.sources.tables.table import Table
+from beam_pipelines.sources.tables.text import TextList
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
+from tf_input.dataset_format import Feature
+from tf_input.decoding.schema import parse_examples
+
+FEATURES = ("ids:integer[]", "scores:float[]", "tags:text[]", "pair:integer[2]")
+INT64 = st.integers(-(2**63), 2**63 - 1)
+# csv's own reader, as RFC 4180, has no NUL; lone surrogates are no text.
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+ROWS = st.fixed_dictionaries(
+    {
+        "ids": st.lists(INT64, max_size=6),
+        "scores": st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=6),
+        "tags": st.lists(TEXTS, max_size=6),
+        "pair": st.lists(INT64, min_size=2, max_size=2),
+    }
+)
+
+
+def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
+    if path.suffix == ".csv":
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows({name: json.dumps(cell) for name, cell in row.items()} for row in rows)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
+    else:
+        types = {"ids": pa.int64(), "scores": pa.float32(), "tags": pa.string(), "pair": pa.int64()}
+        pq.write_table(pa.table({name: pa.array([row[name] for row in rows], pa.list_(kind)) for name, kind in types.items()}), path)
+
+
+def store(path: pathlib.Path) -> tuple[tuple[Feature, ...], list[bytes]]:
+    """The schema of a table, and its rows as they are stored."""
+    source = SourceConfig("table", has_images=False, labels=(), features=tuple(parse_column("--feature", text, "text") for text in FEATURES))
+    job = PrepareJob(str(path), "out", "made", source=source)
+    table, found = Table(job), ListedPart()
+    listed = list(itertools.chain.from_iterable(list_part(table, path.name, found)))
+    assert all(isinstance(one, LabeledImage) for one in listed)
+    listing = make_listing(job, table, found)
+    with contextlib.closing(SpoolReader(job.spool_directory)) as spool:
+        reader = InputReader(WriteContext(job, listing), files_at(listing.root), spool)
+        read = [reader.read(one, is_sampled=False) for one in listed]
+    assert all(isinstance(one, ReadImage) for one in read)
+    return listing.schema, [one.data for one in read]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@settings(max_examples=25)
+@given(rows=st.lists(ROWS, min_size=1, max_size=4))
+def test_lists_come_back_exactly(suffix, rows):
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / f"rows{suffix}"
+        write_table(path, rows)
+        schema, records = store(path)
+    parsed = parse_examples(tf.constant(records), schema)
+    assert parsed["ids"].to_list() == [row["ids"] for row in rows] and parsed["pair"].numpy().tolist() == [row["pair"] for row in rows]
+    assert [[tag.decode() for tag in tags] for tags in parsed["tags"].to_list()] == [row["tags"] for row in rows]
+    for scores, row in zip(parsed["scores"], rows):
+        assert scores.numpy().tobytes() == np.array(row["scores"], np.float32).tobytes(), "of -0.0 the sign too"
+
+
+def test_what_a_cell_may_hold():
+    cases = [
+        # a cell, what reads one value, separator, values
+        ("1 2  3", read_integer, None, (1, 2, 3)),
+        (" 1,2 , 3 ", read_integer, None, (1, 2, 3)),
+        ("[1, -2]", read_integer, None, (1, -2)),
+        ("[1 2 3]", read_integer, None, (1, 2, 3)),
+        ("['1', '2']", read_integer, None, (1, 2)),
+        ("", read_integer, None, ()),
+        ("[]", read_float, None, ()),
+        (None, read_float, None, ()),
+        (7, read_integer, None, (7,)),
+        (np.array([1.5, 2]), read_float, None, (1.5, 2.0)),
+        ("a|b c|", read_text, "|", ("a", "b c", "")),
+        ('["a|b", 3]', read_text, "|", ("a|b", "3")),
+        (["a", "b"], read_text, "|", ("a", "b")),
+        (b"a|b", read_text, "|", ("a", "b")),
+    ]
+    for cell, read, separator, expected in cases:
+        assert read_list(cell, read, None, separator) == expected, cell
+
+
+def test_what_is_no_list_is_refused_with_what_was_found():
+    cases = [
+        ("1,,2", read_integer, None, "is empty; expected an integer of 64 bits"),
+        ("1 2.5", read_integer, None, "has '2.5'; expected an integer of 64 bits"),
+        ([2**63], read_integer, None, "expected an integer of 64 bits"),
+        ("[1, [2]]", read_integer, None, "expected one value in each place of a list"),
+        ([1.0, float("inf")], read_float, None, "expected a finite number of 32 bits"),
+        ("[a b]", read_text, "|", "has '[a b]'; expected a list"),
+        ({"a": 1}, read_integer, None, "expected"),
+    ]
+    for cell, read, separator, message in cases:
+        with pytest.raises(Refusal, match="bad_value|") as caught:
+            read_list(cell, read, None, separator)
+        assert message in str(caught.value), cell
+    with pytest.raises(Refusal, match="expected 2 numbers"):
+        read_list("1 2 3", read_integer, 2)
+
+
+def test_lists_on_the_command_line():
+    assert parse_column("--feature", "ids:integer[]", "text") == Column("ids", ("ids",), "integer", (None,))
+    assert parse_column("--feature", "w=words:text[]", "text").feature() == Feature("w", "text", (None,))
+    assert parse_column("--feature", "x:float[3]", "text").feature() == Feature("x", "float", (3,))
+    for text in ("x:multi_label[]", "x:class[]", "x:array[]", "x:multi_hot[]", "x:mask[]", "a,b:float[]", "x:integer[2,3]", "x:text[0]", "x:float[,]"):
+        with pytest.raises(UserError, match="expected"):
+            parse_column("--feature", text, "text")
+
+
+def test_lists_at_the_end_of_a_line(tmp_path):
+    (tmp_path / "list.txt").write_text("1.jpg 3 5 8\n2.jpg\n")
+    source = SourceConfig("text", labels=(), features=(parse_column("--feature", "ids:integer[]", "text"),))
+    listed = list(TextList(PrepareJob(str(tmp_path / "list.txt"), "out", "made", source=source)).list("list.txt"))
+    assert [one.values for one in listed] == [{"ids": (3, 5, 8)}, {"ids": ()}]
