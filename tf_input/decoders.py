@@ -22,6 +22,8 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         ValueError: An option does not fit the data set.
     """
     schema, stored_size = dataset.manifest.schema, dataset.image_size
+    if IMAGE not in dataset.features and config.image_size is not None:
+        raise ValueError(f"image_size={config.image_size!r}: there are no images; the data set has {', '.join(dataset.features)}")
     images = dataset.statistics.get("images", {})
     largest = [(images.get(side) or {}).get("max") for side in SIDES]
     targets = config.target_names(dataset.targets)
@@ -31,7 +33,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         features=dataset.features,
         config=config,
         targets=targets,
-        image_size=_largest(dataset, stored_size) if config.image_size == "largest" else config.height_and_width or stored_size,
+        image_size=_frame_size(dataset, config, stored_size),
         stored_size=stored_size,
         max_size=None if None in largest else tuple(largest),
         mask_dtype=dataset.mask_dtype,
@@ -58,7 +60,7 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         features=features,
         config=config,
         targets=targets,
-        image_size=config.height_and_width or size,
+        image_size=_frame_size(dataset, config, size),
         stored_size=size,
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(
@@ -68,13 +70,14 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
     return _with_size(decoder, dataset)
 
 
-def _largest(dataset: Description, stored_size: tuple[int, int] | None) -> tuple[int, int]:
-    """The largest height and the largest width of the images of a data set."""
+def _frame_size(dataset: Description, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
+    """(height, width) of the images in a batch; None where they are as stored, and differ."""
+    if config.image_size != "largest":
+        return config.height_and_width or stored_size
     images = dataset.statistics.get("images", {})
     sides = stored_size or tuple((images.get(side) or {}).get("max") for side in SIDES)
     if None in sides:
-        why = "sizes are unknown after --check=none" if images else f"the data set has {', '.join(dataset.features)}"
-        raise ValueError(f"image_size='largest': {why}; expected a size such as 224, or (height, width), where there are images")
+        raise ValueError("image_size='largest': sizes are unknown after --check=none; expected a size such as 224, or (height, width)")
     return sides
 
 

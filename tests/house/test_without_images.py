@@ -162,6 +162,15 @@ def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, ca
     assert f"{key}: height is not what it was" in capsys.readouterr().err
 
 
+def test_what_is_asked_of_rows_and_is_of_images(rows, capsys):
+    dataset = tf_input.open(rows)
+    for options, message in (({"image_size": 8}, "image_size=8: there are no images"), ({"augment": True}, "image_size and augment are of images")):
+        with pytest.raises(ValueError, match=message):
+            dataset.batches("train", batch_size=4, **options)
+    assert main(["benchmark", str(rows), "--seconds=0.1", "--batch_size=32"]) == 0
+    assert "examples, " in capsys.readouterr().out
+
+
 def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
     table = write_files(tmp_path, {"rows.csv": b"a,y\n1,x\nnan,x\n2,y\n,y\n3,x\n4,y\n5,x\n6,y\n"}) / "rows.csv"
     options = ("--feature=a:float", "--label=y", "--splits=train=1")

@@ -85,7 +85,7 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
     from tf_input.pipeline import ladder
 
     plain = dataclasses.replace(plan.config, augment=False)
-    decoder = dataclasses.replace(plan.decoder, config=plain)
+    decoder = dataclasses.replace(plan.decoder, config=dataclasses.replace(plan.decoder.config, augment=False))
 
     def read(make_batch: Callable[..., Any]) -> "tf.data.Dataset":
         return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False)

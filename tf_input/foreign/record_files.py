@@ -201,7 +201,7 @@ class RecordFiles:
             class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
         )
         if decoder.sees_images and decoder.image_size is None:
-            raise ValueError("image_size=None: the images' sizes are unknown; expected a size such as 224, or (height, width)")
+            raise ValueError(f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)")
         return decoder
 
 
