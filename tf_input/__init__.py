@@ -11,6 +11,7 @@ The rooms, of which each says in its `__init__` what comes in and what goes out:
     dataset_format             the contract with the writer: names, manifest, index
     opening dataset batches    open; what is asked of a data set; what it returns
     description overview       what it says of itself, and at a glance
+    mixture                    several data sets in one stream of batches
     decoders random_access     which features a split is read for; flowers["train"][17]
     read_config options        how a split is read, and that as options of functions
     training serving foreign benchmark    around a model; in one with it; others' records; how fast
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; a test compares it with
     from tf_input.decoding.raw_images import decode_images
     from tf_input.epochs.hosts import find_hosts
     from tf_input.foreign.record_files import RecordFiles, open_tfrecords
+    from tf_input.mixture import Mixture, mix
     from tf_input.opening import open
     from tf_input.read_config import Augmentation, ReadConfig
     from tf_input.serving.serving import ServingConfig, export_serving
@@ -47,6 +49,7 @@ __all__ = [
     "Augmentation",
     "Backup",
     "BackupAndRestore",
+    "Mixture",
     "PreparedDataset",
     "ReadConfig",
     "RecordFiles",
@@ -56,6 +59,7 @@ __all__ = [
     "decode_images",
     "export_serving",
     "find_hosts",
+    "mix",
     "open",
     "open_tfrecords",
 ]
@@ -64,6 +68,7 @@ _HOMES = {
     "Augmentation": "read_config",
     "Backup": "training.backup",
     "BackupAndRestore": "training.resume",
+    "Mixture": "mixture",
     "PreparedDataset": "dataset",
     "ReadConfig": "read_config",
     "RecordFiles": "foreign.record_files",
@@ -73,6 +78,7 @@ _HOMES = {
     "decode_images": "decoding.raw_images",
     "export_serving": "serving.serving",
     "find_hosts": "epochs.hosts",
+    "mix": "mixture",
     "open": "opening",
     "open_tfrecords": "foreign.record_files",
 }

@@ -1,21 +1,50 @@
-"""What `PreparedDataset.batches` and `as_numpy` return."""
+"""What `PreparedDataset.batches` and `as_numpy` return, and those of a mix."""
 
+import dataclasses
 import functools
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input.description import Description
+from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
+from tf_input.pipeline import ladder
+from tf_input.pipeline.mixed_plan import MixedPlan
+from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 
 
 class Reading(NamedTuple):
-    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`."""
+    """Of what batches were made, and how: the attribute `reading` of what is fed to a model, for `export_serving`.
 
-    dataset: Description
-    split: str
+    Attributes:
+        dataset: The data set, a `Description`; or a mix of several, a `Mixture`.
+        split: Its split; None: of a mix.
+        config: How it is read.
+    """
+
+    dataset: Any
+    split: str | None
     config: ReadConfig
+
+
+def read_plan(plan: Plan | MixedPlan, identity: Mapping[str, Any] | None) -> tf.data.Dataset:
+    """The batches of a plan.
+
+    Args:
+        plan: Which records make up each.
+        identity: What they depend on; see `Position`.
+
+    Returns:
+        With the attribute `position`.
+    """
+    position = Position(plan.config.start_epoch, plan.config.start_step, plan.num_batches, identity)
+    # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
+    sharding = tf.data.Options()
+    sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    data = ladder.read_batches(plan, plan.decode, position).with_options(sharding)
+    data.position = position
+    return data
 
 
 def as_batches(data: tf.data.Dataset, name: str, batch_size: int) -> tf.data.Dataset:
@@ -48,8 +77,21 @@ def _batches_type(plain: type[tf.data.Dataset]) -> type[tf.data.Dataset]:
     return Batches
 
 
+def as_numpy(read: Callable[[ReadConfig], tf.data.Dataset], config: ReadConfig) -> "NumpyBatches":
+    """Batches in NumPy arrays.
+
+    Args:
+        read: From a config to what `batches` returns.
+        config: How it is read: after what is left of an epoch come whole ones.
+    """
+    if not config.start_step:
+        return NumpyBatches(read(config))
+    rest = dataclasses.replace(config, start_epoch=config.start_epoch + 1, start_step=0)
+    return NumpyBatches(read(config), read(rest))
+
+
 class NumpyBatches:
-    """Batches in NumPy arrays; `PreparedDataset.as_numpy` makes it.
+    """Batches in NumPy arrays; `as_numpy` of a data set or a mix makes it.
 
     Attributes:
         reading: As what `batches` returns has it.

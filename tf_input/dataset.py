@@ -11,13 +11,14 @@ from typing import Any, Callable, Mapping, Sequence, Unpack
 import numpy as np
 import tensorflow as tf
 
-from tf_input.batches import NumpyBatches, Reading, as_batches
+from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
 from tf_input.dataset_format import LABEL, Manifest
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.decoding import class_weights, crops
+from tf_input.decoding.batch_decoder import BatchDecoder
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.description import Description
-from tf_input.epochs.position import Position, identify
+from tf_input.epochs.position import identify
 from tf_input.epochs.selection import Selection
 from tf_input.forks import check_fork
 from tf_input.options import named_options
@@ -176,12 +177,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             num_examples = sum(counts)
         else:
             plan = self.plan(split, config)
-            position = Position(config.start_epoch, config.start_step, plan.num_batches, self.identify(split, config, plan))
-            # Each host reads its part already; nobody is to divide it further, nor to guess from its files how.
-            sharding = tf.data.Options()
-            sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-            data = ladder.read_batches(plan, plan.decode, position).with_options(sharding)
-            data.position = position
+            data = read_plan(plan, self.identify(split, config, plan))
             num_examples = plan.share.num_examples
         data.reading = Reading(self, split, config)
         chosen = f" ({num_examples:,} examples, chosen from {self.num_examples(split):,})" if config.selects else ""
@@ -207,11 +203,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             `start_step`, the first pass is the rest of its epoch, and those that follow are whole epochs. Keras is fed with
             `batches`, or batch by batch: `model.train_on_batch(images, labels)`.
         """
-        config = make_config(config, options)
-        if not config.start_step:
-            return NumpyBatches(self.batches(split, config))
-        rest = dataclasses.replace(config, start_epoch=config.start_epoch + 1, start_step=0)
-        return NumpyBatches(self.batches(split, config), self.batches(split, rest))
+        return as_numpy(functools.partial(self.batches, split), make_config(config, options))
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
@@ -315,6 +307,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         shards = self.manifest.splits[split]
         reader = functools.partial(self._store.open_records, shards, config.on_error, run_bytes(config.read_buffer))
         self._crops.tell(split, decoder, config, lambda: crops.read_sample(reader(), shards))
+
+    def batch_decoder(self, split: str, config: ReadConfig, has_padding: bool) -> BatchDecoder:
+        """What decodes a split's batches, without reading any; `has_padding` as in `ExampleDecoder`."""
+        return BatchDecoder((dataclasses.replace(self.make_decoder(config, split), has_padding=has_padding),))
 
     def make_decoder(self, config: ReadConfig, split: str) -> ExampleDecoder:
         if config.transform:

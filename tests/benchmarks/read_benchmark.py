@@ -79,6 +79,19 @@ def read_ours(data_set: str, **options: Any) -> Reads:
     return lambda inputs, batch_size: functools.partial(read, getattr(inputs, data_set), batch_size)
 
 
+def read_mix(data_set: str, **options: Any) -> Reads:
+    """Two parts of it, as if it were two data sets."""
+
+    def read(directory: str, batch_size: int) -> Batches:
+        import tf_input
+
+        made = tf_input.open(directory)
+        parts = {"first": (made, "train", 0.7), "second": (made, "train", 0.3)}
+        return iter(tf_input.mix(parts, batch_size=batch_size, seed=0, **options).repeat())
+
+    return lambda inputs, batch_size: functools.partial(read, getattr(inputs, data_set), batch_size)
+
+
 def read_rival(name: str, data_set: str, module: str = "read_rivals") -> Reads:
     def prepare(inputs: Inputs, batch_size: int) -> Callable[[], Batches]:
         rivals = importlib.import_module(f"tests.benchmarks.{module}")
@@ -124,6 +137,10 @@ RACES = {
     "tiny-128": Race(TINY, _TINY, _PLAIN, ("tiny JPEGs, streamed", "plain tf.data"), None),
     "tiny-memory-128": Race(TINY, read_ours("tiny_set"), _PLAIN, ("tiny JPEGs, in memory", "plain tf.data"), None),
     "exact": Race(PHOTOS, _EXACT, _BUFFER, ('shuffle="exact"', 'tf_input, shuffle="window"'), 0.95),
+    "mix": Race(PHOTOS, read_mix("photo_set", **_VIEWS), _READ_PHOTOS, ("a mix of two", "tf_input, one split"), 0.95),
+    "mix-tiny": Race(
+        TINY, read_mix("tiny_set", memory_budget=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.95, batch_size=512
+    ),
     **{
         f"{name}-{images}": Race(images, read_ours(data_set, **options, **choice), whole, (str(choice), "the whole split"), 0.95, batch_size)
         for images, data_set, options, whole, batch_size in (

@@ -43,7 +43,7 @@ def records(dataset: Any, **options: Any) -> Iterator[Any]:
     from tf_input.pipeline import ladder
 
     plan = dataset.plan("train", dataset.settle("train", tf_input.ReadConfig(**options)))
-    return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs, Position()).repeat())
+    return iter(ladder.read_batches(plan, lambda inputs, seed, rows: inputs[0], Position()).repeat())
 
 
 def interleaved(directory: pathlib.Path) -> Iterator[Any]:

@@ -91,12 +91,12 @@ def _pipelines(plan: "Plan") -> Iterator[tuple[str, "tf.data.Dataset"]]:
         return ladder.read_batches(dataclasses.replace(plan, config=plain), make_batch, Position(), prefetch=False)
 
     if plan.held is None:
-        yield "read", read(lambda records, seed, rows: records)
-        yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records))
-        yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records), rows=rows))
+        yield "read", read(lambda records, seed, rows: records[0])
+        yield "parse", read(lambda records, seed, rows: plan.decoder.parse_batch(records[0]))
+        yield "decode", read(lambda records, seed, rows: decoder.outputs(decoder.parse_batch(records[0]), rows=rows and rows[0]))
     else:
-        yield "gather", read(lambda numbers, seed, rows: plan.held.gather(numbers))
-        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.held.gather(numbers), rows=rows))
+        yield "gather", read(lambda numbers, seed, rows: plan.look_up(numbers[0]))
+        yield "resize", read(lambda numbers, seed, rows: decoder.outputs(plan.look_up(numbers[0]), rows=rows and rows[0]))
     if plan.config.augment:
         yield "augment", ladder.read_batches(plan, plan.decode, Position(), prefetch=False)
     yield "batch", ladder.read_batches(plan, plan.decode, Position())

@@ -28,7 +28,9 @@ class ExampleDecoder:
         mask_dtype: Of masks.
         max_size: The largest height and the largest width of stored images; None where they are not known.
         class_weights: Of targets that are one class label: the weight of each label.
-        has_padding: Whether batches may have rows that only fill them up, which weigh nothing.
+        has_padding: Whether batches may have rows that only fill them up, which weigh nothing. All others then weigh 1, if nothing else
+            says what they weigh.
+        num_rows: The most examples that are decoded at a time; None: a host's part of a batch.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -41,6 +43,7 @@ class ExampleDecoder:
     max_size: tuple[int, int] | None = None
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     has_padding: bool = False
+    num_rows: int | None = None
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
@@ -99,9 +102,9 @@ class ExampleDecoder:
             return x
         y = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
         masks = self._masks(self.targets, parsed)
-        if not self._has_weights and not self.class_weights and not self.has_padding and not masks:
+        if not self.has_weights and not masks:
             return x, _one_or_all(y)
-        weight = parsed[WEIGHT] if self._has_weights else tf.ones([_num_examples(parsed)])
+        weight = parsed[WEIGHT] if self._reads_weights else tf.ones([_num_examples(parsed)])
         if self.has_padding:
             weight *= tf.cast(rows >= 0, weight.dtype)
         return x, _one_or_all(y), self._weights(weight, y, masks)
@@ -133,7 +136,12 @@ class ExampleDecoder:
         return NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
 
     @property
-    def _has_weights(self) -> bool:
+    def has_weights(self) -> bool:
+        """Whether batches have them."""
+        return bool(self.targets) and (self._reads_weights or bool(self.class_weights) or self.has_padding)
+
+    @property
+    def _reads_weights(self) -> bool:
         return self.config.use_weights and bool(self.targets) and WEIGHT in self.features
 
     @property
@@ -190,7 +198,7 @@ class ExampleDecoder:
         names: list[str] = []
         for name in (*self.config.input_names, *self.targets):
             names += targets.object_features(self.features).values() if name == OBJECTS else [name]
-        return list(dict.fromkeys([*names, WEIGHT] if self._has_weights else names))
+        return list(dict.fromkeys([*names, WEIGHT] if self._reads_weights else names))
 
     @property
     def _makes_views(self) -> bool:
@@ -270,7 +278,8 @@ class ExampleDecoder:
         """Images or masks, pixels already or not yet -> what is seen of them."""
         kind = self.features[name].kind
         if kind == "pixels" or views is None or kind == "image" and self.stored_size and whole_images.is_small(self.stored_size):
-            value = self._whole(name, value, self.config.batch_size // (self.config.hosts or (1, 0))[0])
+            num_hosts, _ = self.config.hosts or (1, 0)
+            value = self._whole(name, value, self.num_rows or self.config.batch_size // num_hosts)
         if views is None:
             return value
         if value.dtype != tf.string:

@@ -8,7 +8,6 @@ from tf_input.decoding import augment
 from tf_input.decoding.decode import MAX_SMALL_SIDE, RATIOS, central_boxes
 from tf_input.read_config import Augmentation
 
-
 FRAMED = ("pad", "unscaled")  # ways to fit an image, in which it may not fill its frame
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import threading
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from tf_input.dataset_format import Manifest
 from tf_input.read_config import ReadConfig
@@ -134,6 +134,30 @@ def identify(
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
     dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
     return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_plain))
+
+
+def identify_mix(
+    parts: Mapping[str, Mapping[str, Any]], config: ReadConfig, weights: Sequence[int], stop: str | int, class_names: Sequence[str]
+) -> dict[str, Any]:
+    """What a batch of a mix depends on, beside epoch and step.
+
+    Args:
+        parts: What `identify` says of each.
+        config: How the mix is read.
+        weights, stop, class_names: Of the mix: to which the shares are as; where an epoch ends; in which order classes were asked for.
+
+    Returns:
+        As `identify`; what is not the same for all parts, by their names.
+    """
+    of_dataset = {f"{fact} of {name}": value for name, one in parts.items() for fact, value in one["dataset"].items()}
+    found: dict[str, Any] = {"dataset": of_dataset, "weights": dict(zip(parts, weights)), "stop": stop, "class_names": class_names}
+    for option in dict.fromkeys(option for one in parts.values() for option in one if option not in found):
+        values = {name: one.get(option) for name, one in parts.items()}
+        first = next(iter(values.values()))
+        is_same = option not in ("manifest", "split") and all(value == first for value in values.values())
+        found[option] = first if is_same else values
+    of_mix = {name: getattr(config, name) for name in ("seed", "drop_remainder", "class_weight", "map_example", "map_batch")}
+    return json.loads(json.dumps({**found, **of_mix}, default=_plain))
 
 
 def _plain(value: Any) -> Any:

@@ -4,13 +4,15 @@ The runs of a split are permuted, some that follow each other are a window, and 
 set was shuffled before it was written, this is as good as a permutation of the whole split, and reads each byte once, at the speed
 at which long runs can be read.
 
-Lanes make that so for any number of hosts. The place of a record in the epoch, modulo `NUM_LANES`, is its lane, and a window deals
-its records out to the lanes by where they lie: each lane has one slice of the window's bytes. Of n hosts, number i reads the places
-that are i modulo n, whose lanes, for most n, lie together: an n-th of the window. Which record is at a place does not depend on n.
+Lanes make that so for any number of hosts. The place of a record in the epoch (of a part of a mix: in the mix's epoch), modulo
+`NUM_LANES`, is its lane, and a window deals its records out to the lanes by where they lie: each lane has one slice of the window's bytes.
+Of n hosts, number i reads the places that are i modulo n, whose lanes, for most n, lie together: an n-th of the window. Which record is
+at a place does not depend on n.
 """
 
 import dataclasses
 import functools
+from typing import Callable
 
 import numpy as np
 
@@ -47,10 +49,13 @@ class WindowOrder:
         runs: Of the split.
         window_bytes: About how much a window has.
         key: The epoch's `epoch_key`; None: records have the order in which they lie in the shards.
+        lanes: From places of the epoch to their lanes; None: the places modulo `NUM_LANES`.
     """
 
-    def __init__(self, runs: Runs, window_bytes: int, key: int | None) -> None:
-        self._key = key
+    def __init__(
+        self, runs: Runs, window_bytes: int, key: int | None, lanes: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> None:
+        self._key, self._lanes = key, lanes
         order = np.arange(len(runs)) if key is None else np.argsort(hashes(key, _RUNS, np.arange(len(runs))), kind="stable")
         ends = np.cumsum(runs.num_bytes[order])
         # The first ones are smaller, so that an epoch begins soon: an eighth, a quarter, a half.
@@ -80,14 +85,12 @@ class WindowOrder:
         draws = hashes(self._key, _RECORDS + (window.index << 8), np.arange(window.count))
         if self.num_windows == 1:
             return np.argsort(draws, kind="stable")
-        lanes, sizes = self._deal(window)
-        of_record = np.repeat(np.arange(NUM_LANES, dtype=np.uint64), sizes)
-        mixed = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")  # within each lane's slice
-        places = window.start + np.arange(window.count)
-        lane, nth = lanes[places % NUM_LANES], places // NUM_LANES
-        firsts = np.full(NUM_LANES, np.iinfo(np.int64).max)
-        np.minimum.at(firsts, lane[:NUM_LANES], nth[:NUM_LANES])
-        return mixed[(np.cumsum(sizes) - sizes)[lane] + nth - firsts[lane]]
+        slices = self._slice_numbers(window)[self._lanes_of(window)]  # of places
+        of_record = np.repeat(np.arange(NUM_LANES, dtype=np.uint64), np.bincount(slices, minlength=NUM_LANES))
+        found = np.empty(window.count, np.int64)
+        # The places of each lane in turn, and the records of its slice, mixed.
+        found[np.argsort(slices, kind="stable")] = np.argsort(of_record << np.uint64(56) | draws >> np.uint64(8), kind="stable")
+        return found
 
     def slices(self, window: Window, hosts: tuple[int, int]) -> list[tuple[int, int]]:
         """Where the records lie that a host reads of a window: (first, stop) of stretches, counted as in `Window.run_starts`.
@@ -99,22 +102,22 @@ class WindowOrder:
         divisor = np.gcd(hosts[0], NUM_LANES)
         if self._key is None or self.num_windows == 1 or divisor == 1:
             return [(0, window.count)]
-        lanes, sizes = self._deal(window)
+        numbers = self._slice_numbers(window)
         is_wanted = np.zeros(NUM_LANES, bool)
-        is_wanted[lanes[hosts[1] % divisor :: divisor]] = True
-        stops = np.cumsum(sizes)
+        is_wanted[numbers[hosts[1] % divisor :: divisor]] = True
+        stops = np.cumsum(np.bincount(numbers[self._lanes_of(window)], minlength=NUM_LANES))
         edges = np.flatnonzero(np.diff(is_wanted, prepend=False, append=False))
         bounds = np.concatenate([[0], stops])[edges].reshape(-1, 2)
         return [(first, stop) for first, stop in bounds.tolist() if first < stop]
 
-    def _deal(self, window: Window) -> tuple[np.ndarray, np.ndarray]:
-        """For places modulo NUM_LANES the number of the lane's slice in the window; for slices how many records they have."""
-        lanes = _scramble(hashes(self._key, _LANES + (window.index << 8), np.arange(NUM_LANES)))
-        residues = np.arange(NUM_LANES)
-        of_residue = (window.start + window.count - 1 - residues) // NUM_LANES - (window.start - 1 - residues) // NUM_LANES
-        sizes = np.empty(NUM_LANES, np.int64)
-        sizes[lanes] = of_residue
-        return lanes, sizes
+    def _slice_numbers(self, window: Window) -> np.ndarray:
+        """For each lane the number of its slice in the window: uint8 [NUM_LANES], of which so many are sorted quickest."""
+        return _scramble(hashes(self._key, _LANES + (window.index << 8), np.arange(NUM_LANES))).astype(np.uint8)
+
+    def _lanes_of(self, window: Window) -> np.ndarray:
+        """The lanes of a window's places: int64 [window.count]."""
+        places = window.start + np.arange(window.count)
+        return places % NUM_LANES if self._lanes is None else self._lanes(places)
 
 
 def _scramble(draws: np.ndarray) -> np.ndarray:

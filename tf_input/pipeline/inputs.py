@@ -1,13 +1,15 @@
 """What a batch is made of: serialized examples, or the numbers of examples that are held in memory."""
 
-from typing import Any, Protocol
+import functools
+from typing import Any, Callable, Protocol, Sequence
 
 import numpy as np
 
+from tf_input.epochs.mixed_order import MixedOrder
 from tf_input.epochs.order import epoch_key, permuted
 from tf_input.epochs.runs import Runs
 from tf_input.epochs.selection import Selection
-from tf_input.epochs.share import Share
+from tf_input.epochs.share import PADDING, Share
 from tf_input.epochs.windows import WindowOrder
 from tf_input.storage.record_reader import RecordReader
 from tf_input.storage.window_reader import WindowReader
@@ -15,23 +17,44 @@ from tf_input.storage.window_reader import WindowReader
 _MIN_RUN_BYTES, _MAX_RUN_BYTES = 8 << 20, 64 << 20
 
 
+# What one batch is made of, part by part: serialized examples, bytes as objects [n], or numbers of what is held, int64 [n]; and int64 [n],
+# their rows in the batch of all hosts, `PADDING` for those that only fill it up.
+Batch = list[tuple[np.ndarray, np.ndarray]]
+
+
 class Inputs(Protocol):
     """What batches are made of, one step after the other, or any of them. As a context manager it lets go of what it holds."""
 
-    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, epoch: int, step: int) -> Batch:
         """What one batch is made of.
 
         Args:
             epoch, step: Which batch.
 
-        Returns:
-            Serialized examples, bytes as objects [n], or numbers of what is held, int64 [n]; and int64 [n], their rows in the batch
-            of all hosts, `PADDING` for those that only fill it up.
-
         Raises:
             OSError: A record could not be read.
             ValueError: A record is damaged, or all that may be left out are.
         """
+
+    def __enter__(self) -> "Inputs": ...
+
+    def __exit__(self, *unused: Any) -> None: ...
+
+
+class SplitInputs(Inputs, Protocol):
+    """Those of one split, at any places of its epochs."""
+
+    def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
+        """What is at some places of an epoch, int64 [n]; None for what is damaged, if that is left out.
+
+        Args:
+            epoch: Which epoch of the split.
+            places: int64 [n], ascending or not.
+            follows: Whether they come after those that were taken before, and others after them: what will be needed is read ahead.
+        """
+
+    def fill(self, count: int) -> np.ndarray:
+        """As many of any, to fill up a batch."""
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Which examples one batch is made of. Nothing is read.
@@ -42,10 +65,6 @@ class Inputs(Protocol):
         Returns:
             int64 [n], their numbers in the split, whatever was chosen of it; and their rows, as `batch` has them.
         """
-
-    def __enter__(self) -> "Inputs": ...
-
-    def __exit__(self, *unused: Any) -> None: ...
 
 
 class HeldInputs:
@@ -68,17 +87,27 @@ class HeldInputs:
     def __exit__(self, *unused: Any) -> None:
         pass
 
-    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of a step's examples among those that are held, int64, and the rows of the batch that they fill."""
+    def batch(self, epoch: int, step: int) -> Batch:
+        """The places of a step's examples among those that are held, and the rows of the batch that they fill."""
         numbers, rows = self.numbers(epoch, step)
-        return np.searchsorted(self._held, numbers), rows
+        return [(np.searchsorted(self._held, numbers), rows)]
+
+    def take(self, epoch: int, places: np.ndarray, follows: bool = True) -> np.ndarray:
+        """Places among the examples that are held, int64; see `SplitInputs`."""
+        return np.searchsorted(self._held, self._numbers(epoch, places))
+
+    def fill(self, count: int) -> np.ndarray:
+        """Zeros, int64: the place of the first example that is held."""
+        return np.zeros(count, np.int64)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `Inputs.numbers`."""
+        """As `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
+        return _filled_up(self._numbers(epoch, places), rows, int(self._held[0])), rows
+
+    def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
-        numbers = self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
-        return _filled_up(numbers, rows, int(self._held[0])), rows
+        return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
 
 class RecordInputs:
@@ -91,12 +120,21 @@ class RecordInputs:
         reader: Reads them.
         read_buffer: Bytes that may be held.
         may_be_empty: Whether damaged records may all be left out of a batch.
+        lanes: From an epoch and places of it to their lanes; None: see `WindowOrder`.
     """
 
     def __init__(
-        self, share: Share, seed: int, kind: str | None, reader: RecordReader, read_buffer: int, *, may_be_empty: bool = False
+        self,
+        share: Share,
+        seed: int,
+        kind: str | None,
+        reader: RecordReader,
+        read_buffer: int,
+        *,
+        may_be_empty: bool = False,
+        lanes: Callable[[int, np.ndarray], np.ndarray] | None = None,
     ) -> None:
-        self._may_be_empty = may_be_empty
+        self._may_be_empty, self._lanes = may_be_empty, lanes
         self._share, self._seed, self._kind, self._reader = share, seed, kind, reader
         self._window_bytes = window_bytes(read_buffer)
         self._windows = WindowReader(reader, self._order_of, share.hosts, read_buffer)
@@ -109,32 +147,34 @@ class RecordInputs:
         self._windows.close()
         self._reader.release()
 
-    def batch(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    def batch(self, epoch: int, step: int) -> Batch:
         """Reads the records of a step, bytes as objects, with the rows of the batch that they fill.
 
         Steps that follow each other are read ahead; any other is read record by record.
         """
         rows, places = self._share.rows(step)
-        follows = not step or self._next in (None, (epoch, step))
-        if follows and self._kind != "exact":
-            found = self._windows.read(epoch, places)
-        else:
-            found = self._reader.read(self._numbers(epoch, places))
-        if padding := len(rows) - len(places):
-            found = np.concatenate([found, self._reader.read(np.full(padding, self._reader.first))])
+        values = self.take(epoch, places, not step or self._next in (None, (epoch, step)))
         self._next = epoch, step + 1
-        if None not in found.tolist():
-            return found, rows
-        is_there = np.array([one is not None for one in found])
-        if not is_there.any() and not self._may_be_empty:
+        found = _without_damaged(np.concatenate([values, self.fill(len(rows) - len(places))]), rows)
+        if not len(found[1]) and not self._may_be_empty:
             # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
             shard, record, offset = self._reader.place(int(self._numbers(epoch, places[:1])[0]))
             message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
             raise ValueError(message)
-        return found[is_there], rows[is_there]
+        return [found]
+
+    def take(self, epoch: int, places: np.ndarray, follows: bool) -> np.ndarray:
+        """Records, bytes as objects; what follows is read in long runs, and else one by one. See `SplitInputs`."""
+        if follows and self._kind != "exact":
+            return self._windows.read(epoch, places)
+        return self._reader.read(self._numbers(epoch, places))
+
+    def fill(self, count: int) -> np.ndarray:
+        """The first record again and again."""
+        return self._reader.read(np.full(count, self._reader.first)) if count else np.empty(0, object)
 
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `Inputs.numbers`."""
+        """As `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
         return _filled_up(self._numbers(epoch, places), rows, self._reader.first), rows
 
@@ -146,7 +186,55 @@ class RecordInputs:
         return self._windows.numbers(epoch, places)
 
     def _order_of(self, epoch: int, runs: Runs) -> WindowOrder:
-        return WindowOrder(runs, self._window_bytes, None if self._kind is None else epoch_key(self._seed, epoch))
+        key = None if self._kind is None else epoch_key(self._seed, epoch)
+        lanes = self._lanes and functools.partial(self._lanes, epoch)
+        return WindowOrder(runs, self._window_bytes, key, lanes)
+
+
+class MixedInputs:
+    """What batches of a mix are made of.
+
+    Args:
+        order: Which examples of which part are where.
+        hosts: (number of hosts, this one's index).
+        make_parts: Make the inputs of each part.
+    """
+
+    def __init__(self, order: MixedOrder, hosts: tuple[int, int], make_parts: Sequence[Callable[[], SplitInputs]]) -> None:
+        self._order, self._hosts = order, hosts
+        self._parts = [make() for make in make_parts]
+        self._next: tuple[int, int] | None = None
+
+    def __enter__(self) -> "MixedInputs":
+        return self
+
+    def __exit__(self, *unused: Any) -> None:
+        for part in self._parts:
+            part.__exit__()
+
+    def batch(self, epoch: int, step: int) -> Batch:
+        """What each part has of a batch, which may be nothing; the first part fills it up."""
+        follows, self._next = not step or self._next in (None, (epoch, step)), (epoch, step + 1)
+        wanted = self._order.rows(step, self._hosts)
+        padding = -(-self._order.size(step) // self._hosts[0]) - sum(len(rows) for rows, _ in wanted)
+        found = []
+        for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, wanted)):
+            own_epochs, places = self._order.own_places(part, epoch, numbers)
+            taken = [inputs.take(own, places[own_epochs == own], follows) for own in np.unique(own_epochs).tolist()]
+            values = np.concatenate([*taken, inputs.fill(padding)])
+            found.append(_without_damaged(values, np.concatenate([rows, np.full(padding, PADDING)])))
+            padding = 0
+        if not any(len(rows) for _, rows in found):
+            num_records = sum(len(rows) for rows, _ in wanted)
+            raise ValueError(f"all {num_records} records of a batch are damaged, of all parts; `skipped` of their data sets names them")
+        return found
+
+
+def _without_damaged(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if values.dtype != object or None not in values.tolist():
+        return values, rows
+    is_there = np.array([one is not None for one in values])
+    return values[is_there], rows[is_there]
 
 
 def _filled_up(numbers: np.ndarray, rows: np.ndarray, number: int) -> np.ndarray:

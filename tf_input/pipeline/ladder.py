@@ -9,74 +9,60 @@ import tensorflow as tf
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
+from tf_input.pipeline.mixed_plan import MixedPlan
+from tf_input.pipeline.packing import pack, pack_error, packed_spec, unpack
 from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import apply_functions
 from tf_input.read_config import ReadConfig
 
 _NUM_PREFETCHED = 2  # batches, beside those that are being decoded
-_NUM_NOTED = 5  # numbers that go with a batch
 _CYCLE_LENGTH = 16  # files that are read at a time
 _DEALT_CYCLE_LENGTH = 4
 _BLOCK_LENGTH = 32  # records from one before the next has its turn: tiny records feel each change
 _SHUFFLE_RECORDS, _SHUFFLE_BYTES = 2048, 128 << 20
 
 
-def read_batches(plan: Plan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True) -> tf.data.Dataset:
+def read_batches(
+    plan: Plan | MixedPlan, decode_batch: Callable[..., Any], position: Position, prefetch: bool = True
+) -> tf.data.Dataset:
     """The batches of a plan: each pass begins where the position says, and has as many of them as any other.
 
     Args:
         plan: Which records make up each batch.
-        decode_batch: From inputs, a seed (None unless images are augmented) and rows (None where they are those of a whole batch),
-            as `Plan.decode` has them, to what a batch is.
+        decode_batch: From what `Plan.decode` takes (inputs and rows of each part, and a seed) to what a batch is.
         position: Where each pass begins; it is told when the last batch was delivered.
         prefetch: Whether batches are made before they are asked for.
     """
     # By the generator all that it mentions is held for ever.
-    config, share, make_inputs, seed, is_held = plan.config, plan.share, plan.make_inputs, plan.seed, plan.reader is None
+    config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
+    are_held = [part.held is not None for part in plan.parts]
     count = share.num_batches - config.start_step
-    size = share.local_size if config.drop_remainder else None
     has_functions = config.map_example is not None or config.map_batch is not None
-    has_all_rows = share.hosts[0] == 1 and config.on_error == "raise"
 
-    def generate() -> Iterator[tuple[Any, ...]]:
-        """In one tensor, as each more takes a while: numbers, (key, step, *pass or zeros) and rows, and inputs; see `unpack`."""
+    def generate() -> Iterator[np.ndarray]:
+        """Each with a note: (key, step, *pass or zeros)."""
         begun = position.take(share.num_batches)
         with make_inputs() as inputs:
             for place in range(begun.step, begun.step + begun.count):
                 epoch, step = begun.epoch + place // share.num_batches, place % share.num_batches
                 is_last = place + 1 == begun.step + begun.count
-                note = np.array([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], np.int64)
                 try:
-                    values, rows = inputs.batch(epoch, step)
-                except (OSError, ValueError) as error:  # which as an exception would come with a traceback
-                    yield np.array([str(error).encode(), b""], object)
+                    batch = inputs.batch(epoch, step)
+                except (OSError, ValueError) as error:
+                    yield pack_error(error)
                     return
-                if is_held:
-                    yield np.concatenate([note, rows, values])
-                else:
-                    packed = np.empty(len(values) + 1, object)
-                    packed[:-1], packed[-1] = values, np.concatenate([note, rows]).tobytes()  # what comes first can stay where it is
-                    yield packed
-
-    def unpack(packed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        if is_held:
-            num_rows = (tf.size(packed) - _NUM_NOTED) // 2
-            return tf.split(packed, [_NUM_NOTED, num_rows, num_rows])
-        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[-1], ""), [packed[0]])]):
-            numbers = tf.io.decode_raw(packed[-1], tf.int64)
-        return numbers[:_NUM_NOTED], numbers[_NUM_NOTED:], packed[:-1]
+                yield pack([epoch_key(seed, epoch), step, *(begun if is_last else (0, 0, 0))], batch)
 
     def decode(packed: tf.Tensor) -> Any:
-        note, rows, inputs = unpack(packed)
-        batch_seed, inputs = note[:2], tf.ensure_shape(inputs, [size])
-        outputs = decode_batch(inputs, batch_seed if config.augment else None, None if has_all_rows else rows)
-        return (outputs, batch_seed, rows, note[2:]) if has_functions else (outputs, note[2:])
+        note, inputs, rows = unpack(packed, are_held)
+        inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
+        outputs = decode_batch(inputs, note[:2], None if plan.has_all_rows else rows)
+        return (outputs, note[:2], plan.batch_decoder.join_rows(rows), note[2:]) if has_functions else (outputs, note[2:])
 
-    packed = tf.TensorSpec([None], tf.int64 if is_held else tf.string)
-    data = tf.data.Dataset.from_generator(generate, output_signature=packed)
+    data = tf.data.Dataset.from_generator(generate, output_signature=packed_spec(are_held))
     data = data.apply(tf.data.experimental.assert_cardinality(count))
     # As many at a time as there are cores, and from the first batch on: AUTOTUNE takes a while to find that out.
-    batch_bytes = max(1, share.local_size * plan.decoder.num_output_bytes)
+    batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
     data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
     data = apply_functions(data, config.map_example, config.map_batch) if has_functions else data

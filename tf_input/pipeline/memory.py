@@ -78,7 +78,7 @@ def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buf
         with RecordInputs(share, 0, None, reader, read_buffer, may_be_empty=True) as inputs:
             for step in range(share.num_batches):
                 try:
-                    records, rows = inputs.batch(0, step)
+                    ((records, rows),) = inputs.batch(0, step)
                 except (OSError, ValueError) as error:  # which TensorFlow would make another of
                     failures.append(error)
                     return

@@ -34,6 +34,9 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
     given = {name: value for name, value in options.items() if value is not None}
     reading = getattr(train, "reading", None)
     if isinstance(reading, Reading):
+        if reading.split is None:
+            expected = "expected `batches` of one of its parts, with the same options, and label_names=train.class_names"
+            raise ValueError(f"train={train!r}: a mix has no data set of its own to compare the model with; {expected}")
         _check_found(reading, given)
     elif isinstance(train, (PreparedDataset, str, os.PathLike)):
         reading = _asked_for(train if isinstance(train, PreparedDataset) else opening.open(train), given)

@@ -1,7 +1,6 @@
 """Batches by their numbers, as a Keras `PyDataset`: Sequence."""
 
 import collections
-import dataclasses
 import functools
 import multiprocessing
 import operator
@@ -18,11 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input import opening
-from tf_input.dataset import PreparedDataset, Reading
+from tf_input.batches import Reading
+from tf_input.dataset import PreparedDataset
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
+from tf_input.mixture import Mixture
 from tf_input.options import named_options
+from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import apply_functions
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
@@ -44,8 +46,8 @@ class Sequence(keras.utils.PyDataset):
     the look that Keras takes at them before it trains.
 
     Args:
-        dataset: A data set, or its directory.
-        split: One of its splits.
+        dataset: A data set, or its directory; or a `Mixture`.
+        split: One of its splits; None of a mixture, which has its own.
         workers: How many batches are made at a time, before they are asked for.
         use_multiprocessing: Whether `workers` are processes that decode, each with a TensorFlow of its own on the CPU, rather than
             threads; for user functions in Python. Records are read, and splits held in memory, by this process alone. Processes are
@@ -63,8 +65,8 @@ class Sequence(keras.utils.PyDataset):
     @named_options(ReadConfig, without=("start_step", "service"))
     def __init__(
         self,
-        dataset: PreparedDataset | str | os.PathLike[str],
-        split: str,
+        dataset: PreparedDataset | Mixture | str | os.PathLike[str],
+        split: str | None = None,
         *,
         workers: int = 1,
         use_multiprocessing: bool = False,
@@ -84,7 +86,7 @@ class Sequence(keras.utils.PyDataset):
         for name, value in how.items():
             if not isinstance(value, Integral) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected an integer above 0")
-        if not isinstance(dataset, PreparedDataset):
+        if not isinstance(dataset, (PreparedDataset, Mixture)):
             dataset = opening.open(dataset)
         how |= {"use_multiprocessing": use_multiprocessing, **options}
         self._remake = functools.partial(type(self), dataset, split, **how)
@@ -137,7 +139,7 @@ class _Ahead:
     """
 
     def __init__(
-        self, dataset: PreparedDataset, split: str, config: ReadConfig, workers: int, use_processes: bool, num_ahead: int
+        self, dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, workers: int, use_processes: bool, num_ahead: int
     ) -> None:
         self.plan = plan = dataset.plan(split, config)
         self._inputs, self._num_ahead, self._next = plan.open_inputs(), num_ahead, 0
@@ -145,7 +147,7 @@ class _Ahead:
         self._queue: collections.deque[Future] = collections.deque()  # of the next one, and those that follow
         self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(workers, "tf_input")
         self._reader = ThreadPoolExecutor(1, "tf_input")  # as what follows each other is read in long runs
-        arguments = dataset, split, config, plan.share.has_padding, self._input_spec()
+        arguments = dataset, split, config, plan.share.has_padding, [_input_spec(part) for part in plan.parts]
         if not use_processes:
             self._decode: Callable[..., Any] = _make_decode(*arguments)
             return
@@ -171,36 +173,39 @@ class _Ahead:
         return future.result()
 
     def _make(self, epoch: int, step: int, read: Future) -> Any:
-        inputs, rows = read.result()
+        batch = read.result()
         with tf.device("CPU:0"):
-            inputs = tf.constant(inputs) if self.plan.held is None else self.plan.held.gather(inputs)
+            inputs = tuple(part.look_up(tf.constant(values)) for part, (values, _) in zip(self.plan.parts, batch))
             seed = tf.constant([epoch_key(self.plan.seed, epoch), step], tf.int64)
-            outputs = self._decode(inputs, tf.constant(rows), seed)
+            outputs = self._decode(inputs, tuple(tf.constant(rows) for _, rows in batch), seed)
         return tf.nest.map_structure(lambda one: one.numpy(), outputs)
 
-    def _input_spec(self) -> Any:
-        """Of what a batch is decoded from: records, or what is held of its examples."""
-        size = self.plan.share.local_size if self.plan.config.drop_remainder else None
-        if self.plan.held is None:
-            return tf.TensorSpec([size], tf.string)
-        numbers = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([size], tf.int64))
-        return numbers.map(self.plan.held.gather).element_spec
+
+def _input_spec(part: Plan) -> Any:
+    """Of what a batch is decoded from: records, or what is held of its examples."""
+    size = part.static_size
+    if part.held is None:
+        return tf.TensorSpec([size], tf.string)
+    numbers = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([size], tf.int64))
+    return numbers.map(part.look_up).element_spec
 
 
-def _make_decode(dataset: PreparedDataset, split: str, config: ReadConfig, has_padding: bool, spec: Any) -> Callable[..., Any]:
-    """A function from what a batch is decoded from, its rows and its seed, to the batch."""
-    decoder = dataclasses.replace(dataset.make_decoder(config, split), has_padding=has_padding)
+def _make_decode(
+    dataset: PreparedDataset | Mixture, split: str | None, config: ReadConfig, has_padding: bool, specs: list[Any]
+) -> Callable[..., Any]:
+    """A function from what a batch is decoded from, its rows and its seed, to the batch; inputs and rows of each part."""
+    decode_batch = dataset.batch_decoder(split, config, has_padding)
 
-    def decode(inputs: Any, rows: tf.Tensor, seed: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        parsed = inputs if isinstance(inputs, dict) else decoder.parse_batch(inputs)
-        return decoder.outputs(parsed, seed if config.augment else None, rows), seed, rows
+    def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        return decode_batch(inputs, seed, rows), seed, decode_batch.join_rows(rows)
 
-    def make(inputs: Any, rows: tf.Tensor, seed: tf.Tensor) -> Any:
+    def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
         return apply_functions(data, config.map_example, config.map_batch).get_single_element()
 
-    return tf.function(make, [spec, tf.TensorSpec([None], tf.int64), tf.TensorSpec([2], tf.int64)], autograph=False)
+    of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
+    return tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)
 
 
 _in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, in which nothing else can keep it

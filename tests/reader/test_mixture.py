@@ -1,0 +1,373 @@
+"""Several data sets as one: shares, epochs, classes, hosts; and trainings on them that were interrupted."""
+
+import collections
+import pathlib
+from typing import Any, Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from made_images import encode
+from made_records import encode_mask, example, write_data_set, write_records
+from prepared import picture
+from resumable_training import LoggedModel
+from tf_input.dataset_format import Feature
+
+SIZE = (12, 16)
+OPTIONS = {"batch_size": 12, "image_size": SIZE, "seed": 0, "targets": ("label", "key")}
+# Records that are read in windows: of few runs each, and with the lanes of several hosts.
+READ = {"memory_budget": 0, "read_buffer": 48_000}
+CLASSES = {"photos": ("ant", "bee", "cow"), "sketches": ("bee", "dog", "ant"), "drawings": ("elk",)}
+COUNTS = {"photos": 93, "sketches": 40, "drawings": 7}
+
+
+def write_images(folder: pathlib.Path, name: str, extra: dict[Feature, Any] = {}, **options: Any) -> tf_input.PreparedDataset:
+    """A split `train` of images of 24 x 32 pixels, of photographs of several sizes; a key has the set's name and the class's."""
+    classes, examples = CLASSES[name], []
+    for index in range(COUNTS[name]):
+        pixels = picture(index, None if name == "photos" else (24, 32))
+        label = index % len(classes)
+        examples.append(
+            {
+                "image": encode(pixels, "PNG"),
+                "label": label,
+                "key": f"{name}/{classes[label]}/{index}".encode(),
+                **{feature.name: make(index) for feature, make in extra.items()},
+            }
+        )
+    schema = [Feature("image", "image"), Feature("label", "class_label", (), classes), Feature("key", "text"), *extra]
+    counts = dict(collections.Counter(classes[index % len(classes)] for index in range(COUNTS[name])))
+    statistics = {"splits": {"train": {"label_counts": counts, "other_label_counts": {}}}}
+    sizes = ((20, 60), (20, 60)) if name == "photos" else ((24, 24), (32, 32))
+    made = {"targets": ("label",), "statistics": statistics, "image_sizes": sizes, "num_shards": 3, **options}
+    return write_data_set(folder / name, schema, {"train": examples, "test": examples[:5]}, **made)
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory) -> dict[str, tf_input.PreparedDataset]:
+    return {name: write_images(tmp_path_factory.mktemp("sets"), name) for name in CLASSES}
+
+
+@pytest.fixture
+def two(sets) -> dict[str, tuple]:
+    return {"photos": (sets["photos"], "train", 0.6), "sketches": (sets["sketches"], "train", 0.4)}
+
+
+def passes(data: tf.data.Dataset, count: int = 1) -> Iterator[list[tuple]]:
+    """Of each pass its batches, in NumPy."""
+    for _ in range(count):
+        yield list(data.as_numpy_iterator())
+
+
+def keys_of(batches: list[tuple]) -> list[str]:
+    return [key.decode() for _, y, *_ in batches for key in y["key"]]
+
+
+@pytest.mark.slow(12)
+@pytest.mark.parametrize("options", [{}, READ, {**READ, "shuffle": "exact"}, {**READ, "shuffle": False, "drop_remainder": True}])
+def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
+    """Of one that is held in memory, and one that is read; of both that are read; and in other orders."""
+    train = tf_input.mix(two, stop="all", **{**OPTIONS, **options})
+    assert train.class_names == ("ant", "bee", "cow", "dog")
+    counts, lengths, orders = {name: collections.Counter() for name in two}, set(), set()
+    for batches in passes(train, 3):
+        assert len(batches) == len(train)
+        lengths.add(sum(len(x) for x, _ in batches))
+        orders.add(tuple(keys_of(batches)))
+        num_photos = num_examples = 0
+        for x, y in batches:
+            assert x.shape == (len(x), *SIZE, 3) and x.dtype == np.uint8
+            names, classes, _ = zip(*(key.decode().split("/") for key in y["key"]))
+            assert [train.class_names[label] for label in y["label"]] == list(classes)
+            num_photos, num_examples = num_photos + names.count("photos"), num_examples + len(x)
+            assert abs(num_photos - 0.6 * num_examples) <= 0.5
+            for name, key in zip(names, y["key"]):
+                counts[name][key] += 1
+            for name, times in counts.items():  # none a second time before each has come
+                assert max(times.values(), default=0) <= 1 + (min(times.values()) if len(times) == COUNTS[name] else 0)
+    assert lengths == ({144} if "drop_remainder" in options else {155})
+    assert len(orders) == 3 and min(counts["sketches"].values()) == 4
+
+
+@pytest.mark.slow(3)
+def test_where_an_epoch_ends(sets, two):
+    """And in proportion to their sizes, three parts give every example exactly once."""
+    cases = {"first": 99, "all": 155, 5: 60}
+    for stop, count in cases.items():
+        data = tf_input.mix(two, stop=stop, **OPTIONS)
+        (batches,) = passes(data)
+        found = collections.Counter(keys_of(batches))
+        assert sum(found.values()) == count and len(data) == len(batches) == -(-count // 12), stop
+        assert max(found.values()) == (2 if stop == "all" else 1), stop
+        assert data.element_spec[0].shape[0] == (12 if stop == 5 else None)
+    three = {name: (sets[name], "train", count) for name, count in COUNTS.items()}
+    data = tf_input.mix(three, stop="all", **OPTIONS, shuffle=False)
+    for batches in passes(data, 2):
+        assert sorted(collections.Counter(keys_of(batches)).values()) == [1] * sum(COUNTS.values())
+    assert repr(data).startswith("<mix of photos, sketches, drawings: 12 batches of 12, ")
+    mixture = tf_input.Mixture(three, stop="all")
+    assert repr(mixture) == "<Mixture: 0.664 of photos, train; 0.286 of sketches, train; 0.05 of drawings, train>"
+    assert mixture.class_names == ("ant", "bee", "cow", "dog", "elk") and mixture.features["label"].label_names == mixture.class_names
+    assert mixture.example_spec(**OPTIONS) == data.element_spec
+
+
+@pytest.mark.slow(8)
+@pytest.mark.parametrize("num_hosts", [2, 4])
+def test_hosts_have_the_rows_of_the_batches_of_one(sets, two, num_hosts):
+    """Of windows, of which each host reads its own part; and filled up with examples of weight 0 at the end."""
+    options = {**OPTIONS, **READ, "augment": True}
+    ((*alone,),) = passes(tf_input.mix(two, hosts=(1, 0), **options))
+    hosts = [next(passes(tf_input.mix(two, hosts=(num_hosts, index), **options))) for index in range(num_hosts)]
+    for step, ((x, y), *of_hosts) in enumerate(zip(alone, *hosts, strict=True)):
+        for index, (own_x, own_y, weight) in enumerate(of_hosts):
+            rows = slice((index - step * len(alone[0][0])) % num_hosts, None, num_hosts)
+            count = len(x[rows])
+            np.testing.assert_array_equal(own_x[:count], x[rows])
+            assert own_y["key"][:count].tolist() == y["key"][rows].tolist()
+            assert weight.tolist() == [1] * count + [0] * (len(own_x) - count) and len(own_x) == -(-len(x) // num_hosts)
+
+
+@pytest.mark.slow(6)
+def test_any_step_of_any_epoch_is_where_reading_may_begin(two):
+    options = {**OPTIONS, **READ, "augment": True, "map_example": lambda x, y, seed: (x, {**y, "drawn": seed})}
+    data = tf_input.mix(two, stop="all", **options)
+    epochs = list(passes(data, 2))
+    for epoch, step in ((0, 5), (1, 0), (1, 11)):
+        (found,) = passes(tf_input.mix(two, stop="all", **options, start_epoch=epoch, start_step=step))
+        assert_same(found, epochs[epoch][step:])
+    loops = tf_input.Mixture(two, stop="all").as_numpy(**options, start_step=9)
+    assert_same(list(loops), epochs[0][9:])
+    assert_same(list(loops), epochs[1])
+    data.position.go_to(0, 3)
+    assert_same(list(data.as_numpy_iterator())[:10], epochs[0][3:])
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    tf.nest.assert_same_structure(found, expected)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected)):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow(10)
+def test_a_sequence_gives_the_same_batches(two):
+    mixture = tf_input.Mixture({**two, "sketches": (*two["sketches"], {"augment": False})})
+    for options in ({}, {"hosts": (2, 1), "memory_budget": 0}, {"use_multiprocessing": True}):
+        given = {**OPTIONS, "augment": True, **options}
+        sequence = tf_input.Sequence(mixture, **given)
+        expected = list(mixture.batches(**{name: one for name, one in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
+        assert len(sequence) == len(expected)
+        for step in (5, 0, 1, 8):
+            assert_same(sequence[step], expected[step])
+    with pytest.raises(ValueError, match="split='train': expected None, as each part of a mix says its own"):
+        tf_input.Sequence(mixture, "train", **OPTIONS)
+    with pytest.raises(ValueError, match="split=None: expected one of train, test"):
+        tf_input.Sequence(two["photos"][0], **OPTIONS)
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Raises amid the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if (self.epoch, batch) == (1, 7):
+            raise KeyboardInterrupt
+
+
+def fit(folder: pathlib.Path, train: tf.data.Dataset, *callbacks: keras.callbacks.Callback) -> list[np.ndarray]:
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.Input((*SIZE, 3), dtype="uint8"),
+        keras.layers.Rescaling(1 / 255),
+        keras.layers.Flatten(),
+        keras.layers.Dropout(0.2),
+        keras.layers.Dense(len(train.class_names), activation="softmax"),
+    ]
+    model = LoggedModel(layers)
+    folder.mkdir(exist_ok=True)
+    model.log = folder / "log"
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
+    backup = tf_input.BackupAndRestore(folder / "backups", train, save_freq=4)
+    try:
+        model.fit(train, epochs=3, callbacks=[backup, *callbacks], verbose=0)
+    except KeyboardInterrupt:
+        pass
+    return model.get_weights()
+
+
+@pytest.mark.slow(8)
+def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weights(two, tmp_path):
+    options = {**OPTIONS, **READ, "augment": True, "targets": "label"}
+    expected = fit(tmp_path / "whole", tf_input.mix(two, **options))
+    fit(tmp_path / "parts", tf_input.mix(two, **options), Interrupt())
+    before = (tmp_path / "parts" / "log").read_text().splitlines()
+    found = fit(tmp_path / "parts", tf_input.mix(two, **options))
+    assert_same(found, expected)
+    whole, parts = ((tmp_path / name / "log").read_text().splitlines() for name in ("whole", "parts"))
+    assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 27
+
+
+def test_the_backup_of_another_mix_is_refused(sets, two):
+    def identity(parts, stop="first", **options):
+        return tf_input.mix(parts, stop=stop, **{**OPTIONS, **options}).position.identity
+
+    here = identity(two)
+    photos, sketches = two["photos"], two["sketches"]
+    others = {
+        "shares": identity({"photos": (photos[0], "train", 0.7), "sketches": sketches}),
+        "names": identity({"photos": photos, "drawings": sketches}),
+        "split": identity({"photos": (photos[0], "test", 0.6), "sketches": sketches}, shuffle=True),
+        "data sets": identity({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
+        "options of its own": identity({"photos": (*photos, {"shuffle": False}), "sketches": sketches}),
+        "stop": identity(two, "all"),
+        "options": identity(two, augment=True),
+        "seed": identity(two, seed=1),
+    }
+    assert all(one != here for one in others.values()), [case for case, one in others.items() if one == here]
+    assert identity({"photos": (photos[0], "train", 3), "sketches": (sketches[0], "train", 2)}, hosts=(2, 1)) == here
+    assert tf_input.mix(two, **{**OPTIONS, "seed": None}).position.identity is None
+
+
+@pytest.mark.slow(4)
+def test_weights_and_counted_classes(sets, two, tmp_path):
+    """Where one part has weights, examples of others weigh 1; and all classes count the same, as often as they come in the mix."""
+    weighed = write_images(tmp_path, "sketches", {Feature("weight", "float"): lambda index: index})
+    parts = {"photos": two["photos"], "sketches": (weighed, "train", 0.3)}
+    ((*batches,),) = passes(tf_input.mix(parts, **OPTIONS))
+    for _, y, weights in batches:
+        assert weights.tolist() == [float(key.split(b"/")[2]) if key.startswith(b"sketches") else 1 for key in y["key"]]
+    whole = {name: (dataset, split, COUNTS[name]) for name, (dataset, split, _) in two.items()}
+    ((*batches,),) = passes(tf_input.mix(whole, **{**OPTIONS, "targets": "label"}, stop="all", class_weight="balanced"))
+    totals = collections.Counter()
+    for _, labels, weights in batches:
+        for label, weight in zip(labels.tolist(), weights.tolist()):
+            totals[label] += weight
+    assert len(totals) == 4 and max(totals.values()) == pytest.approx(min(totals.values()), rel=1e-4)
+    ((*batches,),) = passes(tf_input.mix(two, **{**OPTIONS, "targets": "label"}, class_weight={3: 5.0}))
+    assert all(weight == (5 if label == 3 else 1) for _, *pair in batches for label, weight in zip(*pair))
+
+
+@pytest.mark.slow(6)
+def test_what_a_view_makes_alike_is_mixed(tmp_path):
+    """Pixels and encoded images, any number of classes, masks of other depths, and objects, of which others know other things."""
+    several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))
+    of_objects = lambda names: Feature("objects/label", "class_label", (None,), names)
+    box = [0.25, 0.25, 0.75, 0.75]
+    mask = lambda dtype: lambda index: encode_mask(np.full((24, 32), 7 if dtype == np.uint8 else 300, dtype))
+    statistics = lambda bits: {"mask": {"max": bits}, "splits": {"train": {"label_counts": {}, "other_label_counts": {}}}}
+    sketches = write_images(
+        tmp_path,
+        "sketches",
+        {
+            several: lambda index: [1],
+            boxes: lambda index: box * 3,
+            of_objects(("dog", "cat")): lambda index: [0, 1, 1],
+            Feature("objects/area", "float", (None,)): lambda index: [0.25] * 3,
+            Feature("mask", "mask"): mask(np.uint8),
+        },
+        statistics=statistics(7),
+    )
+    drawings = write_images(
+        tmp_path,
+        "drawings",
+        {
+            Feature("tags", "class_label", (None,), ("z", "y")): lambda index: [0, 1],
+            boxes: lambda index: box,
+            of_objects(("cat",)): lambda index: [0],
+            Feature("mask", "mask"): mask(np.uint16),
+        },
+        statistics=statistics(300),
+    )
+    parts = {"sketches": (sketches, "train", 3), "drawings": (drawings, "train", 1)}
+    mixture = tf_input.Mixture(parts)
+    data = mixture.batches(**{**OPTIONS, "targets": ("key", "tags", "objects", "mask")}, shuffle=True)
+    assert mixture.features["tags"].label_names == ("x", "y", "z")
+    assert mixture.features["objects/label"].label_names == ("dog", "cat")
+    for x, y in data.as_numpy_iterator():
+        assert set(y["objects"]) == {"bbox", "label", "valid"} and y["objects"]["bbox"].shape == (len(x), 3, 4)
+        for row, key in enumerate(y["key"]):
+            is_sketch = key.startswith(b"sketches")
+            assert y["tags"][row].tolist() == ([0, 1, 0] if is_sketch else [0, 1, 1])
+            assert y["objects"]["label"][row].tolist() == ([0, 1, 1] if is_sketch else [1, -1, -1])
+            assert y["objects"]["valid"][row].tolist() == [True, is_sketch, is_sketch]
+            assert (y["mask"][row] == (7 if is_sketch else 300)).all()
+    assert y["mask"].dtype == np.int32
+
+
+def test_class_names_may_be_given(sets):
+    part = {"sketches": (sets["sketches"], "train", 1)}
+    names = ("elk", "dog", "cow", "bee", "ant")
+    ((*batches,),) = passes(tf_input.mix(part, class_names=names, **OPTIONS))
+    found = [(names[label], key.split(b"/")[1].decode()) for _, y in batches for label, key in zip(y["label"], y["key"])]
+    assert len(found) == COUNTS["sketches"] and all(one == other for one, other in found)
+    with pytest.raises(ValueError, match=r"class_names=\['dog', 'bee'\]: sketches has a class 'ant'; expected all that there are"):
+        tf_input.mix(part, class_names=("dog", "bee"), **OPTIONS)
+
+
+def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
+    photos = sets["photos"]
+    headed = write_images(tmp_path, "sketches", {Feature("age", "integer"): lambda index: 1}, targets=("label", "age"))
+    many = write_images(tmp_path / "many", "sketches", {Feature("age", "integer", (2,)): lambda index: [1, 2]}, targets=("age",))
+    numbers = write_images(tmp_path / "numbers", "sketches", {Feature("age", "float"): lambda index: 1}, targets=("age",))
+    part = (photos, "train", 1)
+    records = [example({"image": encode(picture(0), "PNG"), "label": 0})] * 4
+    others = tf_input.open_tfrecords(write_records(tmp_path / "others.tfrecord", records), {"image": "image", "label": "label"})
+    cases = [
+        ({}, {}, r"parts=\{\}: expected some by name, such as"),
+        ([part], {}, r"parts=\[.*\]: expected some by name"),
+        ({"": part}, {}, "parts: '' is no name"),
+        ({"a": (photos, "train")}, {}, r"a=\(.*: expected \(data set, split, share\), and options of its own if it has any"),
+        ({"a": (others, "train", 1)}, {}, "a: <RecordFiles.* has no index by which to read it in parts; expected a data set that was prepared"),
+        ({"a": (photos, "trian", 1)}, {}, "a: split='trian': expected one of train, test; did you mean 'train'"),
+        ({"a": (photos, "train", 0)}, {}, "a: share=0: expected a number above 0"),
+        ({"a": (photos, "train", float("nan"))}, {}, "a: share=nan: expected a number above 0"),
+        ({"a": (*part, {"augmnt": True})}, {}, "a: augmnt=True: there is no such option; did you mean 'augment'"),
+        ({"a": (*part, {"seed": 1})}, {}, "a: seed=1: all parts have the same"),
+        ({"a": (*part, 3)}, {}, "a: 3: expected options of its own in a dictionary"),
+        ({"a": part}, {"stop": "last"}, "stop='last': expected 'first', 'all' or a number of batches"),
+        ({"a": part}, {"stop": 0}, "stop=0: expected 'first', 'all' or a number of batches"),
+        ({"a": part}, {"stop": True}, "stop=True: expected 'first', 'all' or a number of batches"),
+        ({"a": part}, {"stop": 3, "drop_remainder": True}, "drop_remainder=True: with stop=3 all batches are full; expected False"),
+        ({"a": part}, {"class_names": "ant"}, "class_names='ant': expected names, each once"),
+        ({"a": part}, {"service": "grpc://a:1"}, "service='grpc://a:1': expected None, as a service deals out the shards of one data set"),
+        ({"a": part}, {"start_step": 99}, "start_step=99: an epoch of the mix has 8 batches; expected one below"),
+        ({"a": part}, {"batch_size": 200, "drop_remainder": True}, "drop_remainder leaves no batch of 200: the mix has 93 examples"),
+        ({"a": part}, {"image_size": None}, "a: image_size=None: images have heights from 20 to 60"),
+        ({"a": (*part, {"image_size": 8}), "b": part}, {}, r"x: a has uint8 \[8, 8, 3\], b has uint8 \[12, 16, 3\]; expected the same"),
+        ({"a": part, "b": (photos, "train", 1000)}, {}, "a: a share of 0.000999 of the 93 examples of an epoch is none; expected a larger one, or stop='all'"),
+        ({"a": (headed, "train", 1), "b": part}, {}, "targets=None: a has label, age; b has label; expected targets=... that all parts have"),
+        ({"a": (many, "train", 1), "b": (headed, "train", 1)}, {"targets": "age"}, r"y: a has int64 \[2\], b has int64 \[\]; expected the same"),
+        ({"a": (numbers, "train", 1), "b": (headed, "train", 1)}, {"targets": "age"}, "age: a has float, b has integer; expected the same"),
+        ({"a": part, "b": (headed, "train", 1)}, {"targets": "age"}, "a: targets='age': the data set has image, key, label"),
+        ({"a": part}, {"hosts": (5, 0)}, "batch_size=12: expected a multiple of the 5 hosts"),
+    ]
+    for parts, options, message in cases:
+        given = {"batch_size": 12, "image_size": SIZE, **options}
+        with pytest.raises(ValueError, match=f"^{message}") as caught:
+            tf_input.mix(parts, **given)
+        assert "\n" not in str(caught.value), message
+    with pytest.raises(TypeError, match="^batch_size is missing"):
+        tf_input.mix(two)
+    with pytest.raises(TypeError, match="mix.. has no option 'batchsize'; did you mean 'batch_size'"):
+        tf_input.mix(two, batchsize=8)
+    train = tf_input.mix(two, batch_size=12, image_size=SIZE)
+    with pytest.raises(ValueError, match="a mix has no data set of its own to compare the model with; expected `batches` of one of its parts"):
+        tf_input.export_serving(keras.Sequential([keras.layers.Dense(1)]), train, tmp_path / "served")
+
+
+@pytest.mark.slow(2)
+def test_damaged_records_are_left_out_or_named(two, tmp_path):
+    damaged = write_images(tmp_path, "sketches")
+    path = sorted(damaged.directory.glob("made-train*"))[1]
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    parts = {"photos": two["photos"], "sketches": (damaged, "train", 0.4)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{path.name}: record 0"):
+        list(tf_input.mix(parts, stop="all", memory_budget=0, **OPTIONS))
+    ((*batches,),) = passes(tf_input.mix(parts, memory_budget=0, on_error="skip", **OPTIONS))
+    assert sum(len(x) for x, _ in batches) == 98 and len(damaged.skipped) == 1

@@ -1,0 +1,123 @@
+"""What a batch is made of -> what a model is fed with; where several parts make up a batch, each by its own decoder."""
+
+import dataclasses
+from typing import Any, Iterator, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_input.dataset_format import LABEL
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.targets import NO_LABEL, VALID
+
+_TUPLE = ("x", "y", "weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchDecoder:
+    """A function from what a batch is made of to `x`, `(x, y)` or `(x, y, weight)`.
+
+    Attributes:
+        decoders: Of each part of a mix; or of a split alone.
+        names: Of the parts; none of a split alone.
+        labels: For each part, of some of its class labels: for each number in the part the number in the mix.
+        size: Rows that each batch of a mix has; None: that differs.
+    """
+
+    decoders: tuple[ExampleDecoder, ...]
+    names: tuple[str, ...] = ()
+    labels: tuple[Mapping[str, Sequence[int]], ...] = ({},)
+    size: int | None = None
+
+    def __call__(
+        self, inputs: Sequence[tf.Tensor | Mapping[str, Any]], seed: tf.Tensor | None = None, rows: Sequence[tf.Tensor] | None = None
+    ) -> Any:
+        """Args:
+            inputs: For each part, string [n], records; or features, as `ExampleDecoder.parse_batch` or `decode_stored` gives them.
+            seed: As `ExampleDecoder.outputs` has it.
+            rows: For each part, int64 [n], the rows of the batch; as it has them. None: of a split, those of a whole batch.
+
+        Returns:
+            What each part gives, in the order of the rows, and at the end what only fills up. Objects have room for those of the
+            example in all parts that has the most.
+
+        Raises:
+            ValueError: Parts differ in what they give.
+        """
+        outputs = [self._decode(part, one, seed, rows and rows[part]) for part, one in enumerate(inputs)]
+        return self._join(outputs, rows) if self.names else outputs[0]
+
+    @property
+    def num_output_bytes(self) -> int:
+        """About what an example takes in a batch."""
+        return max(decoder.num_output_bytes for decoder in self.decoders)
+
+    def join_rows(self, rows: Sequence[tf.Tensor]) -> tf.Tensor:
+        """The rows of all parts, int64 [batch], in the order in which the examples are returned."""
+        return tf.gather(tf.concat(rows, axis=0), _order(rows)) if self.names else rows[0]
+
+    def _decode(self, part: int, inputs: tf.Tensor | Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
+        parsed = dict(inputs) if isinstance(inputs, Mapping) else self.decoders[part].parse_batch(inputs)
+        for name, numbers in self.labels[part].items():
+            if name in parsed:
+                parsed[name] = _renumber(parsed[name], numbers)
+        return self.decoders[part].outputs(parsed, seed, rows)
+
+    def _join(self, outputs: Sequence[Any], rows: Sequence[tf.Tensor]) -> Any:
+        found = [dict(_leaves(one)) for one in outputs]
+        for name, one in zip(self.names, found):
+            if differing := sorted(set(one) ^ set(found[0])):
+                raise ValueError(f"{self.names[0]} has {', '.join(found[0])}, and {name} {', '.join(one)}: {differing[0]} is not in both")
+        order = _order(rows)
+        places = tf.split(tf.argsort(order), [tf.size(one) for one in rows], num=len(rows))
+        of_objects = {f"{path.removesuffix(VALID)}{LABEL}" for path in found[0] if path.endswith(f"/{VALID}")}
+        joined = [
+            self._join_leaf(path, [one[path] for one in found], places, order, NO_LABEL if path in of_objects else 0) for path in found[0]
+        ]
+        return tf.nest.pack_sequence_as(outputs[0], joined)
+
+    def _join_leaf(self, path: str, values: Sequence[Any], places: Sequence[tf.Tensor], order: tf.Tensor, fill: int) -> Any:
+        shapes, dtypes = [one.shape[1:] for one in values], {one.dtype for one in values}
+        are_ragged = {isinstance(one, tf.RaggedTensor) for one in values}
+        if len(dtypes) > 1 or len(are_ragged) > 1 or any(not one.is_compatible_with(shapes[0]) for one in shapes):
+            there = [f"{name} has {one.dtype.name} {[*one.shape[1:]]}" for name, one in zip(self.names, values)]
+            raise ValueError(f"{path}: {', '.join(there)}; expected the same of all parts, as image_size=... makes images alike")
+        if True in are_ragged:
+            return tf.gather(tf.concat(values, axis=0), order)
+        if not all(one.is_fully_defined() for one in shapes):
+            values = _padded(values, fill)
+        shape = [self.size, *(None if len(set(sizes)) > 1 else sizes[0] for sizes in zip(*shapes))]
+        return tf.ensure_shape(tf.dynamic_stitch(places, values), shape)
+
+
+def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
+    """By rows, and what has none comes last: int32 [batch]."""
+    joined = tf.concat(rows, axis=0)
+    return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
+
+
+def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf.Tensor | tf.RaggedTensor:
+    """Labels by their new numbers; what has none, -1, stays so."""
+    table = tf.constant([NO_LABEL, *numbers], tf.int64)
+    return tf.ragged.map_flat_values(lambda values: tf.gather(table, values + 1), labels)
+
+
+def _leaves(outputs: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, tensor) of a structure, in the order of `tf.nest.flatten`."""
+    if isinstance(outputs, Mapping):
+        pieces = [(name, outputs[name]) for name in sorted(outputs)]
+    elif isinstance(outputs, tuple):
+        pieces = list(zip(_TUPLE, outputs))
+    else:
+        yield path or _TUPLE[0], outputs
+        return
+    for name, value in pieces:
+        yield from _leaves(value, f"{path}/{name}" if path else name)
+
+
+def _padded(values: Sequence[tf.Tensor], fill: int) -> list[tf.Tensor]:
+    """Of one shape: as large as the largest."""
+    sizes = [tf.shape(one)[1:] for one in values]
+    most = tf.reduce_max(tf.stack(sizes), axis=0)
+    margins = [tf.pad(tf.stack([tf.zeros_like(most), most - size], axis=1), [[1, 0], [0, 0]]) for size in sizes]
+    fills = [tf.cast(fill, one.dtype) if one.dtype != tf.string else "" for one in values]
+    return [tf.pad(one, margin, constant_values=value) for one, margin, value in zip(values, margins, fills)]

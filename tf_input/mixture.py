@@ -1,0 +1,403 @@
+"""Several data sets in one stream of batches, each with its share: Mixture, and `mix`, which reads one."""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import logging
+import math
+import os
+from fractions import Fraction
+from numbers import Integral, Real
+from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence, Unpack
+
+import tensorflow as tf
+
+from tf_input import opening
+from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
+from tf_input.dataset import PreparedDataset
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.decoding import class_weights
+from tf_input.decoding.batch_decoder import BatchDecoder
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.epochs import hosts
+from tf_input.epochs.mixed_order import MixedOrder, epoch_length, part_seed, to_weights
+from tf_input.epochs.position import identify_mix
+from tf_input.forks import check_fork
+from tf_input.options import meant, named_options
+from tf_input.pipeline import ladder
+from tf_input.pipeline.mixed_plan import MixedPlan
+from tf_input.pipeline.plan import Plan, draw_seed, make_share
+from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
+
+Stop = Literal["first", "all"] | int
+# A data set, or its directory; one of its splits; its share; options of its own.
+Part = (
+    tuple[PreparedDataset | str | os.PathLike[str], str, float] | tuple[PreparedDataset | str | os.PathLike[str], str, float, ReadOptions]
+)
+
+_NAME = "the mix"  # in messages
+# Options that a part can't have of its own.
+_OF_ALL = (
+    *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
+    *("memory_budget", "read_buffer", "map_example", "map_batch"),
+)
+_ROUNDED_ROWS = 16  # which numbers of examples that are decoded at a time are divided by
+_logger = logging.getLogger("tf_input")
+
+
+class _Part(NamedTuple):
+    dataset: PreparedDataset
+    split: str
+    share: Fraction
+    options: Mapping[str, Any]
+
+
+@named_options(ReadConfig, without=("service",))
+def mix(
+    parts: Mapping[str, Part],
+    config: ReadConfig | None = None,
+    *,
+    stop: Stop = "first",
+    class_names: Sequence[str] | None = None,
+    **options: Unpack[ReadOptions],
+) -> tf.data.Dataset:
+    """Batches of several data sets, or splits, of which each has its share: `Mixture(parts, ...).batches(...)`.
+
+        parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
+        train = tf_input.mix(parts, batch_size=128, image_size=224, augment=True, seed=0)
+        model = make_model(num_classes=len(train.class_names))
+        model.fit(train, epochs=10)
+
+    Args:
+        parts, stop, class_names: As in `Mixture`, which says what an epoch is, and how shares are kept.
+        config, **options: As in `Mixture.batches`, and so are what is returned and the errors.
+    """
+    return Mixture(parts, stop=stop, class_names=class_names).batches(config, **options)
+
+
+class Mixture:
+    """Several data sets, or splits of one, read as if they were one.
+
+        parts = {"photos": (photos, "train", 0.7), "sketches": (sketches, "train", 0.3)}
+        mixture = tf_input.Mixture(parts, stop="all")
+        mixture.batches(batch_size=128, image_size=224, augment=True, seed=0)
+        tf_input.Sequence(mixture, batch_size=128, image_size=224, seed=0)
+
+    Shares are exact, not in expectation: of the batches of an epoch up to any, a part of two has its share of the examples to the nearest
+    one, and a part of up to four to within one. The parts' examples are spread over the rows of a batch, so that each host has its share
+    of each full batch too, and each replica nearly.
+
+    An epoch has the same number of batches each time. Each part goes on where it was: it has epochs of its own, in each of which
+    every example comes once, in an order of its own, and an epoch of the mix takes what comes next of each. So nothing is left out, and
+    nothing comes twice before all of its part has come. A batch depends on the seed, the epoch and the step alone, as that of a split
+    does; and one reader reads all parts.
+
+    Images of different sizes become alike by `image_size`. Classes are told by their names: those of the first part keep their numbers,
+    and what others have beside these comes after them, in their order. Where one part has weights, examples of the others weigh 1.
+
+    Args:
+        parts: By name, (data set or its directory, split, share), or with options of its own, (data set, split, share,
+            {"where": "width >= 64"}). Shares are to each other as these numbers are: 0.7 and 0.3, or 7 and 3. In proportion to the
+            numbers of examples, with `stop="all"`, an epoch has every example of all parts exactly once.
+        stop: Where an epoch ends. "first": when the first part has been read once, so that no example comes twice in it; "all": when
+            each has been, at least once; or a number of batches.
+        class_names: Of `label`, or else of the objects, in the order of their numbers, such as those of another mix; None: as above.
+
+    Attributes:
+        features: What the examples of all parts have, by name; class labels have the class names of all.
+
+    Raises:
+        FileNotFoundError, OSError: A data set can't be opened.
+        ValueError: There is no part, or one is not as above.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], *, stop: Stop = "first", class_names: Sequence[str] | None = None) -> None:
+        if not isinstance(parts, Mapping) or not parts:
+            raise ValueError(f"parts={parts!r}: expected some by name, such as {{'photos': (photos, 'train', 0.7), ...}}")
+        is_count = isinstance(stop, Integral) and not isinstance(stop, bool) and 0 < stop < 2**63
+        if not is_count and not (isinstance(stop, str) and stop in ("first", "all")):
+            raise ValueError(f"stop={stop!r}: expected 'first', 'all' or a number of batches")
+        if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) < len(class_names)):
+            raise ValueError(f"class_names={class_names!r}: expected names, each once, or None")
+        self._stop: str | int = int(stop) if is_count else stop
+        self._given_names = tuple(class_names or ())
+        self._parts = {name: _to_part(name, part) for name, part in parts.items()}
+        self._weights = to_weights([part.share for part in self._parts.values()])
+        self.features, _ = self._unite([part.dataset.features for part in self._parts.values()])
+
+    def __repr__(self) -> str:
+        parts = [f"{share:.3g} of {name}, {part.split}" for share, (name, part) in zip(self._shares, self._parts.items())]
+        return f"<Mixture: {'; '.join(parts)}>"
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Class names of `label`, or else of the objects; empty where there are none."""
+        found = self.features.get(LABEL) or self.features.get(f"{OBJECTS}/{LABEL}")
+        return found.label_names if found else ()
+
+    @named_options(ReadConfig, without=("service",))
+    def batches(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+        """Reads all parts in batches, for `model.fit`, `evaluate` and `predict`.
+
+        Args:
+            config: How they are read; None: as the options say.
+            **options: The attributes of `ReadConfig`, but for `service`. `read_buffer` and `memory_budget` are of all parts, in equal
+                parts; `class_weight` is of the classes of the mix, "balanced" by how often they come in it. What chooses examples
+                (`where`, `fold`, `subset`, `take`, `balance`) does so in each part.
+
+        Returns:
+            What `PreparedDataset.batches` returns, with the attribute `position`; `class_names` is another. Within a batch, the order
+            of the examples is none in particular.
+
+        Raises:
+            TypeError: There is no such option; the message says which was meant.
+            ValueError: An option has a wrong value, or parts differ in what they give; the message says which part has what.
+                Otherwise as `PreparedDataset.batches`.
+        """
+        check_fork()
+        config = self.settle(None, make_config(config, options))
+        plan = self.plan(None, config)
+        data = read_plan(plan, self.identify(None, config, plan))
+        data.reading, data.class_names = Reading(self, None, config), self.class_names
+        return as_batches(data, f"mix of {', '.join(self._parts)}", config.batch_size)
+
+    @named_options(ReadConfig, without=("service",))
+    def as_numpy(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> NumpyBatches:
+        """Reads all parts in batches of NumPy arrays, for loops: see `PreparedDataset.as_numpy`."""
+        return as_numpy(self.batches, make_config(config, options))
+
+    @named_options(ReadConfig, without=("service",))
+    def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
+        """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
+        return self._spec(self.settle(None, make_config(config, options)))
+
+    def settle(self, split: None, config: ReadConfig) -> ReadConfig:
+        """`config` with the `hosts` found out; see `PreparedDataset.settle`.
+
+        Raises:
+            ValueError: An option has no meaning for a mix.
+        """
+        if split is not None:
+            raise ValueError(f"split={split!r}: expected None, as each part of a mix says its own")
+        if config.service is not None:
+            raise ValueError(f"service={config.service!r}: expected None, as a service deals out the shards of one data set")
+        if config.drop_remainder and self._has_whole_batches:
+            raise ValueError(f"drop_remainder=True: with stop={self._stop} all batches are full; expected False")
+        return dataclasses.replace(config, hosts=hosts.hosts_of(_NAME) if config.hosts is None else config.hosts)
+
+    def identify(self, split: None, config: ReadConfig, plan: MixedPlan) -> dict[str, Any] | None:
+        """What its batches depend on; see `position.identify_mix`."""
+        if config.seed is None:
+            return None
+        found = {
+            name: part.dataset.identify(part.split, own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
+        }
+        return identify_mix(found, config, plan.order.weights, self._stop, self._given_names)
+
+    def plan(self, split: None, config: ReadConfig) -> MixedPlan:
+        """How it is read, by `batches` and by `Sequence`; the errors are theirs."""
+        seed, plans = draw_seed() if config.seed is None else config.seed, []
+        self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
+        for name, part in self._parts.items():
+            with _naming(name):
+                own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
+                plans.append(part.dataset.plan(part.split, part.dataset.settle(part.split, own)))
+        sizes = tuple(plan.share.num_examples for plan in plans)
+        if self._has_whole_batches:
+            length = config.batch_size * self._stop
+        else:
+            length = epoch_length(self._weights, sizes, self._stop)
+        share = make_share(_NAME, length, config, bool(plans[0].decoder.targets))
+        num_places = share.num_batches * config.batch_size if config.drop_remainder else length
+        order = MixedOrder(self._weights, sizes, config.batch_size, num_places)
+        for name, count, share_of in zip(self._parts, order.counts, self._shares):
+            if not count:
+                found = f"a share of {share_of:.3g} of the {num_places} examples of an epoch is none"
+                raise ValueError(f"{name}: {found}; expected a larger one, or stop='all'")
+        decoder = self.batch_decoder(None, config, share.has_padding)
+        self._tell_of_objects(plans, decoder)
+        parts = [
+            dataclasses.replace(
+                plan, decoder=own, share=dataclasses.replace(plan.share, hosts=share.hosts), lanes=functools.partial(order.lanes, number)
+            )
+            for number, (plan, own) in enumerate(zip(plans, decoder.decoders))
+        ]
+        return MixedPlan(config, seed, order, share, tuple(parts), decoder)
+
+    def batch_decoder(self, split: None, config: ReadConfig, has_padding: bool) -> BatchDecoder:
+        """What decodes batches, without reading any; `has_padding` as in `ExampleDecoder`."""
+        decoders = []
+        for name, part in self._parts.items():
+            with _naming(name):
+                decoders.append(part.dataset.make_decoder(self._config_of(name, config), part.split))
+        self._check_alike(decoders)
+        features, numbers = self._unite([decoder.features for decoder in decoders])
+        tables = {}
+        if config.class_weight is not None:
+            counts = self._count_classes(config, decoders, features)
+            tables = class_weights.tables(config.class_weight, features, decoders[0].targets, counts, _NAME)
+        weighs = has_padding or any(decoder.has_weights for decoder in decoders)
+        mask_dtype = max((decoder.mask_dtype for decoder in decoders), key=lambda dtype: dtype.size)
+        changed = {"class_weights": tables, "has_padding": weighs, "mask_dtype": mask_dtype}
+        settled = [
+            dataclasses.replace(decoder, features=_renamed(decoder.features, features), num_rows=self._most_rows(share, config), **changed)
+            for decoder, share in zip(decoders, self._shares)
+        ]
+        has_size = self._are_full(config) and config.on_error == "raise"
+        size = config.batch_size // _num_hosts(config) if has_size else None
+        return BatchDecoder(tuple(settled), tuple(self._parts), tuple(numbers), size)
+
+    def _tell_of_objects(self, plans: Sequence[Plan], decoder: BatchDecoder) -> None:
+        """What not all parts know of objects is left out, and said."""
+        if OBJECTS not in (*plans[0].decoder.config.input_names, *plans[0].decoder.targets):
+            return
+        for name, plan, own in zip(self._parts, plans, decoder.decoders):
+            if lost := [one for one in plan.decoder.features if one not in own.features]:
+                _logger.warning("%s: %s are left out, as not all parts of the mix have them", name, ", ".join(lost))
+
+    @property
+    def _shares(self) -> list[float]:
+        return [weight / sum(self._weights) for weight in self._weights]
+
+    @property
+    def _has_whole_batches(self) -> bool:
+        return not isinstance(self._stop, str)
+
+    def _are_full(self, config: ReadConfig) -> bool:
+        return config.drop_remainder or self._has_whole_batches
+
+    def _most_rows(self, share: float, config: ReadConfig) -> int:
+        """At least as many as this host has of a part in any batch; 1: nobody knows, and as many as there are can be decoded in a loop."""
+        if _num_hosts(config) > 1 and not self._are_full(config):  # in which a last batch may be divided in any way
+            return 1
+        most = (config.batch_size * share + len(self._parts)) / _num_hosts(config) + 2
+        return min(config.batch_size // _num_hosts(config), math.ceil(most / _ROUNDED_ROWS) * _ROUNDED_ROWS)
+
+    def _config_of(self, name: str, config: ReadConfig) -> ReadConfig:
+        """How a part is read, as far as it is read alone: in order, on one host, in batches as they come."""
+        num_parts = len(self._parts)
+        alone = {"drop_remainder": False, "start_epoch": 0, "start_step": 0, "hosts": (1, 0), "class_weight": None}
+        alone |= {"memory_budget": config.memory_budget // num_parts, "read_buffer": max(1, config.read_buffer // num_parts)}
+        return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._parts[name].options)
+
+    def _spec(self, config: ReadConfig) -> Any:
+        decoder = self.batch_decoder(None, config, False)
+
+        def decode(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
+            rows = tf.range(tf.size(records, tf.int64))
+            return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
+
+        return ladder.example_spec(decode, dataclasses.replace(config, drop_remainder=False))
+
+    def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
+        """Raises ValueError where parts are asked for other features, or for some of other kinds."""
+        for option, found in (
+            ("inputs", [decoder.config.input_names for decoder in decoders]),
+            ("targets", [decoder.targets for decoder in decoders]),
+        ):
+            if any(set(names) != set(found[0]) for names in found):
+                there = [f"{part} has {', '.join(names) or 'none'}" for part, names in zip(self._parts, found)]
+                raise ValueError(f"{option}=None: {'; '.join(there)}; expected {option}=... that all parts have")
+        names = [*decoders[0].config.input_names, *decoders[0].targets]
+        for name in [*names, f"{OBJECTS}/{LABEL}"] if OBJECTS in names else names:
+            kinds = [_kind(decoder.features[name]) for decoder in decoders if name in decoder.features]
+            if len(set(kinds)) > 1:
+                there = [f"{part} has {kind}" for part, kind in zip(self._parts, kinds)]
+                raise ValueError(f"{name}: {', '.join(there)}; expected the same of all parts")
+
+    def _unite(self, features: Sequence[Mapping[str, Feature]]) -> tuple[dict[str, Feature], list[dict[str, tuple[int, ...]]]]:
+        """What all parts have, class labels with the class names of all; and for each part, of those whose numbers change, the new ones."""
+        united = {
+            name: one
+            for name, one in features[0].items()
+            if all(name in of_part and _kind(of_part[name]) == _kind(one) for of_part in features)
+        }
+        numbers: list[dict[str, tuple[int, ...]]] = [{} for _ in features]
+        head = LABEL if LABEL in united else f"{OBJECTS}/{LABEL}"
+        for name, one in united.items():
+            label_names = [of_part[name].label_names for of_part in features]
+            given = self._given_names if name == head else ()
+            for part, names in zip(self._parts, label_names):
+                if given and (unknown := [one for one in names if one not in given]):
+                    raise ValueError(f"class_names={[*given]!r}: {part} has a class {unknown[0]!r}; expected all that there are")
+            union = tuple(dict.fromkeys(itertools.chain(given, *label_names)))
+            united[name] = dataclasses.replace(one, label_names=union)
+            position = {label: number for number, label in enumerate(union)}
+            for of_part, names in zip(numbers, label_names):
+                if names != union[: len(names)]:
+                    of_part[name] = tuple(position[label] for label in names)
+        return united, numbers
+
+    def _count_classes(
+        self, config: ReadConfig, decoders: Sequence[ExampleDecoder], features: Mapping[str, Feature]
+    ) -> dict[str, Any] | None:
+        """How often classes come in the mix, as `statistics.json` has it of a split; None where classes are not those that were stored."""
+        counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for (part, given), decoder, share in zip(self._parts.items(), decoders, self._shares):
+            counting = dataclasses.replace(self._config_of(part, config), class_weight="balanced")
+            facts = given.dataset.counted(given.split, counting)["splits"][given.split]
+            for name in class_weights.heads(features, decoder.targets):
+                if decoder.features[name] != given.dataset.features.get(name):
+                    return None
+                found = facts["label_counts"] if name == LABEL else facts["other_label_counts"][name]
+                for label, count in found.items():
+                    counts[name][label] += count * share / max(1, sum(found.values()))
+        return {"splits": {_NAME: {"label_counts": counts[LABEL], "other_label_counts": counts}}}
+
+
+def _to_part(name: Any, given: Any) -> _Part:
+    expected = "expected (data set, split, share), and options of its own if it has any"
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"parts: {name!r} is no name; expected a text")
+    if not isinstance(given, (tuple, list)) or len(given) not in (3, 4):
+        raise ValueError(f"{name}={given!r}: {expected}")
+    dataset, split, share, *options = given
+    if isinstance(dataset, (str, os.PathLike)):
+        dataset = opening.open(dataset)
+    if not isinstance(dataset, PreparedDataset):
+        raise ValueError(f"{name}: {dataset!r} has no index by which to read it in parts; expected a data set that was prepared")
+    if split not in dataset:
+        raise ValueError(f"{name}: split={split!r}: expected one of {', '.join(dataset)}{meant(split, dataset)}")
+    if not isinstance(share, Real) or isinstance(share, bool) or not 0 < share < float("inf"):
+        raise ValueError(f"{name}: share={share!r}: expected a number above 0")
+    own = options[0] if options else {}
+    if not isinstance(own, Mapping):
+        raise ValueError(f"{name}: {own!r}: expected options of its own in a dictionary, such as {{'augment': False}}")
+    known = [field.name for field in dataclasses.fields(ReadConfig) if field.name not in _OF_ALL]
+    if unknown := [option for option in own if option not in known]:
+        whose = "all parts have the same" if unknown[0] in _OF_ALL else f"there is no such option{meant(unknown[0], known)}"
+        raise ValueError(f"{name}: {unknown[0]}={own[unknown[0]]!r}: {whose}")
+    # As it is written: 0.7 is seven tenths, and not the nearest fraction with a power of 2.
+    return _Part(dataset, split, Fraction(str(share)), own)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Says of which part an error is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _kind(feature: Feature) -> str:
+    """Of a feature, for comparisons: images are pixels once they are decoded."""
+    if feature.kind == "class_label":
+        return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
+    return "image" if feature.kind == "pixels" else feature.kind
+
+
+def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:
+    """A part's features with the class names of all parts, and without what only some parts know of objects."""
+    return {
+        name: dataclasses.replace(one, label_names=united[name].label_names) if name in united else one
+        for name, one in features.items()
+        if name in united or not name.startswith(f"{OBJECTS}/")
+    }
+
+
+def _num_hosts(config: ReadConfig) -> int:
+    return (config.hosts or (1, 0))[0]

@@ -1,0 +1,61 @@
+"""What a batch is made of, in one tensor: each more that a generator gives takes TensorFlow a while."""
+
+from typing import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.pipeline.inputs import Batch
+
+NUM_NOTED = 5  # numbers that go with a batch
+
+
+def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
+    """Records, and behind them all numbers as bytes; or numbers alone, int64, where there are no records.
+
+    Args:
+        note: NUM_NOTED numbers.
+        batch: What it is made of.
+    """
+    records = [values for values, _ in batch if values.dtype == object]
+    held = [values for values, _ in batch if values.dtype != object]
+    numbers = np.concatenate([note, [len(rows) for _, rows in batch], *(rows for _, rows in batch), *held]).astype(np.int64)
+    if not records:
+        return numbers
+    return np.concatenate([*records, np.array([numbers.tobytes()], object)])  # what comes first can stay where it is
+
+
+def pack_error(error: Exception) -> np.ndarray:
+    """In the place of a batch with records: an exception would come with a traceback."""
+    return np.array([str(error).encode(), b""], object)
+
+
+def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
+    """Of what `pack` gives, of parts that are held in memory or not."""
+    return tf.TensorSpec([None], tf.int64 if all(are_held) else tf.string)
+
+
+def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+    """What was packed.
+
+    Args:
+        packed: As `pack` or `pack_error` gives it.
+        are_held: Of each part whether it is held in memory.
+
+    Returns:
+        int64 [NUM_NOTED], and for each part its inputs, string or int64 [n], and their rows, int64 [n].
+
+    Raises:
+        tf.errors.InvalidArgumentError: It is an error. Raised when the tensors are computed.
+    """
+    numbers, num_parts, num_held, records = packed, len(are_held), sum(are_held), []
+    if num_held < num_parts:
+        with tf.control_dependencies([tf.debugging.Assert(tf.not_equal(packed[-1], ""), [packed[0]])]):
+            numbers = tf.io.decode_raw(packed[-1], tf.int64)
+    note, sizes = numbers[:NUM_NOTED], numbers[NUM_NOTED : NUM_NOTED + num_parts]
+    if num_held < num_parts:
+        records = tf.split(packed[:-1], tf.boolean_mask(sizes, np.logical_not(are_held)), num=num_parts - num_held)
+    of_pieces = tf.concat([sizes, tf.boolean_mask(sizes, are_held)], axis=0)
+    pieces = tf.split(numbers[NUM_NOTED + num_parts :], of_pieces, num=num_parts + num_held)
+    rows, of_records, of_held = pieces[:num_parts], iter(records), iter(pieces[num_parts:])
+    return note, [next(of_held if is_held else of_records) for is_held in are_held], rows
