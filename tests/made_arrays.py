@@ -73,7 +73,7 @@ class Listed:
             else:
                 path = f"{self.source.root}/{image.path}"
                 data = files_at(path).read_range(path, image.offset, image.num_bytes)
-            height, width, num_channels, is_planar = image.raw
+            height, width, num_channels, is_planar, _ = image.raw
             shape = (num_channels, height, width) if is_planar else (height, width, num_channels)
             one = np.frombuffer(data, np.uint8).reshape(shape)
             pixels.append(one.transpose(1, 2, 0) if is_planar else one)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
-from tf_input.dataset_format import LABEL, Manifest
+from tf_input.dataset_format import LABEL, Manifest, default_channels
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.batch_decoder import BatchDecoder
@@ -93,7 +93,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:
-        return record_decoder(self.manifest.schema, self.mask_dtype)
+        return record_decoder(self.manifest.schema, self.mask_dtype, default_channels(self.statistics))
 
     @property
     def transform(self) -> TransformInfo:
@@ -143,8 +143,12 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by
             its kind:
 
-            - `image`: uint8 [batch, height, width, 3], RGB.
-            - `pixels`: uint8 [batch, height, width, channels], as stored.
+            - `image`: uint8 [batch, height, width, 3], RGB, or with one channel where all images are grey; `channels` says otherwise. Where
+              images keep 16 bits (`--keep_depth`), uint16.
+            - `pixels`: uint8 [batch, height, width, channels], as stored, unless `channels` says otherwise.
+            - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
+              as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions. Maps
+              that differ in size have that of the images. Of any number of rows, a tf.RaggedTensor.
             - `class_label`: int64 [batch]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
             - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
             - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of
@@ -292,7 +296,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
     ) -> memory.Held:
         """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
-        key = (split, config.on_error, config.transform, selection and selection.digest, *decoder.wanted())
+        key = (split, config.on_error, config.transform, selection and selection.digest, decoder.channels, *decoder.wanted())
         if key not in self._held or selection is not None:
             shards = self.manifest.splits[split]
             reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)

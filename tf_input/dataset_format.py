@@ -40,6 +40,7 @@ OBJECTS = "objects"  # what stands before the "/" in the names of features that 
 FEATURE_KINDS: Mapping[str, str] = {
     "image": "bytes",  # an encoded JPEG or PNG (or WebP, where it was asked for)
     "pixels": "bytes",  # an image without a format: uint8 of the feature's shape, row by row
+    "tensor": "bytes",  # numbers of the feature's dtype and shape, little-endian, row by row (C order); see `stored_features`
     "mask": "bytes",  # a PNG with one channel of 8 or 16 bits: the class of each pixel of the image
     "text": "bytes",  # UTF-8
     "class_label": "int64",  # a position in the feature's label names
@@ -47,6 +48,9 @@ FEATURE_KINDS: Mapping[str, str] = {
     "float": "float",
     "bbox": "float",  # ymin, xmin, ymax, xmax, in 0..1
 }
+
+# Of the numbers in a tensor: what NumPy, TensorFlow (`tf.io.decode_raw`) and TensorFlow Datasets all read.
+TENSOR_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "float16", "float32", "float64")
 
 # Words in the names of splits that a model is trained with, and of others.
 _TRAINING = {"train", "training", "trn", "trainval"}
@@ -92,9 +96,11 @@ class Feature:
     Attributes:
         name: The key in a `tf.train.Example`.
         kind: One of `FEATURE_KINDS`.
-        shape: Of one example's values; empty: one value. None for a first dimension that differs from example to example.
+        shape: Of one example's values; empty: one value. None for a first dimension that differs from example to example, and for any
+            of a tensor.
         label_names: Of a class label: its class names; a label is a position in them.
         description: What it is, in words; empty where nobody has said it.
+        dtype: Of a tensor, one of `TENSOR_DTYPES`; of an image `uint16` where images keep 16 bits; else empty.
     """
 
     name: str
@@ -102,17 +108,26 @@ class Feature:
     shape: tuple[int | None, ...] = ()
     label_names: tuple[str, ...] = ()
     description: str = ""
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
             raise ValueError(f"feature {self.name!r} has kind {self.kind!r}; known are {', '.join(FEATURE_KINDS)}")
-        if None in self.shape[1:]:
+        dtypes = {"tensor": TENSOR_DTYPES, "image": ("", "uint16")}.get(self.kind, ("",))
+        if self.dtype not in dtypes:
+            raise ValueError(f"feature {self.name!r}, {self.kind}, has dtype {self.dtype!r}; known are {', '.join(filter(None, dtypes)) or 'none'}")
+        if None in self.shape[1:] and self.kind != "tensor":
             raise ValueError(f"feature {self.name!r} has shape {self.shape}; only the first dimension may be unknown")
 
     @property
     def is_ragged(self) -> bool:
-        """Whether examples differ in how many values they have."""
-        return self.shape[:1] == (None,)
+        """Whether examples differ in how many values they have; a tensor is one string of bytes in any case."""
+        return self.shape[:1] == (None,) and self.kind != "tensor"
+
+    @property
+    def stored_shape(self) -> tuple[int | None, ...]:
+        """Of its values in a `tf.train.Example`, where images, masks and tensors are one string of bytes."""
+        return () if FEATURE_KINDS[self.kind] == "bytes" and self.kind != "text" else self.shape
 
     def to_json(self) -> dict[str, Any]:
         """Without what is empty, and without the names of `label`, which the manifest has at its top."""
@@ -123,6 +138,8 @@ class Feature:
             fields["label_names"] = list(self.label_names)
         if self.description:
             fields["description"] = self.description
+        if self.dtype:
+            fields["dtype"] = self.dtype
         return fields
 
     @classmethod
@@ -132,6 +149,22 @@ class Feature:
         """
         names = label_names if fields["name"] == LABEL else fields.get("label_names", ())
         return cls(**{**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)})
+
+
+def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
+    """What a `tf.train.Example` holds of features, by the names that they have there.
+
+    A tensor of which two dimensions or more differ from example to example is two: `NAME/shape` and `NAME/value`, as TensorFlow Datasets
+    stores `Tensor(shape=(None, None, 3), encoding="bytes")`. Any other feature is one.
+    """
+    stored: list[Feature] = []
+    for feature in schema:
+        if feature.shape.count(None) < 2:
+            stored.append(feature)
+        else:
+            stored.append(Feature(f"{feature.name}/shape", "integer", (len(feature.shape),)))
+            stored.append(dataclasses.replace(feature, name=f"{feature.name}/value"))
+    return tuple(stored)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +282,16 @@ class Manifest:
             split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
         return cls(**fields)
+
+
+def default_channels(statistics: Mapping[str, Any]) -> int:
+    """Channels of encoded images in batches, where nobody asks for others: 1 where all are grey, with alpha or without, else 3.
+
+    Args:
+        statistics: What `statistics.json` says.
+    """
+    found = (statistics.get("images") or {}).get("channels") or {}
+    return 1 if found and set(found) <= {"1", "2"} else 3
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:

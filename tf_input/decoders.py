@@ -2,7 +2,7 @@
 
 from typing import Collection, Mapping
 
-from tf_input.dataset_format import IMAGE, Feature
+from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import SIDES, STORED_KINDS, parse_examples
@@ -38,6 +38,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         max_size=None if None in largest else tuple(largest),
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.counted(split, config), split),
+        stored_channels=default_channels(dataset.statistics),
     )
     return _with_size(decoder, dataset)
 
@@ -66,6 +67,7 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         class_weights=class_weights.tables(
             config.class_weight, features, targets, dataset.counted(split, config) if are_counted else None, split
         ),
+        stored_channels=default_channels(dataset.statistics),
     )
     return _with_size(decoder, dataset)
 
@@ -95,7 +97,8 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
     """What is seen of images is the transform's business, unless it passes them on as they are stored."""
     if _is_stored(features.get(IMAGE)):
         return
-    for name, expected, instead in (("image_size", None, _SHOWN), ("fit", None, _SHOWN), ("augment", False, _VARIED)):
+    shown = [(name, None, _SHOWN) for name in ("image_size", "channels", "fit")]
+    for name, expected, instead in (*shown, ("augment", False, _VARIED)):
         if (value := getattr(config, name)) != expected:
             raise ValueError(f"{name}={value!r}: expected {expected!r} with transform=True: {instead}")
 

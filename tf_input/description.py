@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input import overview
-from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, is_training_split, training_split
+from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, default_channels, is_training_split, training_split
 from tf_input.decoding import class_weights
 from tf_input.decoding.schema import SIDES, is_map
 from tf_input.epochs import hosts
@@ -108,14 +108,22 @@ class Description:
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""
         image = self.features.get(IMAGE)
-        if image is None or image.kind == "pixels" or is_map(image):
+        if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
             return image and image.shape[:2]
-        if image.kind != "image":
+        if image.kind not in ("image", "tensor"):
             return None
         ranges = [self.statistics["images"][side] for side in SIDES]
         if not all(values and values["min"] == values["max"] for values in ranges):
             return None
         return ranges[0]["min"], ranges[1]["min"]
+
+    @property
+    def channels(self) -> int | None:
+        """Of images in batches, where `ReadConfig.channels` says nothing: 1 where all are grey, else 3; None where there are none."""
+        image = self.features.get(IMAGE)
+        if image is None or image.kind != "image":
+            return image and image.shape[-1]
+        return default_channels(self.statistics)
 
     def class_weight(self, split: str | None = None, target: str | None = None) -> dict[int, float]:
         """Weights for `model.fit(class_weight=...)` with which every class counts the same in the loss.
@@ -161,7 +169,7 @@ class Description:
         split = self._find_split(split)
         if IMAGE not in self.features:
             raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
-        return layers.normalization_layer(self.statistics, self.features[IMAGE], split)
+        return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels)
 
     def _is_multi_label(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged
@@ -180,6 +188,9 @@ class Description:
                 "shuffle=False decides",
                 split,
             )
+        augmentation = config.augmentation
+        if augmentation is not None and augmentation.saturation + augmentation.hue and 1 == (config.channels or self.channels):
+            _logger.warning("%s: images have 1 channel, so that saturation and hue vary nothing; brightness and contrast do", split)
         found = hosts.hosts_of(split) if config.hosts is None else config.hosts
         shuffle = config.order(split) is not None if config.shuffle is None else config.shuffle
         return dataclasses.replace(config, hosts=found, shuffle=shuffle)

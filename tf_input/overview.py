@@ -47,7 +47,7 @@ def _tables(manifest: Manifest) -> Iterator[Table]:
     ]
     yield Table(("split", "examples", "shards", "bytes"), splits, 1)
     features = [
-        (_printable(feature.name), feature.kind, _shape(feature), _role(feature, manifest), _classes(feature.label_names))
+        (_printable(feature.name), f"{feature.kind} {feature.dtype}".rstrip(), _shape(feature), _role(feature, manifest), _classes(feature.label_names))
         for feature in manifest.schema
     ]
     yield Table(("feature", "kind", "shape", "", "classes"), features, 5)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import OBJECTS, Feature
-from tf_input.decoding import decode, targets
+from tf_input.decoding import decode, targets, tensors
 from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
 from tf_input.storage.record_reader import RecordReader
@@ -26,7 +26,8 @@ class Examples:
     Each is looked up in the index and read alone; any number of threads may do so. It is a dictionary of the features, as batches of
     whole images of that size have them, without the dimension of the batch; what has no dimension left is as Python has it. By kind:
 
-    image         uint8 [height, width, 3], RGB
+    image         uint8 [height, width, 3], RGB; with one channel where all images are grey; uint16 where they keep 16 bits
+    tensor        of its own dtype and shape
     pixels        uint8 [height, width, channels]
     mask          uint8 [height, width, 1], or int32 where the data set has a value above 255
     class_label   int; of any number of labels float32 [num_classes]: 1 for those that it has
@@ -114,12 +115,15 @@ class ExampleReader:
             raise ValueError(f"example {number}: {error.message}") from error
 
 
-def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[[bytes], Example]:
+def record_decoder(
+    schema: Iterable[Feature], mask_dtype: tf.DType, channels: int = decode.NUM_CHANNELS
+) -> Callable[[bytes], Example]:
     """A function from a record to its features, as `Examples` says.
 
     Args:
         schema: The features.
         mask_dtype: Of masks.
+        channels: Of encoded images.
     """
     schema = tuple(schema)
     by_name = {feature.name: feature for feature in schema}
@@ -128,7 +132,11 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
 
     def decode_features(serialized: tf.Tensor) -> Mapping[str, tf.Tensor]:
         parsed = parse_examples(serialized, schema)
-        found = {feature.name: _decode(parsed[feature.name], feature, mask_dtype) for feature in schema if feature.name not in of_objects}
+        found = {
+            feature.name: _decode(parsed, feature, mask_dtype, channels)
+            for feature in schema
+            if feature.name not in of_objects
+        }
         if of_objects:
             found[OBJECTS] = targets.pad_objects({short: parsed[name] for name, short in of_objects.items()}, None)
         return tf.nest.map_structure(lambda value: value[0], found)
@@ -149,10 +157,13 @@ def record_decoder(schema: Iterable[Feature], mask_dtype: tf.DType) -> Callable[
     return decode_record
 
 
-def _decode(values: Any, feature: Feature, mask_dtype: tf.DType) -> tf.Tensor:
+def _decode(parsed: Mapping[str, Any], feature: Feature, mask_dtype: tf.DType, channels: int) -> tf.Tensor:
     """A batch of one, as it is parsed, to what `batches` has."""
+    values = parsed[feature.name]
     if feature.kind == "image":
-        return decode.decode_image(values[0])[tf.newaxis]
+        return decode.decode_image(values[0], channels, tf.as_dtype(feature.dtype or "uint8"))[tf.newaxis]
+    if feature.kind == "tensor":
+        return tensors.decode_tensor(values[0], tensors.stored_shapes(parsed, feature)[0], feature)[tf.newaxis]
     if feature.kind == "pixels":
         return decode.decode_pixels(values, feature.shape)
     if feature.kind == "mask":

@@ -67,6 +67,8 @@ class ReadConfig:
         batch_size: Images in a batch, of all hosts together.
         image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
             the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`.
+        channels: Of images: 1, grey; 3, red, green and blue; 4, with alpha (255 where an image has none). None: 1 where all images of the
+            data set are grey, else 3; of pixels without a format as many as they have.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
@@ -136,6 +138,7 @@ class ReadConfig:
 
     batch_size: int
     image_size: int | tuple[int, int] | Literal["largest"] | None = None
+    channels: int | None = None
     augment: bool | Augmentation = False
     shuffle: bool | ShuffleOrder | None = None
     seed: int | None = None
@@ -173,6 +176,8 @@ class ReadConfig:
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
         is_size = size is None or _is_count(size) or is_pair or _is_one_of(size, "largest")
         _require(is_size, "image_size", size, "such as 224, or (height, width), or 'largest'")
+        is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
+        _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
@@ -212,7 +217,10 @@ class ReadConfig:
         _require(isinstance(self.transform, bool), "transform", self.transform, "True or False")
         for name in ("map_example", "map_batch"):
             _require(getattr(self, name) is None or callable(getattr(self, name)), name, getattr(self, name), "a function, or None")
-        integers = ("batch_size", "seed", "max_objects", "max_length", "take", "start_epoch", "start_step", "memory_budget", "read_buffer")
+        integers = (
+            *("batch_size", "channels", "seed", "max_objects", "max_length", "take"),
+            *("start_epoch", "start_step", "memory_budget", "read_buffer"),
+        )
         for name in integers:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with

@@ -14,6 +14,7 @@ class ReadOptions(TypedDict, total=False):
 
     batch_size: int
     image_size: int | tuple[int, int] | Literal["largest"] | None
+    channels: int | None
     augment: bool | Augmentation
     shuffle: bool | ShuffleOrder | None
     seed: int | None

@@ -18,6 +18,8 @@ where the feature is to have another name, `tree_height=height:float`:
     mask          the path of a mask                                          mask
     array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
     array[H,W,C]  the path of a `.npy` file, or numbers in lists of lists     float, of that shape
+    tensor        the path of a `.npy` file, or the bytes of one              tensor, of the first one's type and shape: exact
+    tensor[float32,H,?]  the same, or numbers without a header, or in lists   tensor, of that type and shape; "?": any number
 """
 
 import dataclasses
@@ -26,14 +28,14 @@ import re
 from typing import Collection
 
 from beam_pipelines.errors import UserError, printable
-from tf_input.dataset_format import LABEL, MASK, Feature
+from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
 LIST_KINDS = ("float", "integer", "text")
-KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array")
+KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array", "tensor")
 
 _COLUMN = re.compile(
     r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)"
-    r"(?::(?P<kind>[a-z_]+)(?P<brackets>\[(?P<shape>\d+(?:,\d+)*)?\])?)?"
+    r"(?::(?P<kind>[a-z_]+)(?P<brackets>\[(?P<dtype>[a-z]+\d*)?(?:(?<!\[),)?(?P<shape>(?:\d{1,10}|\?)(?:,(?:\d{1,10}|\?))*)?\])?)?"
 )
 
 
@@ -45,13 +47,16 @@ class Column:
         name: Of the feature.
         names: Of the columns that it is made of.
         kind: One of `KINDS`.
-        shape: Of a value; empty: one value, or, of an array, what the first has; (None,): a list of any length.
+        shape: Of a value; empty: one value, or, of an array or a tensor, what the first has; (None,): a list of any length. None: a side of
+            a tensor that differs.
+        dtype: Of a tensor; empty: what the first has.
     """
 
     name: str
     names: tuple[str, ...]
     kind: str = "class"
     shape: tuple[int | None, ...] = ()
+    dtype: str = ""
 
     @property
     def is_list(self) -> bool:
@@ -69,7 +74,14 @@ class Column:
                 return Feature(self.name, "float", self.shape or ((len(self.names),) if len(self.names) > 1 else ()))
             case "array":
                 return Feature(self.name, "float", self.shape)
+            case "tensor":
+                return Feature(self.name, "tensor", self.shape, dtype=self.dtype)
         return Feature(self.name, self.kind, self.shape)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of an array or a tensor is left to what the first has."""
+        return self.kind not in ("array", "tensor") or bool(self.shape and (self.dtype or self.kind == "array"))
 
     def positions(self, label_names: Collection[str] = ()) -> tuple[str, ...]:
         """The classes of a multi_hot, in the order of its values.
@@ -98,14 +110,21 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
         raise UserError(f"{option}={text}: expected [FEATURE=]COLUMN[,COLUMN…][:KIND], with one of the kinds {', '.join(KINDS)}")
     if len(names) > 1 and kind not in ("multi_label", "float"):
         raise UserError(f"{option}={text}: only a multi_label or a float is made of several columns; expected one column, or such a kind")
-    shape = tuple(map(int, match["shape"].split(","))) if match["shape"] else (None,) if match["brackets"] else ()
+    sides = match["shape"].split(",") if match["shape"] else []
+    shape, dtype = tuple(None if side == "?" else int(side) for side in sides), match["dtype"] or ""
+    if kind == "tensor" and (dtype not in ("", *TENSOR_DTYPES) or match["brackets"] == "[]"):
+        raise UserError(f"{option}={text}: {dtype or 'nothing'} is no type of a tensor; expected one of {', '.join(TENSOR_DTYPES)}")
+    if kind != "tensor" and (dtype or None in shape):
+        raise UserError(f"{option}={text}: only a tensor has a type, or a side that differs; expected tensor[float32,28,28], for example")
+    shape = (None,) if match["brackets"] == "[]" else shape
     is_flat = kind in LIST_KINDS or (kind == "multi_hot" and shape != (None,))
-    if shape and ((not is_flat and (kind != "array" or shape == (None,))) or 0 in shape or (is_flat and len(shape + names) > 2)):
+    has_sides = kind == "tensor" or (kind == "array" and shape != (None,))
+    if shape and ((not is_flat and not has_sides) or 0 in shape or (is_flat and len(shape + names) > 2)):
         raise UserError(
             f"{option}={text}: expected a shape of one dimension for a float, an integer, a text or a multi_hot, nothing in the brackets "
-            "for any number of the first three, or any shape for an array"
+            "for any number of the first three, or any shape for an array or a tensor, with sides above 0"
         )
-    return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape)
+    return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
 
 
 def parse_labels(texts: list[str]) -> tuple[Column, ...]:

@@ -20,12 +20,14 @@ class ImageConfig:
         format: One of `IMAGE_FORMATS`; `keep`: as it is, or PNG for what a record can't hold.
         quality: Of a JPEG or WebP that is encoded anew, 1 to 100.
         encoding: `file`: as the bytes of an image file; `raw`: as uint8 pixels, all images having one size.
+        keep_depth: Whether a PNG of 16 bits keeps them for who reads it; else the upper 8 are read.
     """
 
     size: tuple[str, int] | tuple[str, int, int] | None = None
     format: str = "keep"
     quality: int = 95
     encoding: str = "file"
+    keep_depth: bool = False
 
     def __post_init__(self) -> None:
         formats = ", ".join(IMAGE_FORMATS)
@@ -38,7 +40,10 @@ class ImageConfig:
         if self.encoding == "raw" and self.format != "keep":
             raise UserError(f"--image_format={self.format} and --image_encoding=raw exclude each other; expected one of them")
 
+        if self.keep_depth and (self.size or self.encoding == "raw" or self.format not in ("keep", "png")):
+            raise UserError("--keep_depth: images that are resized or converted have 8 bits; expected no --image_size, no --image_encoding and no other --image_format than png")
+
     @property
     def is_kept(self) -> bool:
         """Whether images that a record can hold are stored as they are."""
-        return self == ImageConfig()
+        return dataclasses.replace(self, keep_depth=False) == ImageConfig()

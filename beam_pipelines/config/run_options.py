@@ -44,7 +44,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, Column):
-        shape = f"[{','.join(map(str, value.shape))}]" if value.shape else ""
+        inside = [value.dtype] * bool(value.dtype) + ["?" if side is None else str(side) for side in value.shape]
+        shape = f"[{','.join(inside)}]" if inside else ""
         return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
     if dataclasses.is_dataclass(value):
         return plain_options(value)
@@ -72,7 +73,7 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
     for name, value in options.items():
         if name == "images":  # one option for two of its fields
             quality = f":{value['quality']}" if value["format"] in ("jpeg", "webp") else ""
-            value = {"size": value["size"], "format": f"{value['format']}{quality}", "encoding": value["encoding"]}
+            value = {"size": value["size"], "format": f"{value['format']}{quality}", "encoding": value["encoding"], "keep_depth": value["keep_depth"]}
         if name in ("source", "images"):
             yield from ((f"{name}.{inner}", _text(inner, one)) for inner, one in value.items())
         elif name not in FREE:

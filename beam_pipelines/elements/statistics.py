@@ -115,6 +115,7 @@ class ImageStatistics:
         splits: Split, as a position in the listing's splits -> its share.
         formats: Image format -> examples; empty where images were not looked into.
         reencoded: Why an image was re-encoded -> examples.
+        channels: Of an image as stored, 2 and 4 with alpha -> examples; empty where images were not looked into, or are tensors.
         heights: In pixels, as stored.
         widths: In pixels, as stored.
         image_bytes: Sizes, as stored.
@@ -128,6 +129,7 @@ class ImageStatistics:
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
     formats: Counter[str] = dataclasses.field(default_factory=Counter)
     reencoded: Counter[str] = dataclasses.field(default_factory=Counter)
+    channels: Counter[int] = dataclasses.field(default_factory=Counter)
     heights: Range = dataclasses.field(default_factory=Range)
     widths: Range = dataclasses.field(default_factory=Range)
     image_bytes: Range = dataclasses.field(default_factory=Range)
@@ -157,6 +159,7 @@ class ImageStatistics:
             self.splits.setdefault(position, SplitStatistics()).merge(split)
         self.formats.update(other.formats)
         self.reencoded.update(other.reencoded)
+        self.channels.update(other.channels)
         self.heights.merge(other.heights)
         self.widths.merge(other.widths)
         self.image_bytes.merge(other.image_bytes)
@@ -173,6 +176,7 @@ class ImageStatistics:
             "num_images": num,
             "formats": dict(sorted(self.formats.items())) or None,
             "reencoded": dict(sorted(self.reencoded.items())),
+            "channels": {str(channels): count for channels, count in sorted(self.channels.items())} or None,
             "height": self.heights.to_json(num),
             "width": self.widths.to_json(num),
             "bytes": self.image_bytes.to_json(num),

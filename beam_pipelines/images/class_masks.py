@@ -6,6 +6,7 @@ A class id is the number that a file holds, not the colour that it shows:
     PNG, BMP, GIF with a palette              positions in the palette
     PNG, grey, of 1, 2, 4, 8 or 16 bits       the values, not stretched to 0..255
     BMP, 1 bit, of black and white            0 and 1
+    `.npy`, integers [H,W] or [H,W,1]         the values
     in RGB, or with alpha; JPEG; WebP         refused: its numbers are no ids, or not exact
 
 A mask follows its image as boxes do (see `annotations`): it has the size of the image as found, and is turned with it, or that
@@ -30,6 +31,7 @@ from beam_pipelines.images.image_headers import (
     read_png_chunks,
 )
 from beam_pipelines.images.resize import Geometry
+from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 
 # What pycocotools takes for an outline of as many pixels: 100 MB.
 _MAX_OUTLINE_PIXELS = 1_000_000
@@ -44,6 +46,11 @@ def read_mask(data: bytes) -> np.ndarray:
     """
     image_format = identify(data)
     try:
+        if data.startswith(NPY_MAGIC):
+            raw, values = npy_image(data)
+            if np.dtype(raw.dtype).kind not in "iub" or raw.num_channels != 1:
+                raise Refusal("bad_image", f"an array of {np.dtype(raw.dtype).name} in {raw.num_channels} channels; expected integers in one")
+            return check_ids(np.frombuffer(values, raw.dtype).reshape(raw.height, raw.width))
         if image_format == "png":
             return _read_png(data)
         if image_format == "gif":

@@ -121,10 +121,10 @@ def drop_alpha(image: "Image.Image") -> "Image.Image":
 
 
 def to_image(pixels: np.ndarray) -> "Image.Image":
-    """From uint8 [height, width, 1 or 3]."""
+    """From uint8 [height, width, 1, 3 or 4]."""
     from PIL import Image
 
-    return Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
 
 
 def encode(image: "Image.Image", image_format: str, quality: int) -> bytes:

@@ -9,6 +9,8 @@ decodes every record:
     JPEG in CMYK or YCCK                               RGB JPEG               "cmyk", if it need not be turned
     GIF, BMP, WebP                                     PNG                    "gif", "bmp", "webp"
     pixels without a format                            PNG                    "raw"
+    pixels in a `.npy` file                            PNG                    "npy"
+    numbers of another type, or in other channels      the numbers            "", "raw" if they lay otherwise, "npy"
     of another size than `ImageConfig.size` asks for   resized                "resized", whatever else is changed
     of another format than `.format` asks for          converted              "format", if it need not be resized
     any, if `.encoding` is `raw`                       its pixels             "format", if it need not be resized
@@ -67,28 +69,35 @@ from beam_pipelines.images.image_headers import (
 )
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import Geometry, jpeg_reduction, resize, stored_size
+from beam_pipelines.images.tensor_values import describe_tensor, image_tensor
+from tf_input.dataset_format import Feature
 
 if TYPE_CHECKING:
     from PIL import Image
 
 IMAGE_EXTENSIONS: Mapping[str, str] = MappingProxyType(
-    {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp"}
+    {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".gif": "gif", ".bmp": "bmp", ".webp": "webp", ".npy": "npy"}
 )
+
+
+# Colour type of a PNG -> its channels; a palette has colours.
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
 
 class CheckedImage(NamedTuple):
     """What a record is to hold.
 
     Attributes:
-        format: What the source's bytes are, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp` or `raw`.
+        format: What the source's bytes are, whatever its name: `jpeg`, `png`, `gif`, `bmp`, `webp`, `npy` or `raw`.
         height: Of the image as stored, in pixels.
         width: Of the image as stored, in pixels.
         encoded: The bytes to store; None: the source's own.
         reencoded: Why they are not the source's own: `resized`, `format`, `exif_orientation`, `cmyk`, `gif`, `bmp`, `webp`,
-            `raw`; else empty.
+            `npy`, `raw`; else empty.
         pixels: uint8 [height, width, 3], RGB at full scale and without alpha, if they were asked for. Where a JPEG or WebP is
             re-encoded, from before that: nothing is decoded twice.
         geometry: How it became so.
+        num_channels: Of the image as stored: 1 for grey, 3 for colours, one more with alpha; 0: nobody counts those of a tensor.
     """
 
     format: str
@@ -98,6 +107,7 @@ class CheckedImage(NamedTuple):
     reencoded: str
     pixels: np.ndarray | None
     geometry: Geometry
+    num_channels: int = 0
 
 
 def check_image(
@@ -131,15 +141,17 @@ def check_pixels(
 ) -> CheckedImage:
     """An image out of pixels that have no format; see `check_image`.
 
-    Grey pixels stay grey: where the encoding is `raw`, they are stored as [height, width, 1].
+    Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4].
 
     Raises:
         Refusal: There are more or fewer bytes than that, or too many pixels.
     """
     height, width, num_channels = raw[:3]
     check_size("raw", height, width)
-    if len(data) != height * width * num_channels:
-        wanted = f"{height} x {width} x {num_channels} = {height * width * num_channels}"
+    if raw.is_tensor:
+        raise Refusal("bad_image", f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; expected uint8 in 1, 3 or 4 channels")
+    if len(data) != raw.num_bytes:
+        wanted = f"{height} x {width} x {num_channels} = {raw.num_bytes}"
         raise Refusal("bad_image", f"raw pixels: {len(data)} bytes; expected {wanted}")
     pixels = np.frombuffer(data, np.uint8).reshape((num_channels, height, width) if raw.is_planar else raw[:3])
     if raw.is_planar:
@@ -147,8 +159,30 @@ def check_pixels(
     geometry = _plan((height, width), 1, images)
     image = to_image(pixels)
     if images.encoding == "raw" and geometry.stored == geometry.found and not raw.is_planar:
-        return CheckedImage("raw", height, width, None, "", rgb(image) if full_scale else None, geometry)
+        return CheckedImage("raw", height, width, None, "", rgb(image) if full_scale else None, geometry, num_channels)
     return _store("raw", image, geometry, "raw", images, full_scale)
+
+
+def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
+    """An image that is stored as its numbers, exactly: whatever they are, also NaN.
+
+    Args:
+        data: The numbers, without a header.
+        raw: How they lie; None: the bytes are no array.
+        feature: The tensor that it is to be.
+        is_file: Whether they come from a `.npy` file.
+
+    Raises:
+        Refusal: It is no array, or one of another type, or with other channels.
+    """
+    if raw is None:
+        found = (identify(data) or "").upper() or describe(data)
+        raise Refusal("bad_image", f"{found}; expected a .npy file of {describe_tensor(feature.dtype, feature.shape)}, as the first one")
+    image_format, size = "npy" if is_file else "raw", (raw.height, raw.width)
+    check_size(image_format, *size)
+    stored = image_tensor(data, raw, feature).data
+    is_kept = stored is data and not is_file
+    return CheckedImage(image_format, *size, None if is_kept else stored, "" if is_kept else image_format, None, Geometry(size, 1, size))
 
 
 def _check_jpeg(data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
@@ -163,23 +197,26 @@ def _check_jpeg(data: bytes, check: str, full_scale: bool, images: ImageConfig) 
         return _store("jpeg", to_image(pixels), geometry, reason, images, full_scale and check != "header", reduction)
     if check != "header":
         pixels = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, 1 if full_scale else 8)
-    return CheckedImage("jpeg", *geometry.stored, None, "", pixels if full_scale else None, geometry)
+    return CheckedImage("jpeg", *geometry.stored, None, "", pixels if full_scale else None, geometry, header.num_components)
 
 
 def _check_png(data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
     plain, others = read_png_chunks(data, checksums=check != "header")
     if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
         raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
-    width, height = struct.unpack_from(">II", plain, 16)
+    width, height, num_bits, color_type = struct.unpack_from(">IIBB", plain, 16)
     check_size("png", height, width)
     check_num_frames("png", int.from_bytes(others.get(b"acTL", b"")[:4]))
     geometry = _plan((height, width), exif_orientation(others.get(b"eXIf", b"")), images)
     fits, wants_pixels = _fits("png", geometry, images), full_scale and check != "header"
+    num_channels = _PNG_CHANNELS.get(color_type, 0)
     if fits and check == "header":
-        return CheckedImage("png", height, width, None, "", None, geometry)
+        return CheckedImage("png", height, width, None, "", None, geometry, num_channels)
     image = decode_with_pillow("png", plain)
     if fits:
-        return CheckedImage("png", height, width, None, "", rgb(image) if wants_pixels else None, geometry)
+        return CheckedImage("png", height, width, None, "", rgb(image) if wants_pixels else None, geometry, num_channels)
+    if images.keep_depth and num_bits == 16 and color_type:  # Pillow has no such image
+        raise Refusal("bad_image", f"PNG: 16 bits in {num_channels} channels and EXIF orientation {geometry.orientation}; expected one that is upright as it is, or no --keep_depth")
     return _store("png", image, geometry, "exif_orientation", images, wants_pixels)
 
 
@@ -194,7 +231,8 @@ def _check_other(image_format: str, data: bytes, check: str, full_scale: bool, i
     if not fits or check != "header":
         load(image_format, image)
     if fits:
-        return CheckedImage(image_format, *geometry.stored, None, "", rgb(image) if wants_pixels else None, geometry)
+        pixels = rgb(image) if wants_pixels else None
+        return CheckedImage(image_format, *geometry.stored, None, "", pixels, geometry, _num_channels(image))
     reason = "exif_orientation" if image_format == images.format else image_format
     return _store(image_format, expand(image), geometry, reason, images, wants_pixels)
 
@@ -237,16 +275,22 @@ def _store(
     is_converted = is_raw or stored_format not in (image_format, kept_format)
     if is_resized or is_converted:
         image = expand(image)
-        if is_raw or stored_format == "jpeg":
+        if stored_format == "jpeg" or (is_raw and image_format != "raw"):
             image = drop_alpha(image)
     if is_resized:
         check_size(stored_format, *geometry.stored)
         size = geometry.stored if geometry.orientation <= 4 else geometry.stored[::-1]
         image = resize(image, size, reduction, geometry.found)
     image = turn(image, geometry.orientation)
+    num_channels = 3 if is_raw and image_format != "raw" else _num_channels(image)
     if is_raw:
         encoded = (np.asarray(image) if image_format == "raw" else rgb(image)).tobytes()
     else:
         encoded = encode(image, stored_format, images.quality)
     reason = "resized" if is_resized else "format" if is_converted else reason
-    return CheckedImage(image_format, *geometry.stored, encoded, reason, rgb(image) if wants_pixels else None, geometry)
+    return CheckedImage(image_format, *geometry.stored, encoded, reason, rgb(image) if wants_pixels else None, geometry, num_channels)
+
+
+def _num_channels(image: "Image.Image") -> int:
+    has_alpha = image.mode.endswith("A")
+    return (1 if image.mode[0] in "1IL" else 3) + has_alpha

@@ -23,6 +23,7 @@ def add_image_options(group: argparse._ArgumentGroup) -> None:
         "(default: keep)",
     )
     add("--image_encoding", choices=IMAGE_ENCODINGS, default="file", help="raw: as uint8 pixels, for small images of one size")
+    add("--keep_depth", action="store_true", help="tf_input reads all 16 bits of a PNG that has them: batches are uint16 (default: 8 bits)")
 
 
 def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
@@ -33,4 +34,4 @@ def make_image_config(arguments: argparse.Namespace) -> ImageConfig:
     """
     image_format, quality = parse_image_format(arguments.image_format)
     size = None if arguments.image_size is None else parse_image_size(arguments.image_size)
-    return ImageConfig(size, image_format, quality, arguments.image_encoding)
+    return ImageConfig(size, image_format, quality, arguments.image_encoding, arguments.keep_depth)

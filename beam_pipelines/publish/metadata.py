@@ -10,7 +10,17 @@ from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.publish.accounting import warnings
 from tf_input import dataset_format
-from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, Manifest, ShardInfo, input_names, label_file_name, to_json
+from tf_input.dataset_format import (
+    FEATURE_KINDS,
+    OBJECTS,
+    Feature,
+    Manifest,
+    ShardInfo,
+    input_names,
+    label_file_name,
+    stored_features,
+    to_json,
+)
 
 _TFDS = "tensorflow_datasets.core.features"
 _OBJECTS = f"{OBJECTS}/"
@@ -42,10 +52,10 @@ def metadata_files(
         statistics: See `statistics`.
         run_info: What `run.json` is to say of the run, beside its end.
     """
-    masks = statistics.get("mask")
+    masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
-        dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8)),
+        dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8, channels)),
         **label_files(manifest),
         dataset_format.SCHEMA: schema_pbtxt(manifest),
         dataset_format.STATISTICS: to_json(statistics),
@@ -85,14 +95,15 @@ def _one_or_all(names: Sequence[str]) -> dict[str, Any]:
     return keys[names[0]] if len(keys) == 1 else {"dict": {"dict": keys}}
 
 
-def features(manifest: Manifest, mask_bits: int = 8) -> dict[str, Any]:
+def features(manifest: Manifest, mask_bits: int = 8, channels: int = 3) -> dict[str, Any]:
     """`features.json` of TensorFlow Datasets, where the features of objects are a sequence.
 
     Args:
         manifest: Of the data set.
         mask_bits: Of a pixel of its masks: 8 or 16.
+        channels: Of its images, if these are encoded.
     """
-    plain = {feature.name: _tfds_feature(feature, mask_bits) for feature in manifest.schema if not _is_of_objects(feature)}
+    plain = {feature.name: _tfds_feature(feature, mask_bits, channels) for feature in manifest.schema if not _is_of_objects(feature)}
     of_objects = {
         feature.name.removeprefix(_OBJECTS): _tfds_value(dataclasses.replace(feature, shape=feature.shape[1:]), mask_bits)
         for feature in manifest.schema
@@ -124,22 +135,22 @@ def _tfds_sequence(feature: Mapping[str, Any]) -> dict[str, Any]:
     return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": {"feature": feature, "length": "-1"}}
 
 
-def _tfds_feature(feature: Feature, mask_bits: int) -> dict[str, Any]:
+def _tfds_feature(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any]:
     if feature.kind in ("class_label", "text") and feature.shape == (None,):
         return _tfds_sequence(_tfds_value(dataclasses.replace(feature, shape=()), mask_bits))
-    return _tfds_value(feature, mask_bits)
+    return _tfds_value(feature, mask_bits, channels)
 
 
-def _tfds_value(feature: Feature, mask_bits: int) -> dict[str, Any]:
+def _tfds_value(feature: Feature, mask_bits: int, channels: int = 3) -> dict[str, Any]:
     described = {"description": feature.description} if feature.description else {}
-    return _tfds_kind(feature, mask_bits) | described
+    return _tfds_kind(feature, mask_bits, channels) | described
 
 
-def _tfds_kind(feature: Feature, mask_bits: int) -> dict[str, Any]:
+def _tfds_kind(feature: Feature, mask_bits: int, channels: int) -> dict[str, Any]:
     match feature.kind:
         case "image" | "mask":
-            channels, dtype = ("3", "uint8") if feature.kind == "image" else ("1", f"uint{mask_bits}")
-            image = {"shape": {"dimensions": ["-1", "-1", channels]}, "dtype": dtype}
+            channels, dtype = (channels, feature.dtype or "uint8") if feature.kind == "image" else (1, f"uint{mask_bits}")
+            image = {"shape": {"dimensions": ["-1", "-1", str(channels)]}, "dtype": dtype}
             if feature.kind == "mask":
                 image["encodingFormat"] = "png"
             return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
@@ -151,11 +162,11 @@ def _tfds_kind(feature: Feature, mask_bits: int) -> dict[str, Any]:
         case "bbox":
             box = {"shape": {"dimensions": ["4"]}, "dtype": "float32", "bboxFormat": "REL_YXYX"}
             return {"pythonClassName": f"{_TFDS}.bounding_boxes.BBoxFeature", "boundingBox": box}
-        case "integer" | "float" | "pixels" | "text":
-            dtype = {"integer": "int64", "float": "float32", "pixels": "uint8", "text": "object"}[feature.kind]
+        case "integer" | "float" | "pixels" | "tensor" | "text":
+            dtype = feature.dtype or {"integer": "int64", "float": "float32", "pixels": "uint8", "text": "object"}[feature.kind]
             sides = ["-1" if side is None else str(side) for side in feature.shape]
             shape = {"dimensions": sides} if sides else {}
-            encoding = "bytes" if feature.kind == "pixels" else "none"
+            encoding = "bytes" if feature.kind in ("pixels", "tensor") else "none"
             tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
             return {"pythonClassName": f"{_TFDS}.tensor_feature.Tensor", "tensor": tensor}
     raise ValueError(f"feature {feature.name!r} has kind {feature.kind!r}, which TensorFlow Datasets has no word for")
@@ -167,7 +178,7 @@ def schema_pbtxt(manifest: Manifest) -> str:
     from tensorflow_metadata.proto.v0 import schema_pb2
 
     schema = schema_pb2.Schema()
-    for feature in manifest.schema:
+    for feature in stored_features(manifest.schema):
         column = schema.feature.add(name=feature.name)
         stored = FEATURE_KINDS[feature.kind]
         if feature.description:
@@ -178,7 +189,7 @@ def schema_pbtxt(manifest: Manifest) -> str:
             column.presence.min_fraction = 1.0
             column.presence.min_count = 1
             column.shape.SetInParent()
-            for side in () if stored == "bytes" and feature.kind != "text" else feature.shape:
+            for side in feature.stored_shape:
                 column.shape.dim.add(size=side)
         column.type = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb2.FLOAT}[stored]
         if feature.kind in ("image", "mask"):

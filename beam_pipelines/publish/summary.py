@@ -50,6 +50,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         if feature.kind == "class_label":
             yield from _class_table(feature, statistics, splits)
             yield ""
+    image = manifest.features.get(dataset_format.IMAGE)
+    if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
+        yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"
@@ -84,7 +87,7 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
 def _differ_in_size(manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> bool:
     """Then images must be brought to one."""
     image = manifest.features.get(dataset_format.IMAGE)
-    if image is None or image.kind != "image":
+    if image is None or image.kind not in ("image", "tensor"):
         return False
     ranges = [statistics["images"][side] for side in ("height", "width")]
     return not all(values and values["min"] == values["max"] for values in ranges)

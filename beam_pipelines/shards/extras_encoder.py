@@ -11,10 +11,11 @@ from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
 from beam_pipelines.images.resize import Geometry
+from beam_pipelines.images.tensor_values import TensorValue, tensor_of_bytes, tensor_of_file
 from beam_pipelines.storage.files import Files
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
 
 # Only what follows no image comes here then: there is none, or the array has one dimension.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
@@ -33,7 +34,8 @@ class ExtrasEncoder:
         self.features = extra_features(schema)
         self._root = root
         self._bad_boxes = bad_boxes
-        self._by_name = {feature.name: feature for feature in self.features}
+        self._by_name = {feature.name: feature for feature in schema}
+        self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
         self._positions = {
             feature.name: {name: position for position, name in enumerate(feature.label_names)}
             for feature in self.features
@@ -60,6 +62,8 @@ class ExtrasEncoder:
         """
         encoded: dict[str, Any] = {}
         facts: dict[str, Any] = {}
+        if self._has_image_shapes:
+            encoded[f"{IMAGE}/shape"] = (*geometry.stored, self._by_name[IMAGE].shape[-1])
         for name, value in values.items():
             if name == OBJECTS:
                 self._place_objects(value, geometry, encoded, facts)
@@ -69,6 +73,9 @@ class ExtrasEncoder:
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
+            elif self._by_name[name].kind == "tensor":
+                tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
+                encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}  # under one of its names
             else:
                 encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
@@ -85,6 +92,18 @@ class ExtrasEncoder:
         if feature.kind == "float":
             check_upright(feature.shape, geometry or _NOT_LOOKED_INTO)
         return to_float32(self._read_numbers(value, files, spool)) if isinstance(value, ArrayPart) else value
+
+    def _make_tensor(
+        self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader
+    ) -> TensorValue:
+        if isinstance(value, np.ndarray):
+            tensor = tensor_of_bytes(value.tobytes(), value.dtype, value.shape, feature)
+        elif isinstance(value, ArrayPart):
+            tensor = tensor_of_bytes(self._read_part(value, files, spool), value.dtype, value.shape, feature)
+        else:
+            tensor = tensor_of_file(value if isinstance(value, bytes) else self._read(value, files), feature)
+        check_upright(tensor.shape, geometry or _NOT_LOOKED_INTO)
+        return tensor
 
     def _place_objects(self, value: Objects, geometry: Geometry, encoded: dict[str, Any], facts: dict[str, Any]) -> None:
         placed = place_objects(value, geometry, self._bad_boxes)
@@ -107,11 +126,12 @@ class ExtrasEncoder:
         return place_mask(mask, geometry)
 
     def _read_numbers(self, part: ArrayPart, files: Files, spool: SpoolReader) -> np.ndarray:
+        return np.frombuffer(self._read_part(part, files, spool), part.dtype).reshape(part.shape)
+
+    def _read_part(self, part: ArrayPart, files: Files, spool: SpoolReader) -> bytes:
         if part.spool:
-            data = spool.read(part.spool, part.offset, part.num_bytes)
-        else:
-            data = self._read(FilePart(part.path, part.offset, part.num_bytes), files)
-        return np.frombuffer(data, part.dtype).reshape(part.shape)
+            return spool.read(part.spool, part.offset, part.num_bytes)
+        return self._read(FilePart(part.path, part.offset, part.num_bytes), files)
 
     def _read(self, part: FilePart, files: Files) -> bytes:
         path = f"{self._root}/{part.path}"

@@ -10,7 +10,8 @@ from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.errors import Refusal, RunError, printable
-from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
+from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
+from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import Files, is_remote
@@ -34,6 +35,7 @@ class ReadImage(NamedTuple):
         pixels: Where it is of the sample.
         height: Of the image as stored, in pixels; 0 where nobody looked.
         width: Of the image as stored, in pixels; 0 where nobody looked.
+        num_channels: As `CheckedImage` has it; 0 where nobody looked.
     """
 
     data: bytes
@@ -43,6 +45,7 @@ class ReadImage(NamedTuple):
     pixels: PixelSums | None
     height: int
     width: int
+    num_channels: int = 0
 
 
 class InputReader:
@@ -103,7 +106,7 @@ class InputReader:
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
         pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
         stored = data if checked.encoded is None else checked.encoded
-        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width)
+        return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width, checked.num_channels)
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
         if image.spool:
@@ -133,9 +136,16 @@ class InputReader:
         return _dead_letter(image, "read", "unreadable", describe_fact(error, path))
 
     def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
-        context = self._context
-        if image.raw is not None:
-            checked = check_pixels(data, image.raw, context.config.images, full_scale=is_sampled)
+        context, raw, pixels = self._context, image.raw, data
+        if raw is None and data.startswith(NPY_MAGIC):
+            raw, pixels = npy_image(data)
+        if context.tensor is not None:
+            return check_tensor(pixels, raw, context.tensor, is_file=image.raw is None)
+        if raw is not None:
+            checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled)
+            if image.raw is None:
+                stored = pixels if checked.encoded is None else checked.encoded  # without its header
+                checked = checked._replace(format="npy", encoded=stored, reencoded=checked.reencoded.replace("raw", "") or "npy")
         else:
             checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images)
         if context.pixel_bytes is not None:

@@ -152,7 +152,7 @@ class _Part:
         context, encode_around, writer = self._context, self._context.encoder.encode_around, self._writer
         before = after = b""  # of examples without an image
         keys, labels = list(self._references.keys), self._labels()
-        kept, index, crcs, sizes, formats, reencoded = self._kept, [], [], [], [], []
+        kept, index, crcs, sizes, formats, reencoded, channels = self._kept, [], [], [], [], [], []
         extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
         statistics = ImageStatistics()
         split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
@@ -164,7 +164,7 @@ class _Part:
             if type(image) is DeadLetter:
                 self._refuse(image)
                 continue
-            data, extras, image_format, why, pixels, height, width = image
+            data, extras, image_format, why, pixels, height, width, num_channels = image
             num_bytes, label = len(data), labels[position]
             if has_images:
                 values = {"height": height, "key": keys[position], "label": label, "width": width}
@@ -174,6 +174,7 @@ class _Part:
             index.append((offset, offset + RecordWriter.HEADER_BYTES + len(before), num_bytes, label))
             crcs.append(google_crc32c.value(data))
             sizes.append((height, width))
+            channels.append(num_channels)
             formats.append(image_format)
             reencoded.append(why)
             if pixels is not None:
@@ -182,6 +183,7 @@ class _Part:
                 statistics.add_extras(split, extras)
                 for name, those in extra_labels.items():
                     those.append(extras.labels[name])
+        statistics.channels.update(filter(None, channels))
         writer.flush()
         self._count()
         rows = np.array(index, _INDEX)

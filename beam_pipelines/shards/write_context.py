@@ -48,6 +48,12 @@ class WriteContext:
         return int(np.prod(feature.shape)) if feature is not None and feature.kind == "pixels" else None
 
     @functools.cached_property
+    def tensor(self) -> Feature | None:
+        """The feature of images that are tensors; None where they are of uint8."""
+        feature = self.features.get(IMAGE)
+        return feature if feature is not None and feature.kind == "tensor" else None
+
+    @functools.cached_property
     def extras(self) -> ExtrasEncoder:
         """What encodes an example's values beside its image."""
         return ExtrasEncoder(self.listing.schema, self.listing.root, self.config.source.bad_boxes)

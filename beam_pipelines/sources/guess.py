@@ -30,7 +30,7 @@ _FOLDERS = {
     "coco": ("_annotations.coco.json",),
     "arrays": ("*.npz", "images.npy", "x.npy", "x_train.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin"),
 }
-_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
+_IMAGE_ENDS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".npy")
 _IMAGE_FILES = tuple(f"*{end}" for end in _IMAGE_ENDS)
 _CIFAR_100 = {"train.bin", "test.bin", "fine_label_names.txt"}
 _IMAGES = {"images", "jpegimages", "img", "imgs"}

@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
-from typing import Callable, Collection, Iterator
+from typing import Callable, Collection, Iterable, Iterator
+
+import numpy as np
 
 from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -10,10 +12,17 @@ from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.source import Source
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+
+_ARRAY_ENDS = (".npy", ".NPY")
+_MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
 
 # Inputs that are learned of, and become references, at once.
 BATCH_IMAGES = 4096
@@ -38,6 +47,7 @@ class ListedPart:
         several_labels: Features of which an image has more than one class.
         known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
         raws: Layouts of images without a format; None for those with one.
+        arrays: Images in `.npy` files, the first few by their paths: of them it is known what an image is.
     """
 
     num_images: int = 0
@@ -52,6 +62,7 @@ class ListedPart:
     several_labels: set[str] = dataclasses.field(default_factory=set)
     known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
+    arrays: list[str] = dataclasses.field(default_factory=list)
 
     def merge(self, other: "ListedPart") -> None:
         """Adds what was found in another part."""
@@ -64,12 +75,17 @@ class ListedPart:
         self.without_split.merge(other.without_split)
         self.splits |= other.splits
         self.raws |= other.raws
+        self.add_arrays(other.arrays)
         self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
             self.labels.setdefault(feature, set()).update(names)
         for feature, names in other.known_labels.items():
             mine = self.known_labels.get(feature, names)
             self.known_labels[feature] = mine if mine == names else {*mine, *names}
+
+    def add_arrays(self, paths: Iterable[str]) -> None:
+        """Those that come first by their names stay, in whatever order they were found."""
+        self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
 
     @property
     def num_inputs(self) -> int:
@@ -104,6 +120,7 @@ def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collecto
     found.num_unsized += sizes.count(0)
     found.splits.update({image.split for image in batch})
     found.raws.update({image.raw for image in batch})
+    found.add_arrays([image.path for image in batch if image.path.endswith(_ARRAY_ENDS) and image.raw is None])
     for feature, names in collect:
         if names is None:
             found.labels[feature].update({image.label for image in batch})
@@ -195,7 +212,7 @@ def _how_to_leave_splits(config: PrepareJob) -> str:
 def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple[Feature, ...]:
     features = [Feature("key", "text")]
     if config.source.has_images:
-        features.append(_image_feature(config, found))
+        features.append(_image_feature(config, source.root, found))
         if config.check != "none":  # else nothing is known of an image's size
             features += [Feature("height", "integer"), Feature("width", "integer")]
         _check_follows(config, source, found)
@@ -218,18 +235,21 @@ def _check_follows(config: PrepareJob, source: Source, found: ListedPart) -> Non
     """Without a look at an image nothing can follow it, and nothing can be made of it."""
     if config.check != "none":
         return
-    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind == "float" and len(f.shape) > 1)]
+    following = [f.name for f in source.features if f.kind in ("mask", "bbox") or (f.kind in ("float", "tensor") and len(f.shape) > 1)]
     if following:
         raise UserError(f"--check=none: {following[0]!r} has to follow the image, which is then not looked into; expected header")
-    if not config.images.is_kept or found.raws != {None}:
+    if not config.images.is_kept or found.raws != {None} or found.arrays:
         raise UserError(
             "--check=none: arrays, and images that are to be resized or converted, are looked into; expected header, or more"
         )
 
 
-def _image_feature(config: PrepareJob, found: ListedPart) -> Feature:
+def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:
+    raws = {*found.raws, *([_first_layout(root, found.arrays)] if found.arrays else [])} - {None}
+    if any(raw.is_tensor for raw in raws):
+        return _image_tensor(config, raws, is_of_files=bool(found.arrays))
     if config.images.encoding == "file":
-        return Feature(IMAGE, "image")
+        return Feature(IMAGE, "image", dtype="uint16" if config.images.keep_depth else "")
     sizes = {raw and (raw.height, raw.width) for raw in found.raws}
     exact = config.images.size if config.images.size and config.images.size[0] == "exact" else None
     if exact is None and (len(sizes) > 1 or sizes == {None} or config.images.size):
@@ -239,6 +259,37 @@ def _image_feature(config: PrepareJob, found: ListedPart) -> Feature:
     if len(channels) > 1:
         raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
+
+
+def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:
+    """Of one type and number of channels, which an array of another one than the first cannot have; of any size, where that is not known."""
+    kinds = sorted({(np.dtype(raw.dtype).name, raw.num_channels) for raw in raws})
+    (dtype, num_channels), *others = kinds
+    if others:
+        found = ", ".join(f"{name} in {number} channels" for name, number in kinds[:3])
+        raise UserError(f"images are arrays of {found}; expected one type and number of channels")
+    if not config.images.is_kept or config.images.keep_depth:
+        raise UserError(
+            f"--image_size, --image_format, --image_encoding and --keep_depth are of image files: these are arrays of {dtype} in {num_channels} "
+            "channels, which are stored as they are; expected none of these options (batches(image_size=...) brings them to one size)"
+        )
+    sizes = {(raw.height, raw.width) for raw in raws}
+    size = sizes.pop() if len(sizes) == 1 and not is_of_files else (None, None)
+    return Feature(IMAGE, "tensor", (*size, num_channels), dtype=dtype)
+
+
+def _first_layout(root: str, paths: list[str]) -> RawImage:
+    """How the first image in a `.npy` file lies, of those that are one."""
+    problems = []
+    for path in paths:
+        path = f"{root}/{path}"
+        try:
+            return npy_layout(files_at(path).read_range(path, 0, MAX_HEADER_BYTES))[0]
+        except OSError as error:
+            problems.append(f"{printable(path)}: {describe_fact(error, path)}")
+        except Refusal as error:
+            problems.append(f"{printable(path)}: {error}")
+    raise UserError(f"the first images in .npy files are none: {problems[0]}")
 
 
 def _split_order(split: str) -> tuple[int, str]:

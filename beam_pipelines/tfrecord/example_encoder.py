@@ -10,7 +10,7 @@ from typing import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, Feature
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, Feature, stored_features
 
 # Fields 1 to 3 of Feature.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
@@ -31,9 +31,16 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
+# Under which the bytes of an image are stored.
+_IMAGE_NAMES = (IMAGE, f"{IMAGE}/value")
+
 # What a reference has a column for, and what is known of an image that is read.
 _CORE = (("key", "text"), ("label", "class_label"))
-_OF_IMAGE = (("height", "integer"), ("image", "image"), ("image", "pixels"), ("width", "integer"))
+_OF_IMAGE = (
+    ("height", "integer"),
+    *((name, kind) for name in _IMAGE_NAMES for kind in ("image", "pixels", "tensor")),
+    ("width", "integer"),
+)
 
 Value = int | float | bytes | Sequence[int] | Sequence[float]
 
@@ -41,13 +48,13 @@ Value = int | float | bytes | Sequence[int] | Sequence[float]
 def is_core(feature: Feature, has_image: bool = True) -> bool:
     """Whether a feature's value, or the image, travels with a reference; that of any other feature waits in the spool."""
     is_known = (feature.name, feature.kind) in (*_CORE, *(_OF_IMAGE if has_image else ()))
-    return is_known and (not feature.shape or feature.name == IMAGE)
+    return is_known and (not feature.shape or feature.name in _IMAGE_NAMES)
 
 
 def extra_features(schema: Sequence[Feature]) -> tuple[Feature, ...]:
-    """A schema's features beside those that every example has, of one with an image its size too."""
+    """A schema's features beside those that every example has, of one with an image its size too; as they are stored."""
     has_image = any(feature.name == IMAGE for feature in schema)
-    return tuple(feature for feature in schema if not is_core(feature, has_image))
+    return tuple(feature for feature in stored_features(schema) if not is_core(feature, has_image))
 
 
 class ExampleEncoder:
@@ -57,10 +64,13 @@ class ExampleEncoder:
         names = [feature.name for feature in schema]
         if names != sorted(set(names)):
             raise ValueError(f"a schema's features are distinct, in ascending order; got {names}")
-        position = names.index(IMAGE) if IMAGE in names else len(names)  # without an image all stand before where it would be
+        stored = stored_features(schema)
+        # Without an image all stand before where it would be.
+        position = next((position for position, feature in enumerate(stored) if feature.name in _IMAGE_NAMES), len(stored))
+        self._image_name = stored[position].name if position < len(stored) else IMAGE
         self._extras = extra_features(schema)
-        self._before = [self._make_entry(feature) for feature in schema[:position]]
-        self._after = [self._make_entry(feature) for feature in schema[position + 1 :]]
+        self._before = [self._make_entry(feature) for feature in stored[:position]]
+        self._after = [self._make_entry(feature) for feature in stored[position + 1 :]]
 
     def _make_entry(self, feature: Feature) -> Callable[[Mapping[str, Value]], bytes]:
         """A function from an example's values to one entry of Features.feature."""
@@ -83,7 +93,8 @@ class ExampleEncoder:
         values = self._with_extras(values, extras)
         before = b"".join([entry(values) for entry in self._before])
         after = b"".join([entry(values) for entry in self._after])
-        image_header, image_entry_bytes = _image_header(num_image_bytes)
+        image_header = _entry_header(self._image_name, "bytes", num_image_bytes)
+        image_entry_bytes = len(image_header) + num_image_bytes
         total = len(before) + image_entry_bytes + len(after)
         return b"".join((_LENGTH_DELIMITED_1, varint(total), before, image_header)), after
 
@@ -109,7 +120,7 @@ def encode_pieces(schema: Sequence[Feature], values: Mapping[str, Value | Sequen
 
     Args:
         schema: Of any features, by name in ascending order, with or without an image.
-        values: As `encode_extras` has them; of a text with a shape a sequence of bytes.
+        values: As `encode_extras` has them; of a text with a shape a sequence of bytes; of a tensor its stored bytes.
 
     Returns:
         The header of the example, then of each feature the header of its entry, and its values: of an image, its very bytes.
@@ -133,7 +144,7 @@ def encode_extras(features: Sequence[Feature], values: Mapping[str, Value]) -> b
 
     Args:
         features: As `extra_features` gives them.
-        values: By name: an int, a float or bytes; of a feature with a shape a sequence of its values, row by row.
+        values: By name: an int, a float or bytes, as a tensor's too; of another feature with a shape a sequence of its values, row by row.
     """
     return b"".join([piece for feature in features for piece in _encode_entry(feature, values[feature.name])])
 
@@ -220,12 +231,6 @@ def _map_entry(name: str, feature: bytes) -> bytes:
 
 def _delimited(tag: bytes, value: bytes) -> bytes:
     return b"".join((tag, varint(len(value)), value))
-
-
-def _image_header(num_bytes: int) -> tuple[bytes, int]:
-    """The image's entry up to its first byte, and the length of the whole entry."""
-    header = _entry_header(IMAGE, "bytes", num_bytes)
-    return header, len(header) + num_bytes
 
 
 @functools.lru_cache(maxsize=1 << 14)

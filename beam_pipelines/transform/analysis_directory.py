@@ -79,6 +79,9 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
             raise UserError(f"--splits={','.join(config.splits)}: the data set has no split {split!r}; expected one of {has}")
     if not sum(map(manifest.num_examples, config.splits)):
         raise UserError(f"--splits={','.join(config.splits)}: there is no example in them; expected a split that has some")
+    for feature in manifest.schema:
+        if feature.shape.count(None) > 1:
+            raise UserError(f"{feature.name!r}: examples differ in shape, {feature.shape}, which no preprocessing takes; expected tensors of one shape")
     _check_may_replace(config.directory, config.overwrite)
     module = config.preprocessing_module
     if module is not None and not os.path.isfile(module):

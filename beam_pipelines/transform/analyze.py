@@ -31,12 +31,12 @@ from beam_pipelines.transform.traced_preprocessing import BadOutputsError, Trace
 from beam_pipelines.transform.user_preprocessing import UserPreprocessing
 from tf_input import opening
 from tf_input.dataset_format import IMAGE, Manifest, read_manifest
+from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.read_config import ReadConfig
 from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, TransformInfo, manifest_digest
 from tf_input.transform.transform_graph import TransformGraph
 
 _DEFAULT_SIZE = (224, 224)
-_NUM_CHANNELS = 3
 
 
 def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
@@ -107,7 +107,8 @@ class Analysis:
         image_size = config.image_size or _one_size(sides) or _DEFAULT_SIZE
         num_examples = sum(map(manifest.num_examples, config.splits))
         if config.preprocessing_module is None:
-            preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples)
+            channels = opening.open(config.directory).channels or NUM_CHANNELS
+            preprocessing = DefaultPreprocessing(manifest.schema, image_size, config.fit, num_examples, channels)
             if config.fit == "crop":
                 _tell_of_crop(config, image_size)
         else:
@@ -115,7 +116,7 @@ class Analysis:
         # Shards are shuffled: a batch's images are large or small on average.
         height, width = (side["mean"] if side else default for side, default in zip(sides, _DEFAULT_SIZE))
         num_pixels = max(height * width, image_size[0] * image_size[1])
-        example_bytes = int(num_pixels) * _NUM_CHANNELS if IMAGE in manifest.features else _record_bytes(manifest)
+        example_bytes = int(num_pixels) * NUM_CHANNELS if IMAGE in manifest.features else _record_bytes(manifest)
         return cls(config, manifest, preprocessing, example_bytes)
 
     @functools.cached_property

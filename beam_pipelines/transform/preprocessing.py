@@ -13,6 +13,7 @@ import tensorflow as tf
 from beam_pipelines.errors import UserError
 from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
+from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import SIDES, is_seen
 from tf_input.decoding.targets import VALID, object_features
@@ -32,6 +33,7 @@ class DefaultPreprocessing:
         image_size: (height, width) of the images that come out, if there are any.
         fit: What is seen of an image: see `ReadConfig`, and so is None.
         num_examples: How many will be analysed.
+        channels: Of images in batches, as the reader has them.
 
     Raises:
         UserError: Its images are not encoded, or there is something that can't follow them, or too many pixels to be summed.
@@ -41,14 +43,15 @@ class DefaultPreprocessing:
     image_size: tuple[int, int]
     fit: str | None
     num_examples: int
+    channels: int = NUM_CHANNELS
 
     def __post_init__(self) -> None:
         image = {feature.name: feature for feature in self.schema}.get(IMAGE)
         if image is None:
             return
-        if image.kind not in ("image", "pixels"):
-            found = f"{image.kind} of shape {image.shape}"
-            raise UserError(f"the default preprocessing is for images, and {IMAGE!r} is {found}; expected --preprocessing_module")
+        if image.kind not in ("image", "pixels") or image.dtype:
+            found = f"{image.kind} of {image.dtype}" if image.dtype else f"{image.kind} of shape {image.shape}"
+            raise UserError(f"the default preprocessing is for images of uint8, and {IMAGE!r} is {found}; expected --preprocessing_module")
         try:
             self._decoder()
         except ValueError as error:
@@ -67,7 +70,7 @@ class DefaultPreprocessing:
         if self.has_images:
             outputs = {name: value for name, value in inputs.items() if name not in SIDES}
             seen = self._seen(inputs)
-            outputs |= {name: tf.cast(value, tf.int64) if value.dtype.is_integer else value for name, value in seen.items()}
+            outputs |= {name: _let_out(value) for name, value in seen.items()}
             outputs[IMAGE] = _normalise(seen[IMAGE], self.image_size)
         for feature in self.schema:
             if feature.kind == "class_label" and feature.label_names:
@@ -100,6 +103,7 @@ class DefaultPreprocessing:
             image_size=self.image_size,
             stored_size=image.shape[:2] if image.kind == "pixels" else None,
             mask_dtype=tf.uint16,
+            stored_channels=self.channels,
         )
 
     def _seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +117,13 @@ class DefaultPreprocessing:
             counts = tf.reduce_sum(tf.cast(objects.pop(VALID), tf.int32), axis=1)
             seen |= {f"{OBJECTS}/{name}": _ragged(column, counts) for name, column in objects.items()}
         return seen
+
+
+def _let_out(value: Any) -> Any:
+    """In a type that TensorFlow Transform lets out."""
+    if value.dtype.is_floating:
+        return tf.cast(value, tf.float32)
+    return tf.cast(value, tf.int64) if value.dtype.is_integer or value.dtype.is_bool else value
 
 
 def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:

@@ -23,7 +23,7 @@ from beam_pipelines.parallel.progress import count
 from beam_pipelines.publish.metadata import schema_pbtxt
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
-from tf_input.dataset_format import FEATURE_KINDS, Feature, Manifest, ShardInfo
+from tf_input.dataset_format import Feature, Manifest, ShardInfo
 from tf_input.storage.index import ShardIndex
 
 _POINTER = "recordmill_pointer"
@@ -180,10 +180,9 @@ def metadata_schema(schema: Sequence[Feature]) -> schema_pb2.Schema:
         representation = representations[feature.name]
         if not feature.is_ragged:
             representation.dense_tensor.column_name = feature.name
-            stored = FEATURE_KINDS[feature.kind]
             shape = representation.dense_tensor.shape
             shape.SetInParent()
-            for side in () if stored == "bytes" and feature.kind != "text" else feature.shape:
+            for side in feature.stored_shape:
                 shape.dim.add(size=side)
             continue
         ragged = representation.ragged_tensor

@@ -22,7 +22,7 @@ from tf_input.transform.transform_format import TRANSFORM, TRANSFORM_FN, Transfo
 
 _VALUE_BYTES = {"int64": 8, "float": 4, "bytes": 0}
 _DECODED_RATIO = 16  # of an image whose size is unknown: what it takes, decoded, for each byte that is stored
-BYTES_OF_IMAGES = ("image", "pixels")  # kinds of features that are stored as the bytes of an image
+BYTES_OF_IMAGES = ("image", "pixels", "tensor")  # kinds of features that are stored as the bytes of an image
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

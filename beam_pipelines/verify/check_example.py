@@ -3,11 +3,13 @@
 import math
 from typing import Iterator, Sequence
 
+import numpy as np
+
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.class_masks import read_mask
 from beam_pipelines.images.images import check_image
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature
+from tf_input.dataset_format import FEATURE_KINDS, OBJECTS, Feature, stored_features
 
 
 class ExampleCheck:
@@ -19,8 +21,8 @@ class ExampleCheck:
     """
 
     def __init__(self, schema: Sequence[Feature], decodes: bool) -> None:
-        self._schema = schema
-        self._names = {feature.name for feature in schema}
+        self._schema = stored_features(schema)
+        self._names = {feature.name for feature in self._schema}
         self._decodes = decodes
 
     def find(self, example: ExampleReader) -> Iterator[str]:
@@ -62,8 +64,24 @@ class ExampleCheck:
             ((_, num_bytes),) = example.spans(feature.name)
             if num_bytes != math.prod(feature.shape):
                 raise BadExampleError(f"{num_bytes} bytes of pixels; expected {math.prod(feature.shape)}")
+        if feature.kind == "tensor":
+            _check_tensor(feature, example)
         if self._decodes and feature.kind == "image":
             check_image(example.values(feature.name)[0], "strict")
         if self._decodes and feature.kind == "mask":
             read_mask(example.values(feature.name)[0])
         return count
+
+
+def _check_tensor(feature: Feature, example: ExampleReader) -> None:
+    """That it has as many bytes as its shape, or the shape that stands beside it, says."""
+    ((_, num_bytes),) = example.spans(feature.name)
+    shape, sides = feature.shape, f"{feature.name.removesuffix('/value')}/shape"
+    if shape.count(None) > 1 and sides in example.features:
+        found = tuple(example.values(sides))
+        if len(found) != len(shape) or any(wanted not in (None, side) for side, wanted in zip(found, shape)):
+            raise BadExampleError(f"a tensor of shape {found}; expected {shape}")
+        shape = found
+    unit = math.prod(side for side in shape if side is not None) * np.dtype(feature.dtype).itemsize
+    if num_bytes != unit and (None not in shape or unit < 1 or num_bytes % unit):
+        raise BadExampleError(f"{num_bytes} bytes of {feature.dtype} in the shape {shape}; expected {'a multiple of ' * (None in shape)}{unit}")

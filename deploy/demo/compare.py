@@ -87,10 +87,10 @@ def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) ->
 
 
 def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """A serialized example -> (uint8 image [height, width, 3], label)."""
+    """A serialized example -> (uint8 image [height, width, 1], label)."""
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     example = tf.io.parse_single_example(record, features)
-    return tf.io.decode_image(example["image"], channels=3, expand_animations=False), example["label"]
+    return tf.io.decode_image(example["image"], channels=1, expand_animations=False), example["label"]
 
 
 def train(batches: tf.data.Dataset, validation: tuple[tf.Tensor, tf.Tensor], num_steps: int, seed: int) -> Training:

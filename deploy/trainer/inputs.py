@@ -63,7 +63,7 @@ def training_batches(
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
     weights = {} if class_weight is None else class_weight  # labels that are not named have 1: so batches always have weights
-    read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, **options}
+    read = {"batch_size": batch_size, "drop_remainder": True, "hosts": hosts, "class_weight": weights, "channels": 3, **options}
     whole = dataset.batches(split, **read, **({} if service is None else {"memory_budget": 0}))  # of which nothing is then held here
     num_steps = min(len(whole), limit_steps or len(whole))
 
@@ -90,7 +90,7 @@ def evaluation_batches(
     """
     hosts = tf_input.find_hosts(strategy)
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
-    read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False}
+    read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False, "channels": 3}
     read["class_weight"] = {}  # all count 1; what fills up a batch, 0
     num_steps = len(dataset.batches(split, **read))
     num_steps = min(num_steps, limit_steps or num_steps)

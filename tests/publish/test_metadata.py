@@ -47,7 +47,7 @@ def test_every_kind_of_feature_has_a_word_in_tensorflow_datasets(manifest):
     from tf_input.dataset_format import FEATURE_KINDS
 
     for kind in FEATURE_KINDS:
-        one = Manifest("x", 0, (Feature("f", kind),), {}, 0, 0)
+        one = Manifest("x", 0, (Feature("f", kind, dtype="float64" if kind == "tensor" else ""),), {}, 0, 0)
         assert "pythonClassName" in metadata.features(one)["featuresDict"]["features"]["f"], kind
 
 

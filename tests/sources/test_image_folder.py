@@ -398,14 +398,14 @@ def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
 
 def test_every_known_extension_is_taken_in_any_case(tmp_path):
     names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title())]
-    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
+    assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".npy"}
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
     assert len(Listed(tmp_path).images) == len(names) + 3
 
 
 def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     cases = [
-        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".jpg, .jpeg, .png, .gif, .bmp, .webp", "--ignore='*.txt'"]),
+        ("text", "1.txt", ["cat/1.txt", "1 unknown extension (.txt)", ".jpg, .jpeg, .png, .gif, .bmp, .webp, .npy", "--ignore='*.txt'"]),
         ("TIFF", "1.tiff", ["cat/1.tiff", "(.tiff)", "--ignore='*.tiff'"]),
         ("upper case", "1.TXT", ["cat/1.TXT", "--ignore='*.TXT'"]),
         ("a backup", "1.jpg~", ["cat/1.jpg~", "(.jpg~)"]),
@@ -433,7 +433,7 @@ def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
     expected = (
         "2 images lie beside the class folders: 'val/x.jpg', 'val/y.png'; expected SPLIT/CLASS/IMAGE; "
         "3 files of 2 unknown extensions (.done, .md): test/cat/b.md, test/dog/c.done and 1 more; expected .jpg, .jpeg, .png, .gif, "
-        ".bmp, .webp; --ignore='*.done' --ignore='*.md' leaves them out; "
+        ".bmp, .webp, .npy; --ignore='*.done' --ignore='*.md' leaves them out; "
         "no image of class 'owl' in 'test/owl/'; expected one of each class, or --ignore='FOLDER' to leave it out"
     )
     assert_refused("all", root, [f"--input={root}: {expected}"])

@@ -1,7 +1,13 @@
 """Encoded images and masks -> tensors, a batch at a time; of a JPEG, what will be cropped away is not decoded to pixels.
 
 A box is (top, left, height, width) in pixels of the stored image. Grey, palette, alpha and 16-bit images all become
-8-bit RGB: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits. Masks keep their values.
+8-bit RGB, unless other channels or 16 bits are asked for: `tf.io` repeats grey, drops alpha and keeps the upper 8 of 16 bits. Masks keep
+their values.
+
+channels    a grey image        one in colour       one with alpha
+1           as it is            its luma            as one without
+3           repeated            as it is            its colours, as one without
+4           repeated, opaque    as it is, opaque    as it is
 """
 
 import functools
@@ -10,19 +16,66 @@ from typing import Mapping, Sequence
 
 import tensorflow as tf
 
-NUM_CHANNELS = 3
+from tf_input.decoding.colors import LUMA
+
+NUM_CHANNELS = 3  # of images, unless others are asked for
 RATIOS = (1, 2, 4, 8)  # by which a JPEG decoder can make an image smaller, for it has blocks of 8 x 8
 MAX_SMALL_SIDE = 96  # pixels; measured: up to here a loop over the images is noticed
 
-_JPEG_START = b"\xff\xd8\xff"
+_JPEG_START, _PNG_START = b"\xff\xd8\xff", b"\x89PNG"
 _MASK_HEADERS = (b"\x08\x00", b"\x10\x00")  # bit depth, and 0 for grey
-_MASK_HEADER_OFFSET = 24  # in a PNG
+_PNG_DEPTH_OFFSET = _MASK_HEADER_OFFSET = 24
+_HAS_TRANSPARENCY = r"\C*tRNS\C*"  # the chunk that says it; of any bytes
 _SIZE_MESSAGE = "a mask differs in size from its image"
 
 
-def decode_image(encoded: tf.Tensor) -> tf.Tensor:
-    """Decodes an image file, string [], to uint8 [height, width, 3]; of an animation the first frame."""
-    return tf.io.decode_image(encoded, channels=NUM_CHANNELS, expand_animations=False)
+def decode_image(encoded: tf.Tensor, channels: int = NUM_CHANNELS, dtype: tf.DType = tf.uint8) -> tf.Tensor:
+    """Decodes an image file; of an animation the first frame.
+
+    Args:
+        encoded: string [].
+        channels: 1, 3 or 4.
+        dtype: uint8, or uint16: what has 8 bits is stretched.
+
+    Returns:
+        Of that dtype, [height, width, channels].
+    """
+
+    def decode(channels: int, dtype: tf.DType) -> tf.Tensor:
+        return tf.io.decode_image(encoded, channels, dtype, expand_animations=False)
+
+    def convert() -> tf.Tensor:
+        image = convert_channels(decode(NUM_CHANNELS, tf.uint8), channels)
+        return image if dtype == tf.uint8 else tf.cast(image, dtype) * (dtype.max // tf.uint8.max)  # the op does not reach the maximum
+
+    if (channels, dtype) == (NUM_CHANNELS, tf.uint8):
+        return decode(channels, dtype)
+    # Other formats, JPEG with alpha, and JPEG of 16 bits, the op knows in three channels of 8 bits alone.
+    formats = [_JPEG_START, _PNG_START] if (channels, dtype) == (1, tf.uint8) else [_PNG_START]
+    is_known = tf.reduce_any([tf.strings.substr(encoded, 0, len(start)) == start for start in formats])
+    if channels > NUM_CHANNELS:
+        is_known &= _keeps_alpha(encoded)
+    return tf.cond(is_known, lambda: decode(channels, dtype), convert)
+
+
+def _keeps_alpha(encoded: tf.Tensor) -> tf.Tensor:
+    """Whether the op gives the alpha of a PNG: of less than 8 bits without any, it makes what is nearly transparent."""
+    depth = tf.strings.substr(encoded, _PNG_DEPTH_OFFSET, 1)
+    is_whole = (depth == b"\x08") | (depth == b"\x10")
+    return tf.cond(is_whole, lambda: tf.constant(True), lambda: tf.strings.regex_full_match(encoded, _HAS_TRANSPARENCY))
+
+
+def convert_channels(images: tf.Tensor, channels: int) -> tf.Tensor:
+    """Pixels of uint8 or uint16, [..., height, width, 1, 3 or 4], in another number of channels: 1, 3 or 4."""
+    found, dtype = images.shape[-1], images.dtype
+    if found == channels:
+        return images
+    if channels == 1:
+        luma = tf.reduce_sum(tf.cast(images[..., :NUM_CHANNELS], tf.float32) * LUMA, axis=-1, keepdims=True)
+        return tf.cast(luma + 0.5, dtype)
+    colors = images[..., :NUM_CHANNELS] if found > 1 else tf.repeat(images, NUM_CHANNELS, axis=-1)
+    opaque = tf.fill(tf.shape(images[..., :1]), tf.constant(dtype.max, dtype))
+    return tf.concat([colors, opaque], axis=-1) if channels > NUM_CHANNELS else colors
 
 
 def decode_boxes(
@@ -32,6 +85,8 @@ def decode_boxes(
     mirrored: tf.Tensor | None = None,
     extents: tf.Tensor | None = None,
     ratios: tf.Tensor | None = None,
+    channels: int = NUM_CHANNELS,
+    dtype: tf.DType = tf.uint8,
 ) -> tf.Tensor:
     """Decodes one box of each image and resizes it, bilinearly and without antialiasing, which would cost a third.
 
@@ -46,41 +101,48 @@ def decode_boxes(
         extents: int32 [batch, 2], the (height, width) to resize each box to; the rest, around it, is black. None: `image_size`.
         ratios: int32 [batch], each one of `RATIOS`: a JPEG is decoded at a size that is smaller by this factor, for which its box
             must be of multiples of it. None: as stored.
+        channels: 1, 3 or 4.
+        dtype: uint8 or uint16.
 
     Returns:
-        uint8 [batch, height, width, 3].
+        Of that dtype, [batch, height, width, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
     """
     ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; anything else is one more
     ratios = tf.ones_like(boxes[:, 0]) if ratios is None else ratios
+    if dtype != tf.uint8:  # which the op for JPEGs gives
+        ways = ()
     is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG_START)) == _JPEG_START
 
     def decode_one(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways)
+        image = _decode_box(inputs["encoded"], inputs["box"], inputs["way"], ways, channels, dtype)
         image = tf.cast(image, tf.float32)  # before it is resized: the op is faster on these, and gives the same
         image = tf.image.resize(image, inputs.get("extent", image_size))
-        image = tf.cast(image + 0.5, tf.uint8)  # rounded; bilinear values stay within 0..255
+        image = tf.cast(image + 0.5, dtype)  # rounded; bilinear values stay between those of the pixels
         return _frame(image, image_size, inputs)
 
     # uint8 already within the loop: a float32 batch has four times the bytes.
-    signature = tf.TensorSpec((*image_size, NUM_CHANNELS), tf.uint8)
-    way = tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > ways, tf.int32), axis=1)
+    signature = tf.TensorSpec((*image_size, channels), dtype)
+    way = tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
     inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_mirrored=mirrored)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
 
 
-def _decode_box(encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int]) -> tf.Tensor:
+def _decode_box(
+    encoded: tf.Tensor, box: tf.Tensor, way: tf.Tensor, ratios: Sequence[int], channels: int, dtype: tf.DType
+) -> tf.Tensor:
     """A JPEG at the one of the ratios whose position is `way`; beyond them, another image as it is stored."""
 
     def decode_jpeg(ratio: int) -> tf.Tensor:
         small_box = box // ratio  # the op wants it in pixels of the smaller image
-        return tf.io.decode_and_crop_jpeg(encoded, small_box, channels=NUM_CHANNELS, ratio=ratio)
+        image = tf.io.decode_and_crop_jpeg(encoded, small_box, channels=min(channels, NUM_CHANNELS), ratio=ratio)
+        return convert_channels(image, channels)
 
     def decode_other() -> tf.Tensor:
-        return tf.slice(decode_image(encoded), [box[0], box[1], 0], [box[2], box[3], NUM_CHANNELS])
+        return tf.slice(decode_image(encoded, channels, dtype), [box[0], box[1], 0], [box[2], box[3], channels])
 
     decode = decode_other
     for position, ratio in reversed([*enumerate(ratios)]):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
-from tf_input.decoding import augment, decode, feature_checks, lists, targets, whole_images
+from tf_input.decoding import augment, decode, feature_checks, lists, targets, tensors, whole_images
 from tf_input.decoding.schema import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
 from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
@@ -31,6 +31,7 @@ class ExampleDecoder:
         has_padding: Whether batches may have rows that only fill them up, which weigh nothing. All others then weigh 1, if nothing else
             says what they weigh.
         num_rows: The most examples that are decoded at a time; None: a host's part of a batch.
+        stored_channels: Channels of encoded images in batches, where `config.channels` does not say it; 1: all of them are grey.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -44,6 +45,7 @@ class ExampleDecoder:
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     has_padding: bool = False
     num_rows: int | None = None
+    stored_channels: int = decode.NUM_CHANNELS
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
@@ -52,6 +54,7 @@ class ExampleDecoder:
         lists.check_lists(self.config, self.targets, self.features, self._has_frames)
         if self._makes_views or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self._named, self.features)
+            feature_checks.check_colors(self.config, self.channels, self.features)
         if self._makes_views:
             feature_checks.check_matrices(self.config, self._named, self.features)
 
@@ -73,8 +76,8 @@ class ExampleDecoder:
             parsed: As `parse_batch` gives it.
 
         Returns:
-            The same, but images and pixels are uint8 [batch, height, width, channels], and masks `mask_dtype` [batch, height,
-            width, 1], of the size in which they are stored.
+            The same, but images and pixels are uint8 (or uint16) [batch, height, width, channels], masks `mask_dtype` [batch, height,
+            width, 1], of the size in which they are stored, and tensors of their dtype.
 
         Raises:
             ValueError: Images differ in size.
@@ -136,6 +139,21 @@ class ExampleDecoder:
         return NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
 
     @property
+    def channels(self) -> int:
+        """Of the images in a batch: those that are asked for, or those of pixels, or of encoded images what the data set has."""
+        return self._channels_of(self.features.get(IMAGE))
+
+    def _channels_of(self, feature: Feature | None) -> int:
+        is_pixels = feature is not None and feature.kind == "pixels"
+        return self.config.channels or (feature.shape[-1] if is_pixels else self.stored_channels)
+
+    def _pixel_bytes(self, feature: Feature) -> int:
+        """Of each pixel of an image or a mask in a batch; 0 for another feature."""
+        if feature.kind == "mask":
+            return self.mask_dtype.size
+        return self._channels_of(feature) * _dtype(feature).size if feature.kind in ("image", "pixels") else 0
+
+    @property
     def has_weights(self) -> bool:
         """Whether batches have them."""
         return bool(self.targets) and (self._reads_weights or bool(self.class_weights) or self.has_padding)
@@ -147,24 +165,25 @@ class ExampleDecoder:
     @property
     def num_held_bytes(self) -> int | None:
         """Of an example's images, masks and maps, decoded; None if they can't be held: they differ in size, or none is asked for."""
-        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
-        features = [self.features[name] for name in self._named]
-        num_channels = sum(one.shape[-1] if one.kind == "pixels" else channels.get(one.kind, 0) for one in features)
-        if self.stored_size is None and (num_channels or self._makes_views):
+        features = [self._settled(self.features[name]) for name in self._named]
+        num_pixel_bytes = sum(map(self._pixel_bytes, features))
+        if self.stored_size is None and (num_pixel_bytes or self._makes_views) or any(map(_is_of_any_size, features)):
             return None
-        num_values = sum(math.prod(one.shape) for one in features if is_map(one))
-        return num_channels * math.prod(self.stored_size or ()) + tf.float32.size * num_values or None
+        num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape)
+        return num_pixel_bytes * math.prod(self.stored_size or ()) + num_bytes or None
 
     @property
     def num_output_bytes(self) -> int:
         """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
         area = math.prod(self.image_size or ())
-        channels = {"image": decode.NUM_CHANNELS, "mask": self.mask_dtype.size}
         num_bytes = 0
         for feature in (self.features[name] for name in self._named):
-            is_image = feature.kind in ("image", "pixels", "mask")
-            depth = feature.shape[-1] if feature.kind == "pixels" else channels.get(feature.kind, 0)
-            num_bytes += area * depth if is_image else tf.float32.size * math.prod(size or 1 for size in feature.shape)
+            if depth := self._pixel_bytes(feature):
+                num_bytes += area * depth
+            elif _is_of_any_size(feature):
+                num_bytes += area * feature.shape[-1] * _dtype(feature).size
+            else:
+                num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
         return num_bytes
 
     @property
@@ -174,8 +193,8 @@ class ExampleDecoder:
 
     @property
     def sees_stored(self) -> bool:
-        """Whether any of these is decoded here."""
-        return any(self.features[name].kind in STORED_KINDS for name in self._named)
+        """Whether any of these is decoded here, and has no size in batches but the one that is asked for."""
+        return any(self.features[name].kind in STORED_KINDS or _is_of_any_size(self.features[name]) for name in self._named)
 
     @property
     def default_fit(self) -> str:
@@ -205,7 +224,14 @@ class ExampleDecoder:
         """Whether images do not leave as they are stored, whole and of one size."""
         augmentation = self.config.augmentation
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        return self.sees_images and (moves or self.image_size != self.stored_size)
+        differ = any(_is_of_any_size(self._settled(self.features[name])) for name in self._named)
+        return self.sees_images and (moves or differ or self.image_size != self.stored_size)
+
+    def _settled(self, feature: Feature) -> Feature:
+        """An image that is a tensor with its sides, where all images have the same."""
+        if feature.kind != "tensor" or feature.name != IMAGE or self.stored_size is None:
+            return feature
+        return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
 
     @property
     def _has_frames(self) -> bool:
@@ -215,8 +241,8 @@ class ExampleDecoder:
     def wanted(self) -> list[str]:
         """The features that are parsed."""
         names = list(self._named)
-        if self._makes_views and self.features[IMAGE].kind == "image":
-            names += [] if self.stored_size is not None else SIDES if self._states_sizes else [IMAGE]
+        if self._makes_views and self.stored_size is None:
+            names += SIDES if self._states_sizes else [IMAGE]
         return list(dict.fromkeys(names))
 
     @property
@@ -233,6 +259,8 @@ class ExampleDecoder:
             sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([_num_examples(parsed), 1]))
         elif self._states_sizes:
             sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
+        elif self.features[IMAGE].kind == "tensor":
+            sizes = tf.cast(tensors.stored_shapes(parsed, self.features[IMAGE])[:, :2], tf.int32)
         else:
             sizes = decode.stored_sizes(parsed[IMAGE])
         return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales, rows)
@@ -255,6 +283,8 @@ class ExampleDecoder:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
             return targets.pad_objects(columns, views, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
+        if feature.kind == "tensor":
+            return self._tensor(name, parsed, views)
         if feature.kind in ("image", "pixels"):
             return self._colored(self._seen(name, value, views), seed, rows)
         if feature.kind == "mask":
@@ -268,6 +298,16 @@ class ExampleDecoder:
         if is_map(feature):
             return view_pixels(value, views) if name == IMAGE else view_maps(value, views)
         return view_masks(value, views) if self._is_classes(feature) else value
+
+    def _tensor(self, name: str, parsed: Mapping[str, Any], views: Views | None) -> Any:
+        """Exact, where all of it is seen in its own size; else what is seen of an image, or of a map over it."""
+        feature, value = self._settled(self.features[name]), self._whole(name, parsed[name])
+        if views is None or not is_map(feature):
+            return value
+        if _is_of_any_size(feature):
+            return tensors.view_tensors(value, tensors.stored_shapes(parsed, self.features[name]), feature, views)
+        numbers = tf.cast(value, tf.float32)
+        return tensors.of_dtype(view_pixels(numbers, views) if name == IMAGE else view_maps(numbers, views), value.dtype)
 
     def _is_classes(self, feature: Feature) -> bool:
         """Whether it is the classes of an image's pixels, both transformed."""
@@ -283,29 +323,44 @@ class ExampleDecoder:
         if views is None:
             return value
         if value.dtype != tf.string:
-            return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, tf.uint8)
+            return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, value.dtype)
         if kind == "mask":
             return decode.decode_mask_boxes(value, views.sizes, views.boxes, self.image_size, views.mirrored, views.extents)
-        return decode.decode_boxes(value, views.boxes, self.image_size, views.mirrored, views.extents, views.ratios)
+        of_images = self._channels_of(self.features[name]), _dtype(self.features[name])
+        return decode.decode_boxes(value, views.boxes, self.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
-        """Of images and masks all pixels; anything else as it is."""
-        feature = self.features[name]
-        if feature.kind not in ("image", "pixels", "mask") or value.dtype != tf.string:
+        """Of images, masks and tensors all numbers; as it is, what is anything else or has no one shape."""
+        feature = self.features.get(name)  # none of the shape of a tensor
+        if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
+        if feature.kind == "tensor":
+            settled = self._settled(feature)
+            return value if _is_of_any_size(settled) else tensors.decode_tensors(value, settled)
         if feature.kind == "pixels":
-            return decode.decode_pixels(value, feature.shape)
+            return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
         if self.stored_size is None:
             raise ValueError(f"{name}: images differ in size; expected one size, to decode them whole")
         if feature.kind == "mask":
             return tf.cast(decode.decode_masks(value, self.stored_size), self.mask_dtype)
-        return whole_images.decode_images(value, self.stored_size, batch_size)
+        are_grey = self.stored_channels == 1
+        return whole_images.decode_images(value, self.stored_size, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
 
     def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
         augmentation = self.config.augmentation
         if augmentation is None or not augmentation.jitters:
             return images
         return augment.jitter_colors(images, augmentation, seed, rows)
+
+
+def _dtype(feature: Feature) -> tf.DType:
+    """Of an image's pixels, or of a tensor's or a map's numbers."""
+    return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in ("image", "pixels") else "float32"))
+
+
+def _is_of_any_size(feature: Feature) -> bool:
+    """Whether it is a tensor that lies over an image, in whatever size."""
+    return feature.kind == "tensor" and None in feature.shape and is_map(feature)
 
 
 def _num_examples(parsed: Mapping[str, Any]) -> tf.Tensor:

@@ -16,6 +16,10 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
     for option, names in (("inputs", config.input_names), ("targets", target_names)):
         for name in names:
             _check_name(option, name, features)
+    if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
+        image = features.get(IMAGE)
+        found = "there is none" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
+        raise ValueError(f"channels={config.channels}: it is of images of uint8, and {found}; expected None")
     if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
         raise ValueError(f"max_objects={config.max_objects}: no objects are asked for")
 
@@ -32,6 +36,11 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
     feature = features[name]
     if feature.kind == "bbox":
         raise ValueError(f"{option}={name!r}: boxes are read as {OBJECTS}/{targets.BBOX} alone")
+    if feature.kind == "tensor" and None in feature.shape[1:] and not is_map(feature):
+        raise ValueError(
+            f"{option}={name!r}: examples differ in shape, {feature.shape}, so that no batch can be made of them; expected tensors of one "
+            "shape, or [height, width, channels] over an image; one by one, dataset[split][number] has them"
+        )
     if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
         raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
 
@@ -52,9 +61,32 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     if not is_decoded and (image is None or image.kind not in STORED_KINDS):
         raise ValueError(f"image_size and augment are of images; the data set has {', '.join(features)}")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
+        found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed, to float32"
         raise ValueError(
-            f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is transformed, to float32; expected "
+            f"augment={augmentation}: colours vary of images of uint8; {IMAGE!r} is {found}; expected "
             "brightness, contrast, saturation and hue to be 0, or map_batch"
+        )
+
+
+def check_colors(config: ReadConfig, channels: int, features: Mapping[str, Feature]) -> None:
+    """Colours vary of images that are red, green and blue of 8 bits, or grey.
+
+    Args:
+        config: With an augmentation, or without.
+        channels: Of the images.
+        features: All that there are.
+
+    Raises:
+        ValueError: They are to vary of others.
+    """
+    augmentation, image = config.augmentation, features.get(IMAGE)
+    if augmentation is None or not augmentation.jitters or image is None or image.kind not in ("image", "pixels"):
+        return
+    if channels not in (1, 3) or image.dtype:
+        found = f"{image.dtype or 'uint8'} in {channels} channels"
+        raise ValueError(
+            f"augment={augmentation}: colours vary of images of uint8 in 1 or 3 channels; these are of {found}; expected "
+            "brightness, contrast, saturation and hue to be 0"
         )
 
 
@@ -73,7 +105,7 @@ def check_matrices(config: ReadConfig, names: Collection[str], features: Mapping
         return
     for name in names:
         feature = features[name]
-        if feature.kind == "float" and not feature.is_ragged and len(feature.shape) == 2:
+        if feature.kind in ("float", "tensor") and None not in feature.shape[:1] and len(feature.shape) == 2:
             raise ValueError(
                 f"{name!r} has shape {feature.shape}: whether it lies over its image, which is cropped or padded, is not known; "
                 "expected (height, width, channels), or fit='stretch' without augmentation"

@@ -13,11 +13,12 @@ from tf_input.dataset_format import Feature
 from tf_input.decoding import colors
 from tf_input.read_config import Augmentation
 
+_MOST_OF_8_BITS, _MOST_OF_16_BITS = 0xFF, 0xFFFF
 _OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # of an Augmentation
 
 
 def normalization_layer(
-    statistics: Mapping[str, Any], image: Feature, split: str = "train"
+    statistics: Mapping[str, Any], image: Feature, split: str = "train", channels: int = len(colors.LUMA)
 ) -> keras.layers.Normalization:
     """A layer after which each channel of a split's images has mean 0 and variance 1.
 
@@ -27,24 +28,27 @@ def normalization_layer(
         statistics: What `statistics.json` says.
         image: The feature that is normalised.
         split: The split, of whose images a sample was looked into.
+        channels: Of encoded images in batches: 1 (where all are grey) or 3.
 
     Returns:
-        From images of any dtype, 0..255, [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
+        From images of any dtype, 0..255 (0..65535 where they keep 16 bits), [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
         says). A channel that has one value only becomes 0.
 
     Raises:
         ValueError: The statistics say nothing about such pixels.
     """
     if image.kind not in ("image", "pixels"):
-        raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images of uint8")
-    channels = image.shape[-1] if image.kind == "pixels" else len(colors.LUMA)
+        found = f"a tensor of {image.dtype}, whose mean nobody computed" if image.kind == "tensor" else f"{image.kind}, transformed already"
+        raise ValueError(f"{image.name!r} is {found}; expected images of uint8, or keras.layers.Normalization().adapt")
+    channels = image.shape[-1] if image.kind == "pixels" else channels
     if channels not in (1, len(colors.LUMA)):
         raise ValueError(f"{image.name!r} has {channels} channels; expected 3 (RGB) or 1 (grey)")
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
         raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
-    variance = [one or 1.0 for one in variance]
+    scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.dtype else 1
+    mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
     return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, name="normalization")
 
 

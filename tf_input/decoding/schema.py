@@ -8,13 +8,13 @@ from typing import Collection, Iterable
 
 import tensorflow as tf
 
-from tf_input.dataset_format import FEATURE_KINDS, Feature
+from tf_input.dataset_format import FEATURE_KINDS, Feature, stored_features
 
 # How a feature is stored in a tf.train.Example -> its dtype as a tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 SIDES = ("height", "width")
-STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here
+STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here, and have a size
 _SEEN_KINDS = (*STORED_KINDS, "bbox")
 NUM_MAP_DIMENSIONS = 3
 
@@ -26,20 +26,21 @@ def feature_spec(schema: Iterable[Feature]) -> dict[str, tf.io.FixedLenFeature |
         schema: The features, as in `Manifest.schema`.
 
     Returns:
-        By name: dtype string for images, pixels and masks (one string each) and texts (UTF-8), int64 for class labels and
-        integers, float32 for floats and boxes. Of a feature whose examples differ in how many values they have, the values are
-        flat: `parse_examples` folds them.
+        By name, as `stored_features` has it: dtype string for images, pixels, tensors and masks (one string each) and texts (UTF-8), int64
+        for class labels and integers, float32 for floats and boxes. Of a feature whose examples differ in how many values they have, the
+        values are flat: `parse_examples` folds them.
     """
-    return {feature.name: _spec(feature) for feature in schema}
+    return {feature.name: _spec(feature) for feature in stored_features(schema)}
 
 
 def _spec(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     dtype = _DTYPES[FEATURE_KINDS[feature.kind]]
     if feature.is_ragged:
         return tf.io.RaggedFeature(dtype)
-    return tf.io.FixedLenFeature(() if feature.kind == "pixels" else feature.shape, dtype)
+    return tf.io.FixedLenFeature(feature.stored_shape, dtype)
 
 
+@tf.autograph.experimental.do_not_convert  # nor what it calls: there is nothing of Python's to be converted
 def parse_examples(
     serialized: tf.Tensor, schema: Iterable[Feature], names: Collection[str] | None = None
 ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
@@ -52,7 +53,8 @@ def parse_examples(
 
     Returns:
         By name, of the dtype that `feature_spec` says: a tensor [batch, *shape], or a ragged one [batch, None, *shape[1:]] where
-        examples differ in how many values they have; a record that lacks such a feature has none. Pixels are strings still.
+        examples differ in how many values they have; a record that lacks such a feature has none. Pixels and tensors are strings still;
+        where a tensor's shape is stored beside it, that is `NAME/shape`, int64 [batch, dimensions].
 
     Raises:
         ValueError: The schema has no such feature.
@@ -63,8 +65,13 @@ def parse_examples(
     wanted = list(features) if names is None else names
     if unknown := [name for name in wanted if name not in features]:
         raise ValueError(f"no feature {', '.join(unknown)}; the schema has {', '.join(features)}")
-    parsed = tf.io.parse_example(serialized, feature_spec(features[name] for name in wanted))
-    return {name: _fold(value, features[name]) for name, value in parsed.items()}
+    stored = {feature.name: feature for feature in stored_features(features[name] for name in wanted)}
+    parsed = tf.io.parse_example(serialized, {name: _spec(feature) for name, feature in stored.items()})
+    return {_name(stored[name]): _fold(value, stored[name]) for name, value in parsed.items()}
+
+
+def _name(stored: Feature) -> str:
+    return stored.name.removesuffix("/value") if stored.kind == "tensor" else stored.name
 
 
 def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
@@ -86,5 +93,5 @@ def is_seen(feature: Feature) -> bool:
 
 
 def is_map(feature: Feature) -> bool:
-    """Whether a feature is numbers that lie over the image; or `image` itself, transformed."""
-    return feature.kind == "float" and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS
+    """Whether a feature is numbers that lie over the image; or `image` itself, as a tensor or transformed."""
+    return feature.kind in ("float", "tensor") and not feature.is_ragged and len(feature.shape) == NUM_MAP_DIMENSIONS

@@ -7,7 +7,14 @@ from tf_input.decoding import decode
 _MIN_UNROLLED, _MAX_UNROLLED = 16, 256  # ops
 
 
-def decode_images(encoded: tf.Tensor, image_size: tuple[int, int], batch_size: int | None = None) -> tf.Tensor:
+def decode_images(
+    encoded: tf.Tensor,
+    image_size: tuple[int, int],
+    batch_size: int | None = None,
+    channels: int = decode.NUM_CHANNELS,
+    dtype: tf.DType = tf.uint8,
+    are_grey: bool = False,
+) -> tf.Tensor:
     """Decodes images that all have one size.
 
     Args:
@@ -15,33 +22,39 @@ def decode_images(encoded: tf.Tensor, image_size: tuple[int, int], batch_size: i
         image_size: Their (height, width).
         batch_size: The most that there are, and mostly are: so many small images are decoded by one op each instead of in a loop.
             None: any number.
+        channels: 1, 3 or 4.
+        dtype: uint8 or uint16.
+        are_grey: Whether it is known that all of them are: small ones are then decoded without a look at the format of each, which costs as
+            much as the decoding.
 
     Returns:
-        uint8 [batch, height, width, 3].
+        Of that dtype, [batch, height, width, channels].
 
     Raises:
         tf.errors.InvalidArgumentError: One has another size, or is damaged, or they are too many. Raised when the tensor is
             computed.
     """
-    shape = (*image_size, decode.NUM_CHANNELS)
+    if are_grey and channels == 1 and is_small(image_size):
+        return decode_images(encoded, image_size, batch_size, dtype=dtype)[..., :1]
+    shape = (*image_size, channels)
     width = _unrolled_width(batch_size) if batch_size and is_small(image_size) else 1
 
     def decode_one(one: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(decode.decode_image(one), shape)
+        return tf.ensure_shape(decode.decode_image(one, channels, dtype), shape)
 
     def decode_row(row: tf.Tensor) -> tf.Tensor:
-        return tf.ensure_shape(tf.stack([decode.decode_image(one) for one in tf.unstack(row)]), (width, *shape))
+        return tf.ensure_shape(tf.stack([decode.decode_image(one, channels, dtype) for one in tf.unstack(row)]), (width, *shape))
 
     if width == 1:
-        return tf.map_fn(decode_one, encoded, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        return tf.map_fn(decode_one, encoded, fn_output_signature=tf.TensorSpec(shape, dtype))
     num_images = tf.shape(encoded)[0]
-    black = tf.io.encode_jpeg(tf.zeros(shape, tf.uint8))  # what a last batch lacks
+    black = tf.io.encode_png(tf.zeros(shape, dtype))  # what a last batch lacks
     filled = tf.concat([encoded, tf.fill([batch_size - num_images], black)], axis=0)  # an error if they are too many
     rows = tf.reshape(filled, (batch_size // width, width))
     if width == batch_size:
         images = decode_row(rows[0])
     else:
-        images = tf.map_fn(decode_row, rows, fn_output_signature=tf.TensorSpec((width, *shape), tf.uint8))
+        images = tf.map_fn(decode_row, rows, fn_output_signature=tf.TensorSpec((width, *shape), dtype))
     images = tf.reshape(images, (batch_size, *shape))[:num_images]
     return tf.ensure_shape(images, (encoded.shape[0], *shape))
 

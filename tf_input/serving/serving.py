@@ -32,9 +32,10 @@ class ServingConfig:
     """What is served.
 
     Attributes:
-        transform: Whether the model was trained with `batches(transform=True)`. As the next four, only where what it was trained on
+        transform: Whether the model was trained with `batches(transform=True)`. As the next five, only where what it was trained on
             does not say it itself.
         image_size: As in `batches`, with which it was trained.
+        channels: As in `batches`, with which it was trained.
         fit: As in `batches`, with which it was trained.
         inputs: As in `batches`, with which it was trained.
         targets: As in `batches`, with which it was trained.
@@ -51,6 +52,7 @@ class ServingConfig:
 
     transform: bool | None = None
     image_size: int | tuple[int, int] | None = None
+    channels: int | None = None
     fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
     targets: str | tuple[str, ...] | None = None
@@ -77,7 +79,7 @@ class ServingConfig:
     @property
     def reading_options(self) -> dict[str, Any]:
         """How training batches were read; None where nothing is said."""
-        return {name: getattr(self, name) for name in ("transform", "image_size", "fit", "inputs", "targets")}
+        return {name: getattr(self, name) for name in ("transform", "image_size", "channels", "fit", "inputs", "targets")}
 
 
 def export_serving(

@@ -43,6 +43,10 @@ class ServingInputs:
         self._same_size = _of_same_size(self.decoder, is_held=plan.held is not None)
         names = self._any_size.wanted()
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
+        for name in raw:
+            if dataset.features[name].shape.count(None) > 1:
+                found = f"{name!r} is a tensor of different sizes, {dataset.features[name].shape}"
+                raise ValueError(f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape")
         self.specs = {}
         for name, spec in schema.feature_spec(dataset.features[name] for name in raw).items():
             if isinstance(spec, tf.io.RaggedFeature):
@@ -95,9 +99,8 @@ class ServingInputs:
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
     """Without targets; images of any size, of which nothing is known but their bytes."""
-    config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER)
-    alone = dataclasses.replace(decoder, config=config, targets=(), class_weights={})
-    names = config.input_names
+    alone = _alone(decoder)
+    names = decoder.config.input_names
     if not any(decoder.features[name].kind == "image" for name in names if name in decoder.features):
         return alone
     features = {name: one for name, one in decoder.features.items() if name not in SIDES or name in names}
@@ -111,5 +114,11 @@ def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | No
         return None
     if not is_held and not whole_images.is_small(size):
         return None
-    config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER)
-    return dataclasses.replace(decoder, config=config, targets=(), class_weights={})
+    return _alone(decoder)
+
+
+def _alone(decoder: ExampleDecoder) -> ExampleDecoder:
+    """Without targets; of channels that are said, as nobody knows whether images that come are grey."""
+    channels = decoder.channels if any(one.kind in ("image", "pixels") for one in decoder.features.values()) else None
+    config = dataclasses.replace(decoder.config, batch_size=_ANY_NUMBER, channels=channels)
+    return dataclasses.replace(decoder, config=config, targets=(), class_weights={}, stored_channels=decode.NUM_CHANNELS)

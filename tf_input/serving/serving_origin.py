@@ -24,7 +24,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
 
     Args:
         train: What `PreparedDataset.batches` or `as_numpy` returned, or a `tf_input.Sequence`; or a data set, or its directory.
-        options: How it was read (`transform`, `image_size`, `fit`, `inputs`, `targets`), None where nothing is said.
+        options: How it was read (`transform`, `image_size`, `channels`, `fit`, `inputs`, `targets`), None where nothing is said.
         batch_size: Examples in a batch.
 
     Raises:
@@ -45,7 +45,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
     _check_raw(reading)
     # Weights, order, host and service change nothing in what a model is fed with.
-    kept = ("image_size", "fit", "inputs", "targets", "transform", "memory_budget", "on_error")
+    kept = ("image_size", "channels", "fit", "inputs", "targets", "transform", "memory_budget", "on_error")
     config = ReadConfig(batch_size, shuffle=False, use_weights=False, **{name: getattr(reading.config, name) for name in kept})
     return reading._replace(config=config)
 
@@ -84,7 +84,7 @@ def _shows_parts(reading: Reading) -> bool:
 
 def _check_raw(reading: Reading) -> None:
     image = reading.dataset.features.get(IMAGE)
-    if image is not None and is_map(image) and not reading.config.transform and IMAGE in reading.config.input_names:
+    if image is not None and is_map(image) and image.kind != "tensor" and not reading.config.transform and IMAGE in reading.config.input_names:
         raise ValueError(
             f"{reading.dataset.directory}: its images are transformed already, and raw ones are to be served; expected the data set "
             "from which `recordmill transform` made it, with transform=True"

@@ -6,7 +6,8 @@ A field's type says what it can be, never a value that was met:
     class         integers, or text; with class names known from elsewhere, an integer is a position in them
     multi_label   k values of 0 or 1: the classes are `--label_names`, or 0 to k-1
     float         numbers; of N values: float[N]; of more dimensions, as array
-    array         numbers of the field's shape
+    array         numbers of the field's shape, as float32
+    tensor        numbers of the field's shape, as they are
     mask          integers [H,W] or [H,W,1]: class ids
     integer       integers
     text          text
@@ -22,21 +23,22 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.records.row_reader import RowReader, describe_names
-from tf_input.dataset_format import LABEL, WEIGHT
+from tf_input.dataset_format import LABEL, TENSOR_DTYPES, WEIGHT
 
 # What one row may have of one column, beside its image.
 _MAX_VALUE_BYTES = 1 << 20
 
 _FITTING = {
     **{"class": "iubUS", "multi_label": "iufb", "multi_hot": "iufb", "float": "iufb", "integer": "iub", "text": "US"},
-    **{"array": "iufb", "mask": "iub"},
+    **{"array": "iufb", "tensor": "iufb", "mask": "iub"},
 }
 _SINGLE = ("class", "integer", "text")
-_PARTS = ("array", "mask")
+_PARTS = ("array", "tensor", "mask")
 
 
 class ArrayColumns:
@@ -134,6 +136,8 @@ class ArrayColumns:
             return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):
             _check_kind(name, field, column.kind, is_one_of_several=len(fields) > 1)
+        if column.kind == "tensor":
+            return _as_tensor(column, fields[0])
         if column.kind == "array" or (column.kind == "float" and _is_array(fields[0])):
             return _as_array(column, fields[0])
         num_values = _num_values(fields[0])
@@ -196,6 +200,16 @@ def _as_array(column: Column, field: Field) -> Column:
     return dataclasses.replace(column, kind="array", shape=field.shape)
 
 
+def _as_tensor(column: Column, field: Field) -> Column:
+    name, found = printable(column.names[0]), describe_tensor(field.dtype.name, field.shape)
+    is_alike = len(column.shape) in (0, len(field.shape)) and all(side in (None, other) for side, other in zip(column.shape, field.shape))
+    if field.dtype.name not in TENSOR_DTYPES:
+        raise UserError(f"{name!r} is of {_describe(field)}; expected one of {', '.join(TENSOR_DTYPES)} for a tensor")
+    if not is_alike or column.dtype not in ("", field.dtype.name):
+        raise UserError(f"{name!r} is of {_describe(field)}; expected {name}:tensor, or {name}:tensor[{found.replace('[', ',')}")
+    return dataclasses.replace(column, shape=column.shape or field.shape, dtype=field.dtype.name)
+
+
 def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = False) -> None:
     num_values = _num_values(field)
     is_part = kind in _PARTS or (kind == "float" and _is_array(field) and not is_one_of_several)
@@ -214,7 +228,7 @@ def _check_kind(name: str, field: Field, kind: str, is_one_of_several: bool = Fa
 def _fits_shape(field: Field, kind: str) -> bool:
     if kind == "mask":
         return _is_mask(field)
-    if kind == "array":
+    if kind in ("array", "tensor"):
         return bool(field.shape)
     return _num_values(field) == 1 or (kind not in _SINGLE and (kind != "multi_label" or not _is_array(field)))
 

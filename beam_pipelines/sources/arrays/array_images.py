@@ -10,7 +10,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
-from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
 from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8
@@ -18,6 +18,7 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
+from tf_input.dataset_format import TENSOR_DTYPES
 
 # What one worker lists at a time, of records that can be divided: so many, and so many bytes of them.
 _PART_RECORDS = 1 << 20
@@ -49,20 +50,11 @@ def raw_layout(field: Field) -> RawImage:
         UserError: They are no images.
     """
     name = field.records.stream.name
-    if field.dtype.str != "|u1":
-        raise UserError(
-            f'{name}: images of {field.dtype.name}; expected uint8, such as (x * 255).astype("uint8") for x in 0..1'
-        )
-    shape = field.shape
-    expected = "expected [N,HEIGHT,WIDTH], with 1 or 3 channels at the end, or before the height"
-    if len(shape) == 2:
-        raw = RawImage(*shape, 1)
-    elif len(shape) == 3 and shape[2] in (1, 3):
-        raw = RawImage(*shape)
-    elif len(shape) == 3 and shape[0] in (1, 3):
-        raw = RawImage(*shape[1:], shape[0], is_planar=True)
-    else:
-        raise UserError(f"{name}: images of shape {list(shape)}; {expected}")
+    if field.dtype.name not in TENSOR_DTYPES:
+        raise UserError(f"{name}: images of {field.dtype.name}; expected one of {', '.join(TENSOR_DTYPES)}")
+    raw = layout_of(field.shape, field.dtype.str)
+    if raw is None:
+        raise UserError(f"{name}: images of shape {list(field.shape)}; expected [N,HEIGHT,WIDTH] or [N,HEIGHT,WIDTH,CHANNELS]")
     if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
         raise UserError(f"{name}: images of {raw.height}x{raw.width} pixels; expected 1 to {MAX_IMAGE_PIXELS}")
     return raw
@@ -84,8 +76,7 @@ def list_images(
     records, raw = images.images.records, images.raw
     image = LabeledImage("", records.stream.path, "", images.split, offset=NO_IMAGE)
     if raw is not None:
-        num_bytes = raw.height * raw.width * raw.num_channels
-        image = image._replace(num_bytes=num_bytes, raw=raw, spool=spools.get(records.stream, 0))
+        image = image._replace(num_bytes=raw.num_bytes, raw=raw, spool=spools.get(records.stream, 0))
     for row, index in zip(
         read_rows(root.path, fields, bounds.start, bounds.stop), bounds
     ):  # the rows first: they end with a check

@@ -1,11 +1,15 @@
-"""Cells that have an array in them, as lists of numbers, or name the file of one."""
+"""Cells that have an array or a tensor in them, as lists of numbers or as bytes, or name the file of one."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
+from beam_pipelines.config.columns import Column
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.array_values import array_shape, nested_shape, read_nested
+from beam_pipelines.images.tensor_values import read_tensor_header, tensor_of_list
 from beam_pipelines.sources.cells.cells import read_path
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at
@@ -32,23 +36,61 @@ def read_array_cell(cell: list, shape: tuple[int, ...]) -> np.ndarray:
         raise Refusal(error.reason, f"has {error}") from None
 
 
-def probe_shape(name: str, cell: Any, root: Root) -> tuple[int, ...]:
-    """The shape of the array that a cell of the first row has, or names the file of.
+def read_tensor_cell(cell: Any, column: Column, root: Root) -> np.ndarray | bytes | FilePart:
+    """A tensor in lists of lists, or the bytes of one, or the file that a cell names: as an `ExtrasEncoder` takes it.
 
     Raises:
-        UserError: There is no such file, or it is no array.
+        Refusal: The lists are of another type or shape, or no such file can be.
     """
-    found = "has " if holds_array(cell) else ""
+    if isinstance(cell, bytes):
+        return cell
+    if not holds_array(cell):
+        return FilePart(read_path(cell, root))
     try:
-        if holds_array(cell):
-            return nested_shape(cell)
+        return tensor_of_list(cell, column.feature())
+    except Refusal as error:
+        raise Refusal(error.reason, f"has {error}") from None
+
+
+def settle_array(column: Column, start: bytes | list) -> Column:
+    """An array or a tensor with the shape and the type of the first one, where these are not stated.
+
+    Args:
+        start: How the first one's file begins, or its numbers.
+
+    Raises:
+        Refusal: It is none.
+    """
+    if column.kind == "array":
+        return dataclasses.replace(column, shape=nested_shape(start) if holds_array(start) else array_shape(start))
+    if holds_array(start):
+        raise Refusal("bad_tensor", "lists of numbers, whose type is not known")
+    header = read_tensor_header(start)
+    return dataclasses.replace(column, shape=column.shape or header.shape, dtype=column.dtype or header.dtype.name)
+
+
+def describe_settled(column: Column) -> str:
+    """What says all of an array or a tensor, for messages."""
+    return f"{printable(column.names[0])}:{'tensor[float32,' if column.kind == 'tensor' else 'array['}HEIGHT,WIDTH,…]"
+
+
+def probe(column: Column, cell: Any, root: Root) -> Column:
+    """An array or a tensor with the shape and the type of what a cell of the first row has, or names the file of.
+
+    Raises:
+        UserError: There is no such file, or it is none.
+    """
+    found = "has " if holds_array(cell) or isinstance(cell, bytes) else ""
+    try:
+        if found:
+            return settle_array(column, cell)
         path = f"{root.path}/{read_path(cell, root)}"
         found = f"names {printable(path)}: "
-        return array_shape(files_at(path).read_range(path, 0, _HEADER_BYTES))
+        return settle_array(column, files_at(path).read_range(path, 0, _HEADER_BYTES))
     except OSError as error:
         describe_fact(error, path)  # RunError where it says nothing about the array
         problem = error.strerror or str(error)
     except Refusal as error:
         problem = str(error)
-    name = printable(name)
-    raise UserError(f"column {name!r} of the first row {found}{problem}; expected an array, or its shape: {name}:array[HEIGHT,WIDTH,…]")
+    name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
+    raise UserError(f"column {name!r} of the first row {found}{problem}; expected {kind}, or its shape: {describe_settled(column)}")

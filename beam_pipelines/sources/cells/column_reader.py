@@ -1,6 +1,5 @@
 """Reads the values of an example from the cells of a row, each as the kind of its column expects."""
 
-import dataclasses
 import math
 from typing import Any, Callable, Collection, Mapping, Sequence
 
@@ -8,7 +7,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError
-from beam_pipelines.sources.cells.array_cells import holds_array, probe_shape, read_array_cell
+from beam_pipelines.sources.cells.array_cells import holds_array, probe, read_array_cell, read_tensor_cell
 from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_integer, read_list, read_path, read_text
 from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.sources.folders.roots import Root
@@ -113,18 +112,15 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
             return lambda cell: read_list(cell, read, num_values, separator if column.kind == "text" else None)
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
+        case "tensor":
+            return lambda cell: read_tensor_cell(cell, column, root)
     return lambda cell: FilePart(read_path(cell, root))
 
 
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:
-    """The columns, with the shape of the first row's array where an array's shape is not stated.
+    """The columns, with the shape and the type of the first row's array where these are not stated.
 
     Raises:
         UserError: There is no such array.
     """
-    return tuple(
-        dataclasses.replace(column, shape=probe_shape(column.names[0], first_row.get(column.names[0]), root))
-        if column.kind == "array" and not column.shape
-        else column
-        for column in columns
-    )
+    return tuple(column if column.is_settled else probe(column, first_row.get(column.names[0]), root) for column in columns)

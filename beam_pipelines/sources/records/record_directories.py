@@ -13,6 +13,8 @@ import json
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
+import numpy as np
+
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError
@@ -84,8 +86,11 @@ def _read_manifest(folder: str) -> RecordDirectory:
 
 def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     features = {feature.name: feature for feature in manifest.schema}
-    image = features.pop("image", None)
-    raw = RawImage(*image.shape) if image is not None and image.kind == "pixels" else None
+    image, raw = features.pop("image", None), None
+    if image is not None and image.kind in ("pixels", "tensor"):
+        if None in image.shape:
+            raise UserError(f"{folder}: images of {image.dtype} in different sizes can't be prepared again; expected what they were made from")
+        raw = RawImage(*image.shape, dtype=_stored_dtype(image))
     for name in ("key", "height", "width"):
         features.pop(name, None)
     features.pop(WEIGHT, None)  # the reader of rows finds it by its name
@@ -99,6 +104,10 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
         *("recordmill", "image" if image else ""),
         **{"key": "key", "raw": raw, "objects": objects, "labels": targets, "features": kept, "class_names": names, "shapes": shapes},
     )
+
+
+def _stored_dtype(feature: Feature) -> str:
+    return np.dtype(feature.dtype or "uint8").newbyteorder("<").str
 
 
 def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
@@ -115,10 +124,12 @@ def _column_of(feature: Feature, folder: str) -> Column:
     name, kind = feature.name, feature.kind
     if kind == "class_label":
         return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
+    if kind == "tensor" and None not in feature.shape:
+        return Column(name, (name,), kind, feature.shape, feature.dtype)
     if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask"):
         raise UserError(
             f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again; "
-            "expected labels, numbers, texts, masks and arrays of floats"
+            "expected labels, numbers, texts, masks, arrays of floats, and tensors of one shape"
         )
     return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 

@@ -53,7 +53,8 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
             f"an image of {num_bytes} bytes in feature {layout.image!r}; expected 1 to {MAX_FILE_BYTES}"
         )
     raw = layout.raw or _read_raw(example, layout, num_bytes)
-    if raw and (num_values := raw.height * raw.width * raw.num_channels) != num_bytes:
+    if raw and raw.num_bytes != num_bytes:
+        num_values = raw.height * raw.width * raw.num_channels
         kind = {4 * num_values: "float32", 8 * num_values: "float64"}.get(num_bytes)
         hint = f"; these may be of {kind}, and only uint8 is read" if kind else ""
         raise BadExampleError(

@@ -1,6 +1,5 @@
 """What the fields of a record or a sample say of its image: label, features, key, split, group and weight."""
 
-import dataclasses
 import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
@@ -8,14 +7,14 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.labeled_image import ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
-from beam_pipelines.images.array_values import array_shape, nested_shape
-from beam_pipelines.sources.cells.array_cells import holds_array, read_array_cell
+from beam_pipelines.images.tensor_values import tensor_of_list
+from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, settle_array
 from beam_pipelines.sources.cells.cells import in_column, shown
 from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
 
-_PARTS = ("mask", "array")
+_PARTS = ("mask", "array", "tensor")
 
 
 class RowReader:
@@ -146,15 +145,14 @@ def describe_names(names: Collection[str]) -> str:
 
 
 def _with_shape(column: Column, open_array: Callable[[str], bytes | list]) -> Column:
-    if column.kind != "array" or column.shape:
+    if column.is_settled:
         return column
     try:
-        first = open_array(column.names[0])
-        return dataclasses.replace(column, shape=nested_shape(first) if holds_array(first) else array_shape(first))
+        return settle_array(column, open_array(column.names[0]))
     except Refusal as error:
-        name = printable(column.names[0])
-        hint = f"expected an array, or the shape that they have: {name}:array[HEIGHT,WIDTH,…]"
-        raise UserError(f"the first {name!r} is no array: {error}; {hint}") from None
+        name, kind = printable(column.names[0]), "an array" if column.kind == "array" else "a tensor"
+        hint = f"expected {kind}, or the shape that they have: {describe_settled(column)}"
+        raise UserError(f"the first {name!r} is no {column.kind}: {error}; {hint}") from None
 
 
 def _without_parts(columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -168,6 +166,8 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
         raise Refusal(f"bad_{kind}", f"column {printable(name)!r} is empty; expected one {kind}")
     if kind == "array" and holds_array(cell):
         return in_column(name, read_array_cell, cell, column.shape)
+    if kind == "tensor" and holds_array(cell):
+        return in_column(name, tensor_of_list, cell, column.feature())
     if not isinstance(cell, (FilePart, ArrayPart)):
         raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
     return cell

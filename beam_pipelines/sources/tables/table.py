@@ -98,7 +98,7 @@ class Table:
         self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
-        arrays = [one for one in (*columns.labels, *source.features) if one.kind == "array" and not one.shape]
+        arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
         if arrays:
             row = read_first_row(first, source, tuple(one.names[0] for one in arrays))
             self._labels = find_array_shapes(columns.labels, row, root)

@@ -28,7 +28,7 @@ def serialized() -> tf.Tensor:
 
 def test_every_kind_of_feature_has_a_spec():
     dtypes = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
-    spec = feature_spec([Feature(kind, kind) for kind in FEATURE_KINDS])
+    spec = feature_spec([Feature(kind, kind, dtype="int8" if kind == "tensor" else "") for kind in FEATURE_KINDS])
     assert spec == {kind: tf.io.FixedLenFeature((), dtypes[storage]) for kind, storage in FEATURE_KINDS.items()}
 
 
@@ -36,6 +36,7 @@ def test_every_shape_has_a_spec():
     cases = [
         (Feature("maps", "float", (4, 5, 2)), tf.io.FixedLenFeature((4, 5, 2), tf.float32)),
         (Feature("pixels", "pixels", (4, 5, 3)), tf.io.FixedLenFeature((), tf.string)),  # one value
+        (Feature("heat", "tensor", (None, 5), dtype="float64"), tf.io.FixedLenFeature((), tf.string)),
         (Feature("tags", "class_label", (None,)), tf.io.RaggedFeature(tf.int64)),
         (Feature("objects/bbox", "bbox", (None, 4)), tf.io.RaggedFeature(tf.float32)),
     ]

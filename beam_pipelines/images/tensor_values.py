@@ -1,0 +1,184 @@
+"""Tensors: numbers of any shape, stored exactly as they are, in little-endian bytes and C order. Nothing is converted, nothing unpickled."""
+
+import dataclasses
+import math
+from typing import NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.npy_header import NpyHeader, read_npy_header
+from beam_pipelines.images.raw_image import RawImage, layout_of
+from tf_input.dataset_format import TENSOR_DTYPES, Feature
+
+NPY_MAGIC = b"\x93NUMPY"
+_MAX_TENSOR_BYTES = 1 << 30  # a serialized example must be smaller than two
+
+
+class TensorValue(NamedTuple):
+    """The value of a tensor in one example.
+
+    Attributes:
+        data: Its numbers, little-endian, in C order.
+        shape: Its sides, without an unknown one.
+    """
+
+    data: bytes
+    shape: tuple[int, ...]
+
+
+def tensor_of_bytes(data: bytes, dtype: str | np.dtype, shape: Sequence[int], feature: Feature) -> TensorValue:
+    """A tensor from bytes without a header, as `tostring` and `tobytes` write them, and records of fixed length hold.
+
+    Args:
+        data: Its numbers, in C order.
+        dtype: Their type, with its byte order: `<f4`, `>u2`.
+        shape: Its sides.
+        feature: The tensor that it is to be.
+
+    Raises:
+        Refusal: `bad_tensor`: it has another number of bytes than that, or another type or shape than the feature has.
+    """
+    dtype, shape = np.dtype(dtype), tuple(shape)
+    _check(dtype, shape, feature)
+    if len(data) != (wanted := math.prod(shape) * dtype.itemsize):
+        raise Refusal("bad_tensor", f"{len(data)} bytes; expected {wanted} of {describe_tensor(dtype.name, shape)}")
+    if dtype.newbyteorder("<") != dtype:  # what is little-endian already is not copied
+        data = np.frombuffer(data, dtype).astype(dtype.newbyteorder("<")).tobytes()
+    return TensorValue(data, shape)
+
+
+def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
+    """A tensor from a `.npy` file, or from bytes without a header where all sides of the feature are known.
+
+    Raises:
+        Refusal: `bad_tensor`: it is none, or not the one that the feature says.
+    """
+    if not data.startswith(NPY_MAGIC) and feature.shape and None not in feature.shape:
+        return tensor_of_bytes(data, np.dtype(feature.dtype).newbyteorder("<"), feature.shape, feature)
+    header = read_tensor_header(data)
+    values = memoryview(data)[header.num_bytes :]
+    if not header.is_fortran or len(header.shape) < 2:
+        return tensor_of_bytes(bytes(values), header.dtype, header.shape, feature)
+    value = tensor_of_bytes(bytes(values), header.dtype, header.shape[::-1], _turned(feature))
+    numbers = np.frombuffer(value.data, header.dtype.newbyteorder("<")).reshape(header.shape, order="F")
+    return TensorValue(numbers.tobytes(), header.shape)
+
+
+def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
+    """Numbers in lists of lists, as JSON and Parquet have them: of the feature's type, [*sides].
+
+    Raises:
+        Refusal: `bad_tensor`: they are no numbers, not of that shape, or the type has no place for one of them.
+    """
+    try:
+        found = np.array(cell)
+    except ValueError:
+        raise Refusal("bad_tensor", "lists that differ in length; expected as many numbers in each") from None
+    if found.dtype.kind not in "iufb":
+        raise Refusal("bad_tensor", f"lists of {found.dtype.name}; expected numbers of {feature.dtype}, of at most 64 bits")
+    with np.errstate(all="ignore"):  # what that would warn of is refused
+        values = found.astype(feature.dtype)
+        is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
+    if not is_exact or (np.isinf(values) & ~np.isinf(found)).any():
+        raise Refusal("bad_tensor", f"lists of {found.dtype.name} with a number that {feature.dtype} has not; expected such")
+    _check(values.dtype, values.shape, feature)
+    return values
+
+
+def read_tensor_header(data: bytes) -> NpyHeader:
+    """What a `.npy` file says of its array, which may be a tensor: of a type that there is, with a number in it.
+
+    Args:
+        data: How the file begins: 16 KiB are enough.
+
+    Raises:
+        Refusal: `bad_tensor`.
+    """
+    try:
+        header = read_npy_header(data)
+    except ValueError as error:
+        raise Refusal("bad_tensor", f"{error}; expected a .npy file") from None
+    check_tensor(header.dtype, header.shape)
+    return header
+
+
+def check_tensor(dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """That there are tensors of that type and size.
+
+    Raises:
+        Refusal: `bad_tensor`.
+    """
+    if dtype.name not in TENSOR_DTYPES:
+        raise Refusal("bad_tensor", f"an array of {dtype}; expected one of {', '.join(TENSOR_DTYPES)}")
+    if not 0 < math.prod(shape) * dtype.itemsize <= _MAX_TENSOR_BYTES:
+        raise Refusal("bad_tensor", f"an array of {describe_tensor(dtype.name, shape)}; expected 1 to {_MAX_TENSOR_BYTES} bytes")
+
+
+def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
+    """`float32[28,28,?]`, as `--feature` has it."""
+    return f"{dtype}[{','.join('?' if side is None else str(side) for side in shape)}]"
+
+
+def npy_image(data: bytes) -> tuple[RawImage, bytes]:
+    """The image in a `.npy` file: how its numbers lie, and their bytes, in C order.
+
+    Raises:
+        Refusal: `bad_image`: it is no array of two or three dimensions, or has more or fewer bytes than it says.
+    """
+    raw, header = npy_layout(data)
+    values = data[header.num_bytes :]
+    if len(values) != raw.num_bytes:
+        raise Refusal("bad_image", f"{len(values)} bytes of {describe_tensor(header.dtype.name, header.shape)}; expected {raw.num_bytes}")
+    if header.is_fortran:
+        values = np.frombuffer(values, header.dtype).reshape(header.shape, order="F").tobytes()
+    return raw, values
+
+
+def npy_layout(data: bytes) -> tuple[RawImage, NpyHeader]:
+    """How the numbers of an image in a `.npy` file lie, by how the file begins, and what that says; errors as in `npy_image`."""
+    try:
+        header = read_tensor_header(data)
+    except Refusal as error:
+        raise Refusal("bad_image", str(error)) from None
+    raw = layout_of(header.shape, header.dtype.str)
+    if raw is None:
+        raise Refusal("bad_image", f"an array of {describe_tensor(header.dtype.name, header.shape)}; expected [HEIGHT,WIDTH] or [HEIGHT,WIDTH,CHANNELS]")
+    return raw, header
+
+
+def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
+    """An image that is a tensor, [height, width, channels].
+
+    Args:
+        data: Its numbers, as `raw` says.
+        raw: How they lie.
+        feature: The image.
+
+    Raises:
+        Refusal: `bad_image`: it is of another type, has other channels, or more or fewer bytes.
+    """
+    found = (raw.height, raw.width, raw.num_channels)
+    shape = (raw.num_channels, raw.height, raw.width) if raw.is_planar else found
+    try:
+        _check(np.dtype(raw.dtype), found, feature)
+        value = tensor_of_bytes(data, raw.dtype, shape, _turned(feature, 2, 0, 1) if raw.is_planar else feature)
+    except Refusal as error:
+        raise Refusal("bad_image", str(error)) from None
+    if raw.is_planar:
+        numbers = np.frombuffer(value.data, np.dtype(raw.dtype).newbyteorder("<")).reshape(shape)
+        value = TensorValue(numbers.transpose(1, 2, 0).tobytes(), found)
+    return value
+
+
+def _turned(feature: Feature, *order: int) -> Feature:
+    """The feature with its sides in another order, or in the opposite one."""
+    return dataclasses.replace(feature, shape=tuple(feature.shape[side] for side in order) or feature.shape[::-1])
+
+
+def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:
+    check_tensor(dtype, shape)
+    is_alike = len(shape) == len(feature.shape) and all(wanted in (None, side) for side, wanted in zip(shape, feature.shape))
+    if dtype.name != feature.dtype or not is_alike:
+        found, wanted = describe_tensor(dtype.name, shape), describe_tensor(feature.dtype, feature.shape)
+        raise Refusal("bad_tensor", f"an array of {found}; expected {wanted}")

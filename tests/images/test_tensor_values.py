@@ -1,0 +1,115 @@
+"""Tensors keep every bit, whatever their type, order and shape; what is none is refused in one line."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.class_masks import read_mask
+from beam_pipelines.images.raw_image import RawImage, layout_of
+from beam_pipelines.images.tensor_values import image_tensor, npy_image, tensor_of_bytes, tensor_of_file, tensor_of_list
+from tf_input.dataset_format import TENSOR_DTYPES, Feature
+
+ARRAYS = st.sampled_from(TENSOR_DTYPES).flatmap(
+    lambda dtype: hnp.arrays(
+        st.sampled_from([np.dtype(dtype), np.dtype(dtype).newbyteorder(">")]), hnp.array_shapes(min_dims=1, max_dims=4, max_side=4)
+    )
+)
+
+
+def tensor(dtype: str, *shape: int | None) -> Feature:
+    return Feature("x", "tensor", shape, dtype=dtype)
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def bits(array: np.ndarray) -> bytes:
+    """Of its numbers, little-endian, in C order: NaNs too are told apart by them."""
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+@given(ARRAYS, st.booleans(), st.data())
+def test_every_bit_of_an_array_stays(array, is_fortran, data):
+    shape = tuple(data.draw(st.sampled_from([side, None])) for side in array.shape)
+    feature = tensor(array.dtype.name, *shape)
+    value = tensor_of_file(npy(np.asfortranarray(array) if is_fortran else array), feature)
+    assert value == (bits(array), array.shape)
+    assert tensor_of_bytes(array.tobytes(), array.dtype.str, array.shape, feature) == value
+    if None not in shape and array.dtype.byteorder != ">":
+        assert tensor_of_file(array.tobytes(), feature) == value
+
+
+@given(ARRAYS.filter(lambda array: array.ndim in (2, 3)), st.booleans())
+def test_an_image_is_height_width_channels(array, is_fortran):
+    raw, data = npy_image(npy(np.asfortranarray(array) if is_fortran else array))
+    assert raw == layout_of(array.shape, array.dtype.str) and len(data) == raw.num_bytes
+    expected = array[..., np.newaxis] if array.ndim == 2 else array.transpose(1, 2, 0) if raw.is_planar else array
+    assert expected.shape == (raw.height, raw.width, raw.num_channels)
+    assert image_tensor(data, raw, tensor(array.dtype.name, None, None, raw.num_channels)) == (bits(expected), expected.shape)
+
+
+@given(st.data())
+def test_lists_are_of_the_type_that_is_asked_for_or_refused(data):
+    dtype = np.dtype(data.draw(st.sampled_from(TENSOR_DTYPES)))
+    array = data.draw(hnp.arrays(data.draw(st.sampled_from([dtype, np.dtype("int64"), np.dtype("float64")])), (2, 3)))
+    with np.errstate(all="ignore"):
+        expected = array.astype(dtype)
+        is_kept = array.dtype.kind == "f" and dtype.kind == "f" and (np.isinf(array) == np.isinf(expected)).all()
+        is_kept = is_kept or bool((expected.astype(array.dtype) == array).all())
+    feature = tensor(dtype.name, 2, None)
+    if is_kept:
+        np.testing.assert_array_equal(tensor_of_list(array.tolist(), feature), expected)
+    else:
+        with pytest.raises(Refusal, match=f"a number that {dtype.name} has not"):
+            tensor_of_list(array.tolist(), feature)
+
+
+def test_a_mask_may_be_an_array_of_class_ids():
+    ids = np.arange(6, dtype=np.int64).reshape(2, 3) * 100
+    np.testing.assert_array_equal(read_mask(npy(ids)), ids)
+    np.testing.assert_array_equal(read_mask(npy(np.asfortranarray(ids % 256).astype(np.uint8)[..., None])), ids % 256)
+    for wrong in (ids / 2, ids - 1, np.zeros((2, 3, 4), np.uint8)):
+        with pytest.raises(Refusal, match="integers in one|class ids from -1") as caught:
+            read_mask(npy(wrong))
+        assert caught.value.reason == "bad_mask"
+
+
+FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
+PICKLE = npy(FLOATS).replace(b"'<f4'", b"'|O' ")
+REFUSED = {
+    "bytes": (lambda: tensor_of_bytes(bytes(23), "<f4", (2, 3), tensor("float32", 2, 3)), r"23 bytes; expected 24 of float32\[2,3\]"),
+    "nothing": (lambda: tensor_of_file(b"", tensor("float32", 2, 3)), r"0 bytes; expected 24"),
+    "no size": (lambda: tensor_of_file(bytes(24), tensor("float32", None, 3)), "no NumPy array"),
+    "cut off": (lambda: tensor_of_file(npy(FLOATS)[:-1], tensor("float32", 2, 3)), "23 bytes; expected 24"),
+    "another shape": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", 3, 2)), r"of float32\[2,3\]; expected float32\[3,2\]"),
+    "more sides": (lambda: tensor_of_file(npy(FLOATS), tensor("float32", None)), r"expected float32\[\?\]"),
+    "another type": (lambda: tensor_of_file(npy(FLOATS), tensor("float64", 2, 3)), r"expected float64\[2,3\]"),
+    "objects": (lambda: tensor_of_file(PICKLE, tensor("float32", 2, 3)), "an array of object; expected one of bool"),
+    "complex": (lambda: tensor_of_file(npy(FLOATS.astype(complex)), tensor("float32", 2, 3)), "complex128; expected one of"),
+    "no number": (lambda: tensor_of_file(npy(FLOATS[:0]), tensor("float32", None, 3)), r"float32\[0,3\]; expected 1 to"),
+    "absurd": (lambda: tensor_of_bytes(b"", "<f8", (2**40, 2**40), tensor("float64", None, None)), "expected 1 to 1073741824 bytes"),
+    "ragged": (lambda: tensor_of_list([[1], [2, 3]], tensor("float32", 2, 2)), "lists that differ in length"),
+    "words": (lambda: tensor_of_list([["a"]], tensor("float32", 1, 1)), "expected numbers of float32"),
+    "too large": (lambda: tensor_of_list([[300]], tensor("uint8", 1, 1)), "a number that uint8 has not"),
+    "four sides": (lambda: npy_image(npy(FLOATS.reshape(1, 2, 3, 1))), r"float32\[1,2,3,1\]; expected \[HEIGHT,WIDTH\] or"),
+    "other channels": (
+        lambda: image_tensor(bytes(24), RawImage(1, 3, 2, dtype="<f4"), tensor("float32", None, None, 5)),
+        r"float32\[1,3,2\]; expected float32\[\?,\?,5\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_such_tensor_is_refused_in_one_line(case):
+    make, message = REFUSED[case]
+    with pytest.raises(Refusal, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value) and caught.value.reason in ("bad_tensor", "bad_image")

@@ -1,0 +1,178 @@
+"""How many channels images have in batches, and of how many bits: of every kind of PNG and JPEG, wherever they are decoded."""
+
+import io
+import logging
+import pathlib
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from PIL import Image
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import write_files
+
+SIDE = 12
+DEEP = np.random.default_rng(0).integers(0, 1 << 16, (SIDE, SIDE), dtype=np.uint16)
+
+
+def picture(seed: int, channels: int) -> np.ndarray:
+    """uint8 [SIDE, SIDE, channels]: soft, as a JPEG keeps it."""
+    blotches = np.random.default_rng(seed).integers(0, 256, (3, 3, channels), dtype=np.uint8)
+    return np.repeat(np.repeat(blotches, SIDE // 3, 0), SIDE // 3, 1)
+
+
+def encode(image: Image.Image | np.ndarray, image_format: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, image_format, **options)
+    return file.getvalue()
+
+
+def deep_colours() -> bytes:
+    return tf.io.encode_png(np.stack([DEEP, DEEP.T, DEEP[::-1]], axis=-1)).numpy()
+
+
+RGBA = Image.fromarray(picture(0, 4))
+FILES = {
+    "grey.png": encode(picture(1, 1)[..., 0], "PNG"),
+    "grey.jpg": encode(picture(2, 1)[..., 0], "JPEG"),
+    "bits.png": encode(Image.fromarray(picture(3, 1)[..., 0]).convert("1"), "PNG"),
+    "grey16.png": encode(Image.fromarray(DEEP), "PNG"),
+    "grey_alpha.png": encode(RGBA.convert("LA"), "PNG"),
+    "rgb.png": encode(picture(4, 3), "PNG"),
+    "rgb.jpg": encode(picture(5, 3), "JPEG"),
+    "rgba.png": encode(RGBA, "PNG"),
+    "rgb16.png": deep_colours(),
+    "bits_alpha.png": encode(Image.fromarray(picture(3, 1)[..., 0]).convert("1"), "PNG", transparency=0),
+    "palette.png": encode(Image.fromarray(picture(6, 3)).quantize(8), "PNG"),
+    "palette_alpha.png": encode(RGBA.convert("RGB").quantize(8), "PNG", transparency=bytes(range(0, 240, 30))),
+}
+GREY = ("grey.png", "grey.jpg", "bits.png", "grey16.png", "grey_alpha.png")
+
+
+def prepare(root: pathlib.Path, files: dict[str, bytes], *options: str) -> tf_input.PreparedDataset:
+    source = write_files(root / "in", {f"{'ab'[index % 2]}/{name}": data for index, (name, data) in enumerate(files.items())})
+    command = ["prepare", "--input", str(source), "--output", str(root / "out"), "--splits=train=1", "--num_shards=1", *options]
+    assert main(command) == 0
+    return tf_input.open(root / "out")
+
+
+def expected(data: bytes, channels: int) -> np.ndarray:
+    """uint8 [SIDE, SIDE, channels], by Pillow: luma of colours, 255 for no alpha, the upper 8 of 16 bits."""
+    image = Image.open(io.BytesIO(data))
+    if image.mode[0] == "I":
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    rgba = np.asarray(image.convert("RGBA"))
+    return rgba if channels == 4 else rgba[..., :3] if channels == 3 else np.asarray(Image.fromarray(rgba[..., :3]).convert("L"))[..., None]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    return prepare(tmp_path_factory.mktemp("mixed"), FILES)
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize("channels", [None, 1, 3, 4])
+def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channels):
+    """Held in memory, read one by one, brought to another size, and as arrays by number: the same everywhere."""
+    names = [pathlib.PurePath(one["key"]).name for one in mixed["train"]]
+    wanted = [expected(FILES[name], channels or 3).astype(int) for name in names]
+    for options in ({}, {"memory_budget": 0}, {"memory_budget": 0, "batch_size": len(names) + 1}):
+        options = {"batch_size": len(names), "shuffle": False, "channels": channels, **options}
+        images, _ = next(iter(mixed.batches("train", **options)))
+        assert images.dtype == tf.uint8 and images.shape[1:] == (SIDE, SIDE, channels or 3)
+        for name, found, one in zip(names, images.numpy(), wanted):
+            assert np.abs(found.astype(int) - one).max() <= (6 if "jpg" in name else 2 if channels == 1 else 0), (name, options)
+        assert mixed.example_spec("train", **options)[0].shape[1:] == images.shape[1:]
+    (by_number, _), *_ = tf_input.Sequence(mixed, "train", **options)
+    np.testing.assert_array_equal(by_number, images)
+    (as_numpy, _), *_ = mixed.as_numpy("train", **options)
+    np.testing.assert_array_equal(as_numpy, images)
+    small, _ = next(iter(mixed.batches("train", **{**options, "image_size": SIDE // 2, "augment": True, "seed": 0})))
+    assert small.shape[1:] == (SIDE // 2, SIDE // 2, channels or 3)
+    if channels in (None, 3):
+        np.testing.assert_array_equal(np.stack([one["image"] for one in mixed["train"]]), images)
+
+
+def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
+    digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
+    assert "channels:     1 in batches, as all images are grey" in capsys.readouterr().out
+    assert digits.channels == 1 and digits.statistics["images"]["channels"] == {"1": 4, "2": 1}
+    names = [pathlib.PurePath(one["key"]).name for one in digits["train"]]
+    for name, one in zip(names, digits["train"]):
+        assert np.abs(one["image"].astype(int) - expected(FILES[name], 1)).max() <= 2 * ("jpg" in name), name
+    theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
+    assert {one["image"].shape for one in theirs} == {(SIDE, SIDE, 1)}
+    augment = tf_input.Augmentation(brightness=0.5, contrast=0.5, saturation=0.5, hue=0.1)
+    with caplog.at_level(logging.WARNING, "tf_input"):
+        images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
+    assert images.shape == (5, 8, 8, 1) and "1 channel, so that saturation and hue vary nothing" in caplog.text
+    model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), digits.normalization_layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(digits.batches("train", batch_size=5), verbose=0)
+    tf_input.export_serving(model, digits.batches("train", batch_size=5), tmp_path / "served")
+    served = tf.saved_model.load(str(tmp_path / "served")).signatures
+    found = served["preprocess"](image=tf.constant([FILES["rgb.png"], FILES["grey.png"]]))["image"].numpy()
+    assert np.abs(found.astype(int) - np.stack([expected(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
+
+
+def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
+    files = {name: FILES[name] for name in ("grey16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
+    deep = prepare(tmp_path, files, "--keep_depth")
+    assert deep.features["image"].dtype == "uint16"
+    by_name = {pathlib.PurePath(one["key"]).name: one["image"] for one in deep["train"]}
+    wide = {name: expected(data, 3).astype(int) * 257 for name, data in files.items()}  # what has 8 bits is stretched
+    wide["grey16.png"], wide["rgb16.png"] = np.repeat(DEEP[..., None], 3, -1), np.stack([DEEP, DEEP.T, DEEP[::-1]], -1)
+    for name, image in by_name.items():
+        assert image.dtype == np.uint16 and np.abs(image.astype(int) - wide[name]).max() <= (6 * 257 if "jpg" in name else 0), name
+    for memory_budget in (1 << 30, 0):
+        images, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, memory_budget=memory_budget)))
+        assert images.dtype == tf.uint16
+        np.testing.assert_array_equal(images, np.stack([one["image"] for one in deep["train"]]))
+        half, _ = next(iter(deep.batches("train", batch_size=5, shuffle=False, image_size=6, channels=4, memory_budget=memory_budget)))
+        assert half.dtype == tf.uint16 and half.shape == (5, 6, 6, 4)
+    stored = {one["key"].numpy().decode(): one["image"] for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for one in deep["train"]:  # of a JPEG they do not reach the maximum
+        assert stored[one["key"]].dtype == tf.uint16 and ("jpg" in one["key"] or np.array_equal(stored[one["key"]], one["image"])), one["key"]
+    with pytest.raises(ValueError, match="of uint8 in 1 or 3 channels; these are of uint16 in 3"):
+        deep.batches("train", batch_size=5, augment=tf_input.Augmentation(contrast=0.5))
+    normal = deep.normalization_layer()(next(iter(deep.batches("train", batch_size=5)))[0])
+    assert abs(float(tf.reduce_mean(normal))) < 0.1 and abs(float(tf.math.reduce_std(normal)) - 1) < 0.1
+    for option in ("--image_size=short=8", "--image_encoding=raw", "--image_format=jpeg"):
+        assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "no"), "--keep_depth", option]) == 2
+        assert "images that are resized or converted have 8 bits" in capsys.readouterr().err, option
+
+
+def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
+    for channels in (2, 0, "3", True, 1.0):
+        with pytest.raises(ValueError, match="channels=.*expected 1 .grey., 3 .RGB., 4 .with alpha. or None"):
+            mixed.batches("train", batch_size=2, channels=channels)
+    with pytest.raises(ValueError, match="these are of uint8 in 4 channels; expected brightness"):
+        mixed.batches("train", batch_size=2, channels=4, augment=tf_input.Augmentation(brightness=0.1))
+    np.savez(tmp_path / "a.npz", images=np.zeros((4, 5, 5, 2), np.float32))
+    assert main(["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]) == 0
+    floats = tf_input.open(tmp_path / "out")
+    with pytest.raises(ValueError, match="channels=1: it is of images of uint8, and 'image' is a tensor of shape"):
+        floats.batches("train", batch_size=2, channels=1)
+    with pytest.raises(ValueError, match="'image' is a tensor of float32; expected brightness"):
+        floats.batches("train", batch_size=2, augment=tf_input.Augmentation(brightness=0.1))
+    with pytest.raises(ValueError, match="a tensor of float32, whose mean nobody computed"):
+        floats.normalization_layer()
+
+
+def test_pixels_without_a_format_have_those_that_are_asked_for_too(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 4), dtype=np.uint8)
+    np.savez(tmp_path / "a.npz", images=images)
+    command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--splits=train=1"]
+    assert main([*command, "--image_encoding=raw"]) == 0
+    pixels = tf_input.open(tmp_path / "out")
+    order = [int(one["key"].rpartition("#")[2]) for one in pixels["train"]]
+    for channels in (None, 4, 3):
+        found = next(iter(pixels.batches("train", batch_size=4, channels=channels, shuffle=False)))
+        np.testing.assert_array_equal(found, images[order][..., : channels or 4])
+    grey = next(iter(pixels.batches("train", batch_size=4, channels=1, shuffle=False)))
+    assert np.abs(grey.numpy().astype(int) - (images[order][..., :3] @ [[0.299], [0.587], [0.114]])).max() <= 1

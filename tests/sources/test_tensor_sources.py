@@ -1,0 +1,320 @@
+"""Tensors from every source that can have them, beside images and in their place: by the real command, bit by bit, also as others read them."""
+
+import gzip
+import io
+import json
+import pathlib
+import tarfile
+from typing import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from made_records import example, write_records
+from tf_input.dataset_format import DEAD_LETTERS, TENSOR_DTYPES
+
+NUM, SIDE = 6, 4
+SHAPE = (5, 3, 2)
+
+
+def numbers(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Any bits at all, NaN and infinities among them."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    data = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, size, np.uint8)
+    return np.frombuffer(data.tobytes(), dtype).reshape(shape)
+
+
+def tensors(index: int) -> dict[str, np.ndarray]:
+    """One of each type."""
+    return {dtype: numbers(dtype, *SHAPE, seed=index) for dtype in TENSOR_DTYPES}
+
+
+def pictures() -> np.ndarray:
+    """uint8 [NUM, SIDE, SIDE, 3]."""
+    return np.random.default_rng(1).integers(0, 256, (NUM, SIDE, SIDE, 3), dtype=np.uint8)
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+STATED = [f"--feature={dtype}:tensor[{dtype},{','.join(map(str, SHAPE))}]" for dtype in TENSOR_DTYPES]
+FOUND = [f"--feature={dtype}:tensor" for dtype in TENSOR_DTYPES]
+
+
+def write_npz(save: Callable) -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        columns = {dtype: np.stack([tensors(index)[dtype] for index in range(NUM)]) for dtype in TENSOR_DTYPES}
+        columns["float64"] = columns["float64"].astype(">f8")
+        save(root / "a.npz", images=pictures(), **columns)
+        return ["--input", str(root / "a.npz"), *FOUND]
+
+    return write
+
+
+def write_fixed(name: str, pack: Callable[[bytes], bytes]) -> Callable[[pathlib.Path], list[str]]:
+    """`bool` is no type of theirs, and is `uint8` there."""
+
+    def write(root: pathlib.Path) -> list[str]:
+        types = [dtype for dtype in TENSOR_DTYPES if dtype != "bool"]
+        records = np.zeros(NUM, [*((one, f">{np.dtype(one).str[1:]}", SHAPE) for one in types), ("image", "u1", (SIDE, SIDE, 3))])
+        for dtype in types:
+            records[dtype] = np.stack([tensors(index)[dtype] for index in range(NUM)])
+        records["image"] = pictures()
+        write_files(root, {name: pack(records.tobytes())})
+        layout = ",".join(f"{one}:>{one}[5,3,2]" for one in types) + f",image:uint8[{SIDE},{SIDE},3]"
+        features = [option for option in FOUND if "bool" not in option]
+        return ["--input", str(root / name), "--source=fixed_length", f"--record_layout={layout}", *features]
+
+    return write
+
+
+def write_csv(root: pathlib.Path) -> list[str]:
+    lines = [",".join(["file_name", *TENSOR_DTYPES])]
+    for index, picture in enumerate(pictures()):
+        arrays = {dtype: np.asfortranarray(one) if dtype == "int16" else one for dtype, one in tensors(index).items()}
+        write_files(root, {f"{index}.png": encode(picture, "PNG"), **{f"{index}.{name}.npy": npy(one) for name, one in arrays.items()}})
+        lines.append(",".join([f"{index}.png", *(f"{index}.{dtype}.npy" for dtype in TENSOR_DTYPES)]))
+    write_files(root, {"all.csv": "\n".join(lines).encode()})
+    return ["--input", str(root / "all.csv"), *FOUND]
+
+
+def write_parquet(to_bytes: Callable[[np.ndarray], bytes], options: list[str]) -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        rows = [
+            {"image": encode(one, "PNG"), **{dtype: to_bytes(value) for dtype, value in tensors(index).items()}}
+            for index, one in enumerate(pictures())
+        ]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
+        return ["--input", str(root / "all.parquet"), *options]
+
+    return write
+
+
+def write_jsonl(root: pathlib.Path) -> list[str]:
+    """Python's JSON spells NaN and Infinity, and all digits of a number that has 64 bits."""
+    for index, one in enumerate(pictures()):
+        write_files(root, {f"{index}.png": encode(one, "PNG")})
+    rows = [{"file_name": f"{index}.png", **{name: one.tolist() for name, one in tensors(index).items()}} for index in range(NUM)]
+    write_files(root, {"all.jsonl": "\n".join(map(json.dumps, rows)).encode()})
+    return ["--input", str(root / "all.jsonl"), *STATED]
+
+
+def write_tar(root: pathlib.Path) -> list[str]:
+    with tarfile.open(root / "all.tar", "w") as tar:
+        for index, one in enumerate(pictures()):
+            members = {"png": encode(one, "PNG"), **{f"{name}.npy": npy(value) for name, value in tensors(index).items()}}
+            for name, data in members.items():
+                info = tarfile.TarInfo(f"{index:03d}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    features = [f"--feature={dtype}={dtype}.npy:tensor" for dtype in TENSOR_DTYPES]
+    return ["--input", str(root / "all.tar"), *features]
+
+
+def write_tfrecord(root: pathlib.Path) -> list[str]:
+    """As `tostring` writes them: bytes without a type and a shape."""
+    records = [
+        example({"image": encode(one, "PNG"), **{name: value.tobytes() for name, value in tensors(index).items()}})
+        for index, one in enumerate(pictures())
+    ]
+    write_records(root / "all.tfrecord", records)
+    return ["--input", str(root / "all.tfrecord"), "--layout=image=image", *STATED]
+
+
+SOURCES = {
+    "npz": write_npz(np.savez),
+    "npz, packed": write_npz(np.savez_compressed),
+    "fixed": write_fixed("a.bin", bytes),
+    "fixed, packed": write_fixed("a.bin.gz", gzip.compress),
+    "csv": write_csv,
+    "parquet, raw": write_parquet(np.ndarray.tobytes, STATED),
+    "parquet, npy": write_parquet(npy, FOUND),
+    "jsonl": write_jsonl,
+    "tar": write_tar,
+    "tfrecord": write_tfrecord,
+}
+
+
+def prepare(root: pathlib.Path, options: list[str]) -> tf_input.PreparedDataset:
+    out = root / "out"
+    assert main(["prepare", "--output", str(out), "--label=none", "--splits=train=1", "--num_shards=1", *options]) == 0
+    return tf_input.open(out)
+
+
+def same(found: np.ndarray, expected: np.ndarray) -> bool:
+    return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_tensors_beside_images_keep_every_bit(tmp_path, source):
+    root = tmp_path / "in"
+    root.mkdir()
+    dataset = prepare(tmp_path, SOURCES[source](root))
+    kept = [dtype for dtype in TENSOR_DTYPES if dtype in dataset.features]
+    assert len(kept) >= len(TENSOR_DTYPES) - 1
+    order = {picture.tobytes(): index for index, picture in enumerate(pictures())}
+    for found in dataset["train"]:
+        expected = tensors(order[found["image"].tobytes()])
+        for dtype in kept:
+            if source == "jsonl" and "float" in dtype:  # JSON has one NaN only
+                np.testing.assert_array_equal(found[dtype], expected[dtype])
+                assert found[dtype].dtype == dtype
+            else:
+                assert same(found[dtype], expected[dtype]), (source, dtype)
+    x = next(iter(dataset.batches("train", batch_size=NUM, inputs=("image", *kept), shuffle=False)))
+    assert all(x[dtype].dtype == dtype and x[dtype].shape == (NUM, *SHAPE) for dtype in kept)
+
+
+@pytest.mark.slow(2)
+def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
+    """A vector, a matrix and a map, each of another size in each example, beside images of which each has another size too."""
+    root, lines = tmp_path / "in", ["file_name,vector,matrix,map"]
+    for index in range(NUM):
+        made = {
+            "vector": numbers("int16", index + 1, seed=index),
+            "matrix": numbers("float16", 2, index + 1, seed=index),
+            "map": numbers("uint16", index + 2, 7 - index, 2, seed=index),
+        }
+        write_files(root, {f"{index}.{name}.npy": npy(value) for name, value in made.items()})
+        write_files(root, {f"{index}.png": encode(np.full((8 + index, 9, 3), 10 * index, np.uint8), "PNG")})
+        lines.append(",".join([f"{index}.png", *(f"{index}.{name}.npy" for name in made)]))
+    write_files(root, {"all.csv": "\n".join(lines).encode()})
+    features = ["vector:tensor[int16,?]", "matrix:tensor[2,?]", "map:tensor[uint16,?,?,2]"]
+    dataset = prepare(tmp_path, ["--input", str(root / "all.csv"), *(f"--feature={feature}" for feature in features)])
+    assert {name: (one.dtype, one.shape) for name, one in dataset.features.items() if one.kind == "tensor"} == {
+        "vector": ("int16", (None,)),
+        "matrix": ("float16", (2, None)),
+        "map": ("uint16", (None, None, 2)),
+    }
+    assert main(["verify", str(tmp_path / "out")]) == 0
+    theirs = {one["key"].numpy(): one for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for found in dataset["train"]:
+        index = int(found["key"].partition(".")[0])
+        for name in ("vector", "matrix", "map"):
+            expected = np.load(root / f"{index}.{name}.npy")
+            assert same(found[name], expected) and same(theirs[found["key"].encode()][name].numpy(), expected), name
+    x = next(iter(dataset.batches("train", batch_size=NUM, image_size=6, inputs=("image", "vector", "map"), fit="stretch", shuffle=False)))
+    assert isinstance(x["vector"], tf.RaggedTensor) and x["vector"].row_lengths().numpy().tolist() == [
+        int(one["key"].partition(".")[0]) + 1 for one in dataset["train"]
+    ]
+    for index, one in enumerate(dataset["train"]):
+        bilinear = tf.image.resize(one["map"].astype(np.float32), (6, 6)).numpy()
+        np.testing.assert_allclose(x["map"][index].numpy(), np.round(bilinear), atol=1)
+    with pytest.raises(ValueError, match=r"inputs='matrix': examples differ in shape, \(2, None\)"):
+        dataset.batches("train", batch_size=2, image_size=6, inputs="matrix")
+
+
+ARRAYS = {
+    "float32": numbers("float32", NUM, 6, 5, 1),
+    "float64 of 7 channels": numbers("float64", NUM, 6, 5, 7),
+    "float16 without channels": numbers("float16", NUM, 6, 5),
+    "uint16, planar": numbers("uint16", NUM, 3, 6, 5),
+    "int8 of 2 channels": numbers("int8", NUM, 6, 5, 2),
+    "big-endian": numbers("float32", NUM, 6, 5, 3).astype(">f4"),
+    "uint8 of 5 channels": numbers("uint8", NUM, 6, 5, 5),
+}
+
+
+def height_width_channels(images: np.ndarray) -> np.ndarray:
+    native = images.astype(images.dtype.newbyteorder("="))
+    return native[..., np.newaxis] if images.ndim == 3 else native.transpose(0, 2, 3, 1) if images.shape[1] == 3 else native
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_images_of_any_type_are_tensors(tmp_path, case):
+    images = ARRAYS[case]
+    np.savez(tmp_path / "a.npz", images=images)
+    dataset = prepare(tmp_path, ["--input", str(tmp_path / "a.npz")])
+    expected = height_width_channels(images)
+    image = dataset.features["image"]
+    assert (image.kind, image.dtype, image.shape) == ("tensor", expected.dtype.name, expected.shape[1:])
+    order = [int(one["key"].rpartition("#")[2]) for one in dataset["train"]]
+    for memory_budget in (1 << 30, 0):
+        batch = next(iter(dataset.batches("train", batch_size=NUM, shuffle=False, memory_budget=memory_budget)))
+        assert same(batch.numpy(), expected[order]), memory_budget
+    theirs = tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")
+    assert all(same(one["image"].numpy(), expected[int(one["key"].numpy().rpartition(b"#")[2])]) for one in theirs)
+
+
+def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
+    """Of many sizes; those of uint8 are images as any others, and those that are not like the first are dead letters."""
+    floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
+    for index in range(20):
+        label = ("rose", "tulip")[index % 2]
+        write_files(floats, {f"{label}/{index:02d}.npy": npy(numbers("float32", 6 + index, 5, 4, seed=index))})
+        pixels = numbers("uint8", 6 + index, 5, (1, 3, 4)[index % 3], seed=index)
+        write_files(bytes_, {f"{label}/{index:02d}.npy": npy(pixels)} if index % 4 else {f"{label}/{index:02d}.png": encode(pixels[..., 0], "PNG")})
+    bad = {
+        "rose/a.npy": (npy(numbers("float32", 6, 5, 3)), r"float32[6,5,3]; expected float32[?,?,4]"),
+        "rose/b.npy": (npy(numbers("float64", 6, 5, 4)), "expected float32[?,?,4]"),
+        "rose/c.npy": (b"", "0 bytes; expected a .npy file of float32[?,?,4]"),
+        "rose/d.png": (encode(pictures()[0], "PNG"), "PNG; expected a .npy file of float32"),
+        "rose/e.npy": (npy(numbers("float32", 6, 5, 4))[:-1], "479 bytes of float32[6,5,4]; expected 480"),
+        "rose/f.npy": (npy(np.array([[{}]], object)), "expected one of bool"),
+    }
+    write_files(floats, {name: data for name, (data, _) in bad.items()})
+    options = ["--splits=train=1", "--num_shards=1", "--max_bad_fraction=0.5"]
+    assert main(["prepare", "--input", str(floats), "--output", str(tmp_path / "out"), *options]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    refused = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
+    assert {one["path"] for one in refused} == set(bad)
+    assert all(bad[one["path"]][1] in one["message"] and one["reason"] == "bad_image" for one in refused)
+    assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 4))
+    assert dataset.statistics["images"]["formats"] == {"npy": 20} and dataset.image_size is None
+    theirs = {one["key"].numpy().decode(): one["image"].numpy() for one in tfds.builder_from_directory(str(tmp_path / "out")).as_dataset(split="train")}
+    for one in dataset["train"]:
+        expected = np.load(floats / one["key"])
+        assert same(one["image"], expected) and same(theirs[one["key"]], expected)
+    x, _ = next(iter(dataset.batches("train", batch_size=8, image_size=(4, 3), augment=True, seed=0)))
+    assert x.dtype == tf.float32 and x.shape == (8, 4, 3, 4)
+    assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out2"), "--splits=train=1"]) == 0
+    dataset = tf_input.open(tmp_path / "out2")
+    assert dataset.features["image"].kind == "image" and dataset.channels == 3
+    batch = next(iter(dataset.batches("train", batch_size=1, image_size=6, channels=4)))[0]
+    assert batch.shape == (1, 6, 6, 4)
+    for one in dataset["train"]:
+        if one["key"].endswith(".npy"):
+            np.testing.assert_array_equal(one["image"], np.broadcast_to(np.load(bytes_ / one["key"])[..., :3], one["image"].shape))
+
+
+TABLE = "file_name,label,x\n0.png,a,0.npy\n"
+REFUSED = {
+    "--feature=x:tensor[int128]": "int128 is no type of a tensor; expected one of bool, int8",
+    "--feature=x:tensor[float32,0,2]": "any shape for an array or a tensor, with sides above 0",
+    "--feature=x:tensor[float32,": "expected [FEATURE=]COLUMN",
+    "--feature=x:float[float32,2]": "only a tensor has a type",
+    "--feature=x:array[?,2]": "only a tensor has a type, or a side that differs",
+    "--feature=x,label:tensor": "only a multi_label or a float is made of several columns",
+    "--feature=label:tensor": "expected a tensor, or its shape: label:tensor[float32,HEIGHT,WIDTH,…]",
+}
+
+
+def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
+    write_files(tmp_path, {"all.csv": TABLE.encode(), "0.png": encode(pictures()[0], "PNG"), "0.npy": npy(numbers("float32", 2))})
+    for option, message in REFUSED.items():
+        assert main(["prepare", "--input", str(tmp_path / "all.csv"), "--output", str(tmp_path / "out"), option]) == 2, option
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "expected" in line]
+        assert message in line, (option, line)
+    np.savez(tmp_path / "a.npz", images=numbers("float32", 3, 4, 4, 1), x=numbers("uint32", 3, 2))
+    arrays = {
+        "--feature=x:tensor": "'x' is of uint32[2]; expected one of bool",
+        "--image_size=short=3": "these are arrays of float32 in 1 channels, which are stored as they are",
+        "--image_encoding=raw": "which are stored as they are",
+        "--keep_depth": "which are stored as they are",
+        "--check=none": "are looked into; expected header, or more",
+    }
+    for option, message in arrays.items():
+        command = ["prepare", "--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", option]
+        assert main(command) == 2, option
+        assert message in capsys.readouterr().err, option

@@ -1,0 +1,93 @@
+"""Tensors as they are stored, numbers in little-endian bytes -> tensors; and how those that lie over an image are seen with it."""
+
+import math
+from typing import Any, Mapping
+
+import tensorflow as tf
+
+from tf_input.dataset_format import Feature
+from tf_input.decoding.views import Views, view_pixels
+
+_FIELDS = ("sizes", "boxes", "mirrored", "extents")  # of Views, with a value for each image
+
+
+def decode_tensors(stored: tf.Tensor, feature: Feature) -> tf.Tensor | tf.RaggedTensor:
+    """Tensors of one shape, or of shapes that differ in their first dimension alone; a whole batch at once.
+
+    Args:
+        stored: string [batch].
+        feature: Of kind `tensor`; of its sides only the first may be unknown.
+
+    Returns:
+        Of the feature's dtype: [batch, *shape], or a ragged tensor [batch, None, *shape[1:]].
+
+    Raises:
+        tf.errors.InvalidArgumentError: One has another number of bytes. Raised when the tensor is computed.
+    """
+    dtype, is_ragged = tf.as_dtype(feature.dtype), None in feature.shape
+    inner = feature.shape[is_ragged:]
+    num_bytes = math.prod(inner) * dtype.size
+    lengths = tf.strings.length(stored)
+    found = lengths % num_bytes if is_ragged else lengths
+    message = f"{feature.name}: expected {'multiples of ' * is_ragged}{num_bytes} bytes, of {feature.dtype} in the shape {feature.shape}"
+    with tf.control_dependencies([tf.debugging.assert_equal(found, 0 if is_ragged else num_bytes, message)]):
+        numbers = tf.io.decode_raw(tf.strings.reduce_join(stored, keepdims=True) if is_ragged else stored, dtype)
+    values = tf.reshape(numbers, (-1, *inner))
+    if is_ragged:
+        return tf.RaggedTensor.from_row_lengths(values, lengths // num_bytes, validate=False)
+    return tf.ensure_shape(values, (stored.shape[0], *inner))
+
+
+def decode_tensor(stored: tf.Tensor, shape: tf.Tensor, feature: Feature) -> tf.Tensor:
+    """One tensor, string [], of the sides that are stated, int64 [dimensions], as `stored_shapes` has them."""
+    with tf.control_dependencies([tf.debugging.assert_equal(_fits(shape, feature), True, f"{feature.name}: expected the shape {feature.shape}")]):
+        numbers = tf.io.decode_raw(stored, tf.as_dtype(feature.dtype))
+    return tf.ensure_shape(tf.reshape(numbers, shape), feature.shape)
+
+
+def _fits(shape: tf.Tensor, feature: Feature) -> tf.Tensor:
+    wanted = tf.constant([-1 if side is None else side for side in feature.shape], tf.int64)
+    return tf.reduce_all((wanted < 0) | (wanted == shape))
+
+
+def stored_shapes(parsed: Mapping[str, Any], feature: Feature) -> tf.Tensor:
+    """The shapes of tensors, int64 [batch, dimensions], of features as `schema.parse_examples` gives them."""
+    if (shapes := parsed.get(f"{feature.name}/shape")) is not None:
+        return shapes
+    lengths = tf.cast(tf.strings.length(parsed[feature.name]), tf.int64)
+    num_bytes = math.prod(side for side in feature.shape if side is not None) * tf.as_dtype(feature.dtype).size
+    sides = [lengths // num_bytes if side is None else tf.fill(tf.shape(lengths), tf.constant(side, tf.int64)) for side in feature.shape]
+    return tf.stack(sides, axis=1)
+
+
+def view_tensors(stored: tf.Tensor, shapes: tf.Tensor, feature: Feature, views: Views) -> tf.Tensor:
+    """What is seen of tensors [height, width, channels] that differ in size: of images, or of maps over them.
+
+    Args:
+        stored: string [batch].
+        shapes: int64 [batch, 3], as `stored_shapes` gives them.
+        feature: Of kind `tensor`, with a known number of channels.
+        views: What is seen of the images.
+
+    Returns:
+        Of the feature's dtype, [batch, *views.image_size, channels].
+
+    Raises:
+        tf.errors.InvalidArgumentError: One has another number of bytes, or of channels. Raised when the tensor is computed.
+    """
+    given = {name: value for name in _FIELDS if (value := getattr(views, name)) is not None}
+
+    def view_one(inputs: Mapping[str, Any]) -> tf.Tensor:
+        one = views._replace(**{name: value[tf.newaxis] for name, value in inputs["views"].items()})
+        numbers = decode_tensor(inputs["stored"], inputs["shape"], feature)[tf.newaxis]
+        return of_dtype(view_pixels(tf.cast(numbers, tf.float32), one), numbers.dtype)[0]
+
+    signature = tf.TensorSpec((*views.image_size, feature.shape[-1]), tf.as_dtype(feature.dtype))
+    return tf.map_fn(view_one, {"stored": stored, "shape": shapes, "views": given}, fn_output_signature=signature)
+
+
+def of_dtype(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Numbers between those of a tensor in that tensor's own dtype: rounded, where it has no fractions."""
+    if dtype.is_floating:
+        return tf.cast(values, dtype)
+    return tf.cast(tf.round(values), dtype) if dtype.is_bool else tf.saturate_cast(tf.round(values), dtype)
