@@ -180,7 +180,9 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
         config = dataclasses.replace(config, source=dataclasses.replace(source, has_images=False))
         if source.kind != "text_lines":
             say(f"--image=none, as {printable(config.input)} has nothing named like an image")
-        open_source(config)
+        opened = open_source(config)
+    if found := getattr(opened, "found", ""):  # which a source of foreign records has
+        say(found)
     return config
 
 

@@ -398,7 +398,7 @@ CASES = {
     "tfrecord slim gzip, class": Case(write_tfrecord(slim, "GZIP"), [], of_number),
     "tfrecord detection": Case(write_tfrecord(detection), [], of_objects("number"), ("objects",)),
     "tfrecord raw, class": Case(write_tfrecord(raw), [], of_number),
-    "tfrecord name_shape_data, no label": Case(write_tfrecord(name_shape_data), [], lambda i: {}, ()),
+    "tfrecord name_shape_data, no label": Case(write_tfrecord(name_shape_data), [], lambda i: {"name": [f"{i}".encode()]}, ()),
     "tfrecord feature_shape_label, class": Case(write_tfrecord(feature_shape_label), [], of_number),
     "tfrecord mapping, class": Case(write_tfrecord(own_names), ["--layout=image=picture,label=kind"], of_number),
     "tfrecord mapping, regression": Case(

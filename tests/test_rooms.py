@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
 BASE = {
     "beam_pipelines": {"errors", "log", "quiet"},
-    "tf_input": {"cores", "dataset_format", "forks", "options", "read_config", "read_options"},
+    "tf_input": {"cores", "dataset_format", "first_records", "forks", "options", "read_config", "read_options", "record_layouts"},
 }
 IMPORTS = {
     "beam_pipelines": {
@@ -51,6 +51,9 @@ IMPORTS = {
     },
 }
 STAGES = {"sources", "shuffle", "shards", "publish"}
+
+# What writer and reader share: the data set's format, and the words for records that others wrote.
+CONTRACT = ("tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts")
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
@@ -119,7 +122,7 @@ def test_the_reader_knows_nothing_of_the_writer_and_the_writer_only_the_contract
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
         elif room(name) != "transform":  # which decodes as the reader does; and the command line has `recordmill benchmark`
-            allowed = {"tf_input.dataset_format", *(["tf_input.benchmark.benchmark"] if name.endswith("__main__") else [])}
+            allowed = {*CONTRACT, *(["tf_input.benchmark.benchmark"] if name.endswith("__main__") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 
 
@@ -136,7 +139,8 @@ def test_tensorflow_is_loaded_where_it_is_needed():
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
     read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset")
     assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
-    assert not loaded_by("import tf_input, tf_input.dataset_format") & {"tensorflow", "numpy", "apache_beam"}
-    assert loaded_by("import tf_input.dataset_format") - loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
+    contract = f"import tf_input, {', '.join(CONTRACT)}"
+    assert not loaded_by(contract) & {"tensorflow", "numpy", "apache_beam"}
+    assert loaded_by(contract) - loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names
     ranges = [name for name in modules() if name.startswith("tf_input.storage.")]
     assert not loaded_by("\n".join(f"import {name}" for name in ranges)) & {"tensorflow", "obstore", "fsspec", "boto3"}

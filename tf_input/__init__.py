@@ -9,6 +9,7 @@
 The rooms, of which each says in its `__init__` what comes in and what goes out:
 
     dataset_format             the contract with the writer: names, manifest, index
+    record_layouts first_records    what TFRecords that others wrote mean, and how that is found, for writer and reader
     opening dataset batches    open; what is asked of a data set; what it returns
     description overview       what it says of itself, and at a glance
     mixture                    several data sets in one stream of batches

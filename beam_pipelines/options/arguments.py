@@ -214,7 +214,7 @@ def _add_source_options(group: argparse._ArgumentGroup) -> None:
     add(
         "--layout",
         metavar="LAYOUT",
-        help="tfrecord: a layout by name, or image=FEATURE,label=FEATURE,... (default: found by looking)",
+        help="tfrecord: a layout by name, or image=FEATURE[:TYPE],label=FEATURE,height=28,... (default: found by looking)",
     )
     add("--record_layout", metavar="FIELDS", help="fixed_length: NAME:TYPE,..., such as label:uint8,image:uint8[3,32,32]")
     add("--header_bytes", type=int, default=0, metavar="N", help="fixed_length: what stands before the first record")

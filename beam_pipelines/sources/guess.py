@@ -59,7 +59,7 @@ def guess_source(path: str) -> str:
         return "masks"
     if any(name.lower().endswith(".xml") for name in files):
         return "voc"
-    if not folders and _are_tables(files):
+    if named <= _IMAGES and _are_tables(files):
         return "table"
     return _guess_split_folders(path, folders) or DEFAULT_SOURCE
 

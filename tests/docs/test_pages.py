@@ -105,6 +105,27 @@ def test_what_a_page_shows_exists(page):
                 assert not unknown_options(call), place
 
 
+def test_each_row_of_tutorials_has_a_test_and_options_that_exist():
+    """A test by its name, or by that of a case in its file."""
+    rows = [line for line in (ROOT / "docs/tutorials.md").read_text().splitlines() if line.startswith("| ")]
+    shown = [match for row in rows if (match := re.fullmatch(r"\| (.+) \| (.+) \| `(.+\.py)`(?:: (.+))? \|", row))]
+    assert len(shown) == len(rows) - 2 * sum(line.endswith("| test |") for line in rows)
+    known = {option for action in all_actions(make_parser()) for option in action.option_strings}
+    for _, here, file, name in (match.groups() for match in shown):
+        text = (ROOT / "tests" / file).read_text()
+        assert name is None or f"def {name}(" in text or f'"{name}": ' in text, (file, name)
+        assert not {*re.findall(r"--[a-z_]+", here)} - known, here
+
+
+def all_actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Of a parser and of those of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from all_actions(one)
+
+
 def recordmill_commands(code: str) -> Iterator[list[str]]:
     """The arguments of each `recordmill` in a script."""
     for line in code.replace("\\\n", " ").splitlines():

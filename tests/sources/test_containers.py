@@ -9,7 +9,8 @@ from test_webdataset import make_tar
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import UserError
-from beam_pipelines.sources.records.containers import MAX_NAMES, expand_braces, split_in_name
+from beam_pipelines.sources.folders.patterns import MAX_NAMES, expand_braces
+from beam_pipelines.sources.records.containers import split_in_name
 from beam_pipelines.sources.records.tfrecord import TfRecord
 from beam_pipelines.sources.records.webdataset import WebDataset
 from made_images import write_files

@@ -23,6 +23,7 @@ FOLDERS = {
         ["train.tsv", "test.tsv", "README.md"],
         ["rows.jsonl.gz"],
         ["train/part-0.csv", "test/part-0.csv.gz"],
+        ["images/1.jpg", "rows.csv"],
     ],
     "voc": [
         ["Annotations/1.xml", "JPEGImages/1.jpg", "ImageSets/Main/train.txt"],
@@ -42,7 +43,7 @@ FOLDERS = {
     "webdataset": [["000.tar", "001.tar"]],
 }
 FILES = {
-    "table": ["a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.CSV", "a.csv.gz"],
+    "table": ["a.csv", "a.tsv", "a.jsonl", "a.parquet", "a.CSV", "a.csv.gz", "*.csv", "**/*.parquet", "part-{0..9}.jsonl"],
     "coco": ["instances.json"],
     "arrays": ["mnist.npz", "x.npy", "t10k-images-idx3-ubyte"],
     "webdataset": ["a.tar", "shard-{000..010}.tar", "*.tar"],

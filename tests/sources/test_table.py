@@ -386,6 +386,33 @@ def test_a_folder_of_part_files_is_one_table(tmp_path: pathlib.Path) -> None:
         Listed(tmp_path)
 
 
+def test_a_pattern_means_the_tables_that_fit(tmp_path: pathlib.Path) -> None:
+    row = b"file_name,label\n%s.jpg,1\n"
+    names = ("a-0.csv", "a-1.csv", "b.csv", "deep/train.csv", "deep/test-00.csv", "other.parquet")
+    write_files(tmp_path, {name: row % str(index).encode() for index, name in enumerate(names)} | {"notes.csv/x": b""})
+    cases = {
+        "*.csv": (["a-0.csv", "a-1.csv", "b.csv"], {None}),
+        "a-?.csv": (["a-0.csv", "a-1.csv"], {None}),
+        "a-{0..1}.csv": (["a-0.csv", "a-1.csv"], {None}),
+        "{a-0,b}.csv": (["a-0.csv", "b.csv"], {None}),
+        "deep/*.csv": (["test-00.csv", "train.csv"], {"train", "test"}),
+        "**/a*.csv": (["a-0.csv", "a-1.csv"], {None}),
+    }
+    for pattern, (parts, splits) in cases.items():
+        listed = Listed(tmp_path / pattern)
+        assert (listed.source.parts(), {*listed.splits.values()}, len(listed.images)) == (parts, splits, len(parts)), pattern
+    deep = Listed(tmp_path / "**/*.csv", config={"split_folders": False})
+    assert deep.images["deep/4.jpg"].path == "deep/4.jpg" and len(deep.images) == 5
+    for pattern, message in {
+        "*": "found a-0.csv, a-1.csv, b.csv, other.parquet; expected files of one format",
+        "x*.csv": "found no file; expected files of one format",
+        "**/*.csv": "'a' is not named like a split",
+        "{..,a}/*.csv": "",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            Listed(tmp_path / pattern)
+
+
 def test_parts_without_a_row_are_no_obstacle(tmp_path: pathlib.Path) -> None:
     parts = {"part-0.jsonl": b"", "part-1.jsonl": b"\n[]\n", "part-2.jsonl": to_jsonl(ROWS)}
     listed = Listed(write_files(tmp_path, parts))
@@ -704,6 +731,9 @@ def test_tables_in_an_object_store(server: StoreServer) -> None:
         "test/part-1.parquet:2": "outside",
         "train/metadata.csv:3": "outside",
     }
+    fitting = Listed(f"{root}/test/part-*.parquet")
+    assert (fitting.source.root, fitting.labels) == (f"{root}/test", {"c.jpg": "3"})
+    assert fitting.source.parts() == ["part-0.parquet", "part-1.parquet"]
     one = Listed(f"{root}/train/metadata.csv")
     assert (one.source.root, one.labels) == (f"{root}/train", {"a.jpg": "1"})
     listed = Listed(

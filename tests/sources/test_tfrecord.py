@@ -91,11 +91,13 @@ def test_layouts_are_found_by_looking(tmp_path, name, record, label, raw):
     for layout in (None, name):
         source = open_source(tmp_path, layout=layout)
         first, second = list_all(source)
-        assert (first.label, first.raw, first.split, first.values) == (label, raw, None, None)
+        assert (first.label, first.raw, first.split) == (label, raw, None)
+        assert first.values == ({"name": "n1"} if "name" in record else None)
         assert (first.key, second.key) == ("x.tfrecord#00000000", "x.tfrecord#00000001")
         assert bytes_of(source, second) == (PIXELS.tobytes() if raw else JPEG)
         assert source.targets == (("label",) if label else ())
-        assert [feature.kind for feature in source.features] == (["class_label"] if label else [])
+        assert [feature.kind for feature in source.features] == (["class_label"] if label else ["text"])
+        assert source.found.startswith(f"layout {name}: image=") == (layout is None), source.found
 
 
 def detected(num_objects: int, **changes: Any) -> bytes:
@@ -150,9 +152,9 @@ def test_boxes_are_objects_only_where_these_have_classes(tmp_path, name, records
 
 def test_boxes_without_classes_are_refused_at_once(tmp_path):
     write(tmp_path / "x.tfrecord", boxed(0), *[boxed(2)] * 5)
-    with pytest.raises(UserError, match="boxes without classes are not kept; expected --layout=image=image/encoded for the images alone"):
+    with pytest.raises(UserError, match="boxes without classes are not kept; expected the layout image=image/encoded for the images alone"):
         open_source(tmp_path)
-    with pytest.raises(UserError, match="layout detection: .* have boxes, and no class of one in .*; expected --label none, which keeps the images"):
+    with pytest.raises(UserError, match="layout detection needs image/object/class/text or image/object/class/label; its first 6"):
         open_source(tmp_path, layout="detection")
     for options in ({"layout": "image=image/encoded"}, {"layout": "detection", "labels": ["none"]}):
         assert [type(one) for one in list_all(open_source(tmp_path, **options))] == [LabeledImage] * 6, options
@@ -163,9 +165,8 @@ def test_what_records_without_a_known_layout_are_told(tmp_path):
     sequence.context.feature["label"].int64_list.value.append(1)
     sequence.feature_lists.feature_list["frames"].feature.add().float_list.value.extend([1, 2, 3])
     cases = [
-        ("images alone", example(image__encoded=JPEG, image__height=4), "--layout=image=image/encoded for the images alone"),
-        ("numbers alone", example(feat1=1, feat2=2), "none of them is of bytes, and so an image; expected --feature for each"),
-        ("pixels without a size", example(image_raw=PIXELS, label=1), "--layout=image=image_raw,label=NAME; of pixels without a format"),
+        ("another label", example(image__encoded=JPEG, image__label=4), "image=image/encoded for the images alone, or image=image/enc"),
+        ("pixels without a size", example(image_raw=PIXELS, label=1), "image=image_raw,label=FEATURE; of pixels without a format"),
         ("a sequence", sequence.SerializeToString(), "'x.tfrecord' the first: it is a tf.train.SequenceExample"),
     ]
     for index, (case, record, message) in enumerate(cases):
@@ -202,13 +203,14 @@ def test_objects_that_do_not_fit(tmp_path, case, changes, reason):
         ([3, 4, 5], 60, RawImage(4, 5, 3, is_planar=True)),
         (np.array([4, 5, 3], np.int32), 60, RAW),
         (np.array([4, 5], np.int64), 20, RawImage(4, 5, 1)),
-        ([4, 5, 4], 80, "1 or 3 channels"),
-        ([4, 5, 3], 240, "240 bytes in feature 'data'; expected 4x5x3, of uint8"),  # float32
+        ([4, 5, 4], 80, RawImage(4, 5, 4)),
+        ([8, 5, 7], 280, RawImage(8, 5, 7)),  # a tensor
+        ([4, 5, 3], 240, "240 bytes in feature 'data'; expected 4x5x3, of uint8; the layout data:float32 reads them"),
         ([-4, -5, 3], 60, "shape"),
         ([1 << 40, 1 << 40, 3], 60, "shape"),
         ([0, 5, 3], 60, "shape"),
-        ([60], 60, "1 values"),
-        (b"\x01\x02", 60, "1 values"),
+        ([60], 60, "shape [60]; expected a height"),
+        (b"\x01\x02", 60, "0 values"),
         ([4.0, 5.0, 3.0], 60, "3 values"),
         ([], 60, "0 values"),
     ],
@@ -238,11 +240,25 @@ def test_a_mapping_names_features_of_any_layout(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "layout", ["x", "label=a", "image=a,image=b", "image=a,height=h", "image=a,depth=d", "image=", "image=a,size=b"]
+    "layout, message",
+    [
+        ("x", "--layout=x: expected items ITEM=FEATURE.*, each once; or a layout's name: detection, slim"),
+        ("label=a", "--image=none: expected --feature for each feature that an example is to have"),
+        ("image=a,image=b", "--layout=.*: expected items"),
+        ("image=a,height=hh", "layout mapping needs hh; its first record has a"),
+        ("image=", "--layout=image=: expected items"),
+        ("image=aa,size=b", r"layout mapping needs aa, b; its first record has a \(bytes × 1\); did you mean 'a'"),
+        ("image=a:float33", "--layout=image=a:float33: image: type 'float33'; expected one of bool, int8"),
+        ("image=a:uint8[0,2]", "--layout=.*: expected numbers above 0"),
+        ("image=a[2,2]", "--layout=.*: expected numbers above 0, and a type before a shape"),
+        ("image=a,height=0,width=1", "--layout=.*: expected numbers above 0"),
+        ("image=a,objects/bbox/ymin=b", "--layout=.*: boxes of objects/bbox/ymin; expected all four sides"),
+        ("image=a,../b=c", "--layout=.*: expected items"),
+    ],
 )
-def test_a_layout_that_is_none(tmp_path, layout):
+def test_a_layout_that_is_none(tmp_path, layout, message):
     write(tmp_path / "x.tfrecord", example(a=JPEG))
-    with pytest.raises(UserError, match="--layout=.*expected"):
+    with pytest.raises(UserError, match=message):
         open_source(tmp_path, layout=layout)
 
 
@@ -290,7 +306,6 @@ def test_labels_and_features_of_every_kind(tmp_path):
         ("no label", {"image": JPEG}, "bad_label"),
         ("a negative label", {"image": JPEG, "label": -1}, "bad_label"),
         ("two classes", {"image": JPEG, "label": ["a", "b"]}, "bad_label"),
-        ("two labels", {"image": JPEG, "label": [1, 2]}, "bad_label"),
         ("a fraction for a label", {"image": JPEG, "label": 1.5}, "bad_label"),
         ("a name of two lines", {"image": JPEG, "label": "a\nb"}, "bad_label"),
         ("a name that is not UTF-8", {"image": JPEG, "label": b"\xff"}, "bad_label"),
@@ -441,12 +456,12 @@ def test_what_is_refused_as_a_whole(tmp_path):
     write(tmp_path / "b/x.tfrecord", example(picture=JPEG, category=1))
     made_images.write_files(tmp_path, {"c/x.tfrecord": b"<html>" * 9, "d/x.tfrecord": b"", "e/x.txt": b""})
     cases = [
-        ("b", {}, "x.tfrecord: the first 1 records have the features category, picture.*--layout"),
+        ("b", {}, "x.tfrecord: its first record has category .*, picture .* no known layout .*expected a layout such as image="),
         ("c", {}, "no TFRecord file"),
         ("d", {}, "no readable record in 1 files"),
         ("e", {}, "no file; expected"),
         ("none", {}, "no such file or folder"),
-        ("a", {"layout": "slim"}, "--layout=slim: no 'image/encoded' in the first 2 records; expected one of image, label, picture"),
+        ("a", {"layout": "slim"}, "x.tfrecord: layout slim needs image/encoded, image/class/label; its first 2 records have image .*, label"),
         ("a", {"layout": "tfds"}, "no dataset_info.json"),
         ("a", {"labels": ["cat"]}, "--label: no 'cat' in the first 2 records; expected one of image, label"),
         ("a", {"key_column": "id"}, "no 'id'"),

@@ -2,7 +2,7 @@
 
 import concurrent.futures
 import os
-from typing import Any, Mapping, Sequence, Unpack
+from typing import Any, Callable, Mapping, Sequence, Unpack
 
 import tensorflow as tf
 
@@ -11,8 +11,9 @@ from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.targets import with_inputs
+from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
-from tf_input.foreign.record_columns import Stored
+from tf_input.foreign.parsed_records import ParsedRecords
 from tf_input.foreign.record_layouts import RecordLayout, find_layout
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
@@ -25,24 +26,25 @@ SPLIT = "train"  # what files are called that do not say of which split they are
 # Options of ReadConfig that need an index.
 _INDEXED = (*SELECTING, "start_epoch", "start_step", "on_error", "hosts", "service", "memory_budget", "read_buffer")
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
-_FIRST_RECORDS, _FIRST_BYTES = 64, 32 << 20  # that are looked at: either is enough
 _NUM_OPEN_FILES = 32  # at a time: an object store takes a moment for each
 
 
 @named_options()
 def open_tfrecords(
     pattern: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    layout: str | Mapping[str, Stored] | None = None,
+    layout: str | Mapping[str, Any] | None = None,
     *,
+    parse: Callable[..., Any] | None = None,
     label_names: Sequence[str] = (),
     compression: str | None = None,
     count: bool = False,
-) -> "RecordFiles":
+) -> "RecordFiles | ParsedRecords":
     """Opens TFRecords that others wrote.
 
         tf_input.open_tfrecords("gs://bucket/train-*.tfrecord")
-        tf_input.open_tfrecords("mnist.tfrecords", layout={"image": "pixels", "shape": "size", "label": "digit"})
+        tf_input.open_tfrecords("mnist.tfrecords", "image=pixels,height=28,width=28,depth=1,label=digit")
         tf_input.open_tfrecords("tensorflow_datasets/coco/2017/1.1.0")
+        tf_input.open_tfrecords("mine.tfrecords", parse=parser)
 
     They are read in about the order in which they lie: a buffer of a few thousand records mixes no more than that. Where they
     lie class by class, prepare them instead (`recordmill prepare --source=tfrecord`), which shuffles them all.
@@ -50,11 +52,12 @@ def open_tfrecords(
     Args:
         pattern: Files, by a pattern such as "train-*.tfrecord", or one by one; all are of one split, `train`. Or a directory that
             TensorFlow Datasets wrote, with its own splits.
-        layout: What stored features mean: the name of a layout (see `record_layouts`), or a mapping of our names to those in the
-            records: `image`, `label`, `weight`, `mask`, `objects/bbox` (one name, or the four of ymin, xmin, ymax, xmax),
-            `objects/label`, or any other. Of pixels without a format, `shape` or `height`, `width` and `depth` name what says
-            their shape, which must be the same for all; of an image with a format these are features as any other. None: found by looking at the first 64 records. Those also tell how many
-            values a feature has, any number if they differ; a list of one name, {"label": ["tags"]}, says any number itself.
+        layout: What stored features mean, in the words of `recordmill prepare --layout`: a layout's name, or items such as
+            "image=pixels,shape=size,label=digit"; or these as a mapping, {"image": "pixels", "shape": "size", "label": "digit"}. The
+            documentation has a table of both. None: found by looking at the first 64 records. Those also tell how many values a
+            feature has, any number if they differ, and whether pixels without a format are of one size.
+        parse: A function of one record, a string tensor, that returns what a batch is made of: a dictionary of tensors, x, (x, y) or
+            (x, y, weight). For what no layout says; it is called as `Dataset.map` calls it.
         label_names: Class names, in the order of the labels: necessary for any number of labels an example, and for texts. To
             read a label that has none is an error.
         compression: "", "GZIP" or "ZLIB", the same of all files; None: found by reading the first record.
@@ -62,13 +65,15 @@ def open_tfrecords(
 
     Raises:
         FileNotFoundError: There are no such files.
-        ValueError: They hold no records, or not what the layout says, or were prepared.
+        ValueError: They hold no records, or not what the layout says, or were prepared; or `parse` fits none of them.
     """
     check_fork()
+    if parse is not None and (not callable(parse) or layout is not None or label_names):
+        raise ValueError(f"parse={parse!r}: expected a function of one record, without a layout and without label_names")
     if compression not in (None, *_COMPRESSIONS):
         raise ValueError(f"compression={compression!r}: expected None, {', '.join(map(repr, _COMPRESSIONS))}")
     pattern = [*map(os.path.expanduser, pattern)] if isinstance(pattern, (list, tuple)) else os.path.expanduser(pattern)
-    if isinstance(pattern, str) and tfds_directory.is_tfds_directory(pattern):
+    if isinstance(pattern, str) and parse is None and tfds_directory.is_tfds_directory(pattern):
         _refuse_prepared([pattern])  # which TensorFlow Datasets reads too
         if layout not in (None, "tfds"):
             raise ValueError(f"layout={layout!r}: {pattern} is a directory of TensorFlow Datasets, which says its own layout")
@@ -82,8 +87,10 @@ def open_tfrecords(
     paths = _find_files(pattern)
     path, records, compression = _first_records(paths, compression)
     _check_compression(paths, compression)
-    found = find_layout(records, path, layout, label_names)
+    found = find_layout(records, path, layout, label_names) if parse is None else None
     counts = {SPLIT: _count(paths, compression)} if count else {}
+    if parse is not None:
+        return ParsedRecords(paths, parse, compression, counts.get(SPLIT), records)
     return RecordFiles({SPLIT: paths}, found, compression, counts, _mean_bytes(records))
 
 
@@ -112,7 +119,8 @@ class RecordFiles:
         self._crops = crops.Crops()
 
     def __repr__(self) -> str:
-        return f"<RecordFiles, layout {self.layout.name}: {', '.join(f'{len(paths):,} of {split}' for split, paths in self.paths.items())}>"
+        files = ", ".join(f"{len(paths):,} of {split}" for split, paths in self.paths.items())
+        return f"<RecordFiles, {files}; layout {self.layout.name}{self.layout.text and ': '}{self.layout.text}>"
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -139,7 +147,8 @@ class RecordFiles:
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images, where they are pixels without a format; else None."""
         image = self.features.get(IMAGE)
-        return image.shape[:2] if image is not None and image.kind == "pixels" else None
+        is_known = image is not None and image.kind in ("pixels", "tensor") and None not in image.shape
+        return image.shape[:2] if is_known else None
 
     def num_examples(self, split: str = SPLIT) -> int | None:
         """Examples in a split; None where nobody counted them."""
@@ -241,10 +250,10 @@ def _first_records(paths: Sequence[str], compression: str | None) -> tuple[str, 
         try:
             for record in tf.data.TFRecordDataset(path, compression).as_numpy_iterator():
                 records.append(record)
-                if len(records) == _FIRST_RECORDS or sum(map(len, records)) >= _FIRST_BYTES:
+                if len(records) == MAX_RECORDS or sum(map(len, records)) >= MAX_BYTES:
                     return first_path, records, compression
         except (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-            raise ValueError(f"{path}: one of its first {_FIRST_RECORDS} records is damaged, or cut short") from None
+            raise ValueError(f"{path}: one of its first {MAX_RECORDS} records is damaged, or cut short") from None
     if not records:
         raise ValueError(f"no records in {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
     return first_path, records, compression

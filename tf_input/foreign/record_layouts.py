@@ -1,50 +1,22 @@
-"""TFRecords that others wrote: which stored feature means what, found by looking at the first ones.
+"""How to read TFRecords that others wrote: what their layout and the first records say of each feature."""
 
-    layout               stored features
-    detection            image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/class/label (TF Object Detection)
-    slim                 image/encoded, image/class/label (TF-slim)
-    text_boxes           image/encoded, image/object/bbox/{ymin,xmin,ymax,xmax}, image/object/bbox/label (PixelLink)
-    raw                  image_raw, height, width, depth, label
-    name_shape_data      name, shape, data
-    feature_shape_label  feature, shape, label
-    image_label          image, label
-    values               numbers alone: all features, by their own names
-"""
-
+import contextlib
 import dataclasses
-from typing import Any, Collection, Mapping, Sequence
+import functools
+import math
+from typing import Any, Callable, Collection, Mapping, Sequence
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError  # which TensorFlow brings
 
-from tf_input.dataset_format import LABEL, MASK, OBJECTS, Feature
+from tf_input import first_records
+from tf_input.dataset_format import IMAGE, LABEL, MASK, OBJECTS, WEIGHT, Feature
 from tf_input.decoding.schema import parse_examples
-from tf_input.foreign.record_columns import BBOX, Column, FirstRecords, Seen, Stored, flat, look_at
-
-_BOXES = tuple(f"image/object/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
-# Ours -> theirs; `?` where records may lack it. In the order in which they are tried: what asks for more comes first.
-LAYOUTS: Mapping[str, Mapping[str, Stored]] = {
-    "detection": {
-        "image": "image/encoded",
-        "objects/bbox": _BOXES,
-        "objects/label": "image/object/class/label",
-        "objects/difficult": "image/object/difficult?",
-        "objects/is_crowd": "image/object/is_crowd?",
-        "objects/truncated": "image/object/truncated?",
-        "key": "image/source_id?",
-    },
-    "slim": {"image": "image/encoded", "label": "image/class/label", "key": "image/filename?"},
-    "text_boxes": {
-        "image": "image/encoded",
-        "objects/bbox": _BOXES,
-        "objects/label": "image/object/bbox/label",
-        "key": "image/filename?",
-    },
-    "raw": {"image": "image_raw", "height": "height", "width": "width", "depth": "depth", "label": "label"},
-    "name_shape_data": {"image": "data", "shape": "shape", "key": "name"},
-    "feature_shape_label": {"image": "feature", "shape": "shape", "label": "label"},
-    "image_label": {"image": "image", "label": "label"},
-}
+from tf_input.first_records import Seen, Stored
+from tf_input.foreign import record_columns
+from tf_input.foreign.record_columns import Column
+from tf_input.foreign.record_numbers import NumberReader
+from tf_input.record_layouts import BBOX, SIDES, Item, Layout
 
 
 VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
@@ -55,14 +27,16 @@ class RecordLayout:
     """How to read records.
 
     Attributes:
-        name: One of `LAYOUTS`, "values", "tfds" or "mapping".
+        name: One of `record_layouts.LAYOUTS`, "mapping", "values" or "tfds".
         columns: By the feature's name.
         targets: What a model is to predict.
+        text: The layout, as `open_tfrecords` takes it; empty where it takes none.
     """
 
     name: str
     columns: Mapping[str, Column]
     targets: tuple[str, ...]
+    text: str = ""
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -74,80 +48,158 @@ class RecordLayout:
         columns = {name: self.columns[name] for name in names}
         stored = {feature.name: feature for column in columns.values() for feature in column.stored}
         parsed = parse_examples(serialized, stored.values())
-        return {name: one.convert(*(parsed[part.name] for part in one.stored)) for name, one in columns.items()}
+        found: dict[str, Any] = {}
+        for name, one in columns.items():
+            value = one.convert(*(parsed[part.name] for part in one.stored))
+            found |= value if isinstance(value, dict) else {name: value}
+        return found
 
 
-def default_targets(names: Collection[str]) -> tuple[str, ...]:
-    """A label, or else the objects, or else a mask, or nothing."""
-    found = [LABEL] * (LABEL in names) + [OBJECTS] * (BBOX in names) + [MASK] * (MASK in names)
-    return tuple(found[:1])
-
-
-def find_layout(
-    records: Sequence[bytes], path: str, layout: str | Mapping[str, Stored] | None, label_names: Sequence[str]
-) -> RecordLayout:
+def find_layout(records: Sequence[bytes], path: str, layout: str | Mapping[str, Any] | None, label_names: Sequence[str]) -> RecordLayout:
     """How to read records that are like these.
 
     Args:
         records: The first ones.
         path: Where the first lies, for messages.
-        layout: One of `LAYOUTS`; or our names -> theirs; None: the first of `LAYOUTS` that fits.
+        layout: As `record_layouts.parse_layout` takes it; None: found by looking.
         label_names: Class names, if they are known.
 
     Raises:
         ValueError: One is no `tf.train.Example`, or they lack something.
     """
+    they_have = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
     try:
-        seen = look_at(records)
+        examples = [tf.train.Example.FromString(record).features.feature for record in records]
     except DecodeError as error:
         they_are = "its first record is" if len(records) == 1 else f"one of its first {len(records)} records is"
-        raise ValueError(f"{path}: {they_are} no tf.train.Example: {error}") from None
-    they_have = "its first record has" if len(records) == 1 else f"its first {len(records)} records have"
-    found = f"{they_have} {_describe(seen)}"
-    if isinstance(layout, str) and layout not in LAYOUTS:
-        raise ValueError(f"layout={layout!r}: expected one of {', '.join(LAYOUTS)}, or a mapping")
-    name = "mapping" if isinstance(layout, Mapping) else layout or _guess(seen, path, found)
-    mapping = layout if isinstance(layout, Mapping) else LAYOUTS[name] if name in LAYOUTS else {one: one for one in seen}
-    mapping = {ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs) or theirs[:-1] in seen}
-    mapping = {ours: theirs[:-1] if _is_optional(theirs) else theirs for ours, theirs in mapping.items()}
-    objects = flat(theirs for ours, theirs in mapping.items() if ours.startswith(f"{OBJECTS}/"))
-    if isinstance(layout, str) and not seen.keys() & objects:
-        seen |= dict.fromkeys(objects, Seen())  # it says that they are there, though the first images show none
-    if not mapping or (missing := _missing(mapping, seen)):
-        wanted = f"layout {name} needs {', '.join(missing)}" if mapping else "layout: expected a feature in it"
-        raise ValueError(f"{path}: {wanted}; {found}")
-    first = FirstRecords(path, they_have, mapping, seen, tuple(label_names))
-    columns = {ours: first.column(ours) for ours in mapping if ours not in first.sides}
-    return RecordLayout(name, columns, default_targets(columns))
+        raise ValueError(f"{path}: {they_are} no tf.train.Example: {error}; parse=function is for any other message") from None
+    with contextlib.suppress(DecodeError):
+        if any(tf.train.SequenceExample.FromString(record).feature_lists.feature_list for record in records):
+            raise ValueError(f"{path}: {they_have} a tf.train.SequenceExample; expected a tf.train.Example, or parse=function")
+    stored = [{name: _values(feature) for name, feature in example.items()} for example in examples]
+    seen = first_records.look_at(stored)
+    try:
+        found = first_records.find_layout(layout, seen, they_have, prefers_text=False)
+        first = _FirstRecords(they_have, found, stored, seen, tuple(label_names))
+        columns = first.columns()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return RecordLayout(found.name, columns, found.targets, f"{found}")
 
 
-def _is_optional(theirs: Stored) -> bool:
-    return isinstance(theirs, str) and theirs.endswith("?")
+def _values(feature: tf.train.Feature) -> tuple[str, Sequence[Any]]:
+    kind = feature.WhichOneof("kind")
+    return (kind.removesuffix("_list"), getattr(feature, kind).value) if kind else ("", ())
 
 
-def _guess(seen: Mapping[str, Seen], path: str, found: str) -> str:
-    for name, mapping in LAYOUTS.items():
-        if not _missing({ours: theirs for ours, theirs in mapping.items() if not _is_optional(theirs)}, seen):
-            return name
-    if seen and not any("bytes" in one.storages for one in seen.values()):
-        return VALUES
-    needed = {name: flat(one for one in mapping.values() if not _is_optional(one)) for name, mapping in LAYOUTS.items()}
-    known = "; ".join(f"{name}: {', '.join(names)}" for name, names in needed.items())
-    raise ValueError(f"{path}: {found}, which is no known layout ({known}); {_advise(seen)}")
+@dataclasses.dataclass(frozen=True)
+class _FirstRecords:
+    """The first records, and what their features mean.
 
+    Attributes:
+        they_have: How messages begin that say what they have.
+        layout: Theirs.
+        examples: What each has.
+        seen: What they have, by their names.
+        label_names: Class names, if they are known.
+    """
 
-def _advise(seen: Mapping[str, Seen]) -> str:
-    """What a user may say of records whose layout is none that is known."""
-    known = sorted({mapping["image"] for mapping in LAYOUTS.values()}.intersection(seen), key=len, reverse=True)
-    image = known[0] if known else "theirs"
-    boxes = f', "{BBOX}": {list(_BOXES)}' if seen.keys() >= set(_BOXES) else ', "label": "theirs"'
-    return f'layout={{"image": "{image}"{boxes}}} says what is what; without {"boxes" if "bbox" in boxes else "a label"}, {{"image": "{image}"}}'
+    they_have: str
+    layout: Layout
+    examples: Sequence[Stored]
+    seen: Mapping[str, Seen]
+    label_names: tuple[str, ...]
 
+    def columns(self) -> dict[str, Column]:
+        """The features that they become, by name; ValueError if one can't be made of what there is."""
+        names = dict.fromkeys(BBOX if name in SIDES else name for name in self.layout.items if name not in self._sides)
+        return {name: self._column(name) for name in names}
 
-def _missing(mapping: Mapping[str, Stored], seen: Mapping[str, Seen]) -> list[str]:
-    return [name for name in flat(mapping.values()) if name not in seen]
+    @functools.cached_property
+    def _sides(self) -> tuple[str, ...]:
+        return first_records.side_items(self.layout, self.seen)
 
+    def _of(self, item: Item) -> Seen:
+        return self.seen.get(item.name, Seen())
 
-def _describe(seen: Mapping[str, Seen]) -> str:
-    shown = [f"{name} ({one})" for name, one in sorted(seen.items())[:20]]
-    return ", ".join(shown) + (f" and {len(seen) - 20} more" if len(seen) > 20 else "") or "no features"
+    def _column(self, name: str) -> Column:
+        items = [self.layout.items[side] for side in (SIDES if name == BBOX and BBOX not in self.layout.items else [name])]
+        for item in items:
+            if item.number is not None:
+                raise ValueError(f"{name}={item}: expected a feature; there are no pixels whose shape it would be")
+            if len(self._of(item).storages) > 1:
+                raise self._error(name, "values of one type", f"{self._of(item)} in {item.name}")
+        if name == BBOX:
+            return self._boxes(items)
+        (item,) = items
+        seen = self._of(item)
+        if item.dtype or name == IMAGE:
+            return self._numbers(name, item)
+        if name == MASK:
+            return record_columns.stored_alike(Feature(MASK, "mask"), item.name)
+        if name == WEIGHT:
+            if (seen.storage, seen.counts) != ("float", {1}):
+                raise self._error(WEIGHT, "one float", f"{seen}")
+            return record_columns.stored_alike(Feature(WEIGHT, "float"), item.name)
+        has_any_number = item.is_list or name.startswith(f"{OBJECTS}/")
+        feature = Feature(name, seen.kind, (None,) if has_any_number else seen.shape)
+        is_label = name in (LABEL, f"{OBJECTS}/{LABEL}") and seen.kind != "float"
+        return self._label(feature, item) if is_label else self._counted(feature, item, seen.kind)
+
+    def _counted(self, feature: Feature, item: Item, kind: str, convert: Callable[[Any], Any] = lambda values: values) -> Column:
+        """What becomes of values of a kind. A wrong number of them is told here, not by the parser, who knows no way out."""
+        parts = (Feature(item.name, kind, (None,)),)
+        if feature.is_ragged:
+            return Column(feature, parts, convert)
+        message = f"{item.name}: expected {math.prod(feature.shape)} of it in each record, as in the first ones; "
+        message += f"a layout with {feature.name}={item.name}[] is for any number of it"
+        return Column(feature, parts, lambda values: convert(record_columns.fold(values, feature.shape, message)))
+
+    def _boxes(self, items: Sequence[Item]) -> Column:
+        for item in items:
+            if self._of(item).storage not in ("float", "empty"):
+                raise self._error(BBOX, "floats in 0..1", f"{self._of(item).storage} in {item.name}")
+        feature = Feature(BBOX, "bbox", (None, 4))
+        if len(items) == 1:
+            return record_columns.stored_alike(feature, items[0].name)
+        return Column(feature, tuple(Feature(item.name, "float", (None,)) for item in items), record_columns.stack_sides)
+
+    def _label(self, feature: Feature, item: Item) -> Column:
+        names, seen = self.label_names, self._of(item)
+        if feature.name == LABEL and seen.is_multi_hot and not item.is_list:
+            names = names or tuple(map(str, range(*seen.counts)))
+            if {len(names)} != seen.counts:
+                raise self._error(LABEL, f"a 0 or 1 for each of the {len(names)} label names", f"{seen} in {item.name}")
+            label = Feature(LABEL, "class_label", (None,), names)
+            flags = self._counted(dataclasses.replace(feature, shape=seen.shape), item, "integer", record_columns.positions)
+            return dataclasses.replace(flags, feature=label)
+        if seen.counts == {0, 1} and not item.is_list and feature.name == LABEL:  # some lack it, and whoever asks for it is told
+            feature = dataclasses.replace(feature, shape=())
+        label = Feature(feature.name, "class_label", (None,) if feature.shape else (), names)  # any number of labels, if not one
+        if feature.kind == "text":
+            if not names:
+                raise self._error(label.name, "integers, or label_names=... with texts", f"texts in {item.name}")
+            return self._counted(label, item, "text", record_columns.look_up(names))
+        if names and (label.name == LABEL or LABEL not in self.layout.items):  # else they may be the names of the other
+            return self._counted(label, item, "integer", record_columns.check_labels(len(names)))
+        return self._counted(label, item, "integer")
+
+    def _numbers(self, name: str, item: Item) -> Column:
+        """An image, encoded or not, or other bytes of numbers."""
+        seen = self._of(item)
+        if (seen.storage, seen.counts) != ("bytes", {1}):
+            raise self._error(name, "one string of bytes", f"{seen} in {item.name}")
+        (data,) = seen.values
+        is_numbers = name in first_records.number_items(self.layout, self.seen)
+        if not is_numbers and first_records.is_encoded(data):
+            return record_columns.stored_alike(Feature(IMAGE, "image"), item.name)
+        if not is_numbers:
+            expected = "a JPEG, PNG, GIF, BMP or WebP, or its shape beside it (height and width, or shape)"
+            raise self._error(name, expected, f"{len(data)} bytes in {item.name} that begin with {data[:4]!r}")
+        try:
+            return NumberReader(self.layout, self._sides, self.examples, self.seen).column(name, item)
+        except ValueError as error:
+            raise ValueError(f"{name}: {self.they_have} {error}") from None
+
+    def _error(self, name: str, expected: str, found: str) -> ValueError:
+        return ValueError(f"{name}: expected {expected}; {self.they_have} {found}")

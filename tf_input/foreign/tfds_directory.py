@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from tf_input.dataset_format import DATASET_INFO, FEATURES, IMAGE, Feature, label_file_name, shard_place
 from tf_input.foreign.record_columns import Column
-from tf_input.foreign.record_layouts import RecordLayout, default_targets
+from tf_input.foreign.record_layouts import RecordLayout
+from tf_input.record_layouts import default_targets
 from tf_input.storage.paths import join
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"

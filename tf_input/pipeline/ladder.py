@@ -112,6 +112,29 @@ def read_files(
         config: How to read them.
         split: Whether they are shuffled may depend on it.
         shuffle_buffer: Records that are dealt out anew while they are read, if they are shuffled.
+        compression, dealt, times: See `read_records`.
+    """
+    data = read_records(paths, config, split, shuffle_buffer, compression=compression, dealt=dealt, times=times)
+    data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
+    # Numbers for each batch, other ones in each epoch: all that its augmentation depends on.
+    seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
+    return _decode(tf.data.Dataset.zip(data, seeds), decode_batch, config)
+
+
+def read_records(
+    paths: Sequence[str],
+    config: ReadConfig,
+    split: str,
+    shuffle_buffer: int,
+    *,
+    compression: str = "",
+    dealt: bool = False,
+    times: Sequence[np.ndarray] | None = None,
+) -> tf.data.Dataset:
+    """The records in files, one by one.
+
+    Args:
+        paths, config, split, shuffle_buffer: See `read_files`.
         compression: Of the files: "", "GZIP" or "ZLIB".
         dealt: Whether many readers are dealt the files one by one: each then opens few, and leaves the others to the rest.
         times: How often each record of each file is read; None: once.
@@ -141,12 +164,7 @@ def read_files(
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
-    if shuffles:
-        data = data.shuffle(shuffle_buffer, config.seed)
-    data = data.batch(config.batch_size, drop_remainder=config.drop_remainder)
-    # Numbers for each batch, other ones in each epoch: all that its augmentation depends on.
-    seeds = tf.data.Dataset.random(config.seed, rerandomize_each_iteration=True).batch(2, drop_remainder=True)
-    return _decode(tf.data.Dataset.zip(data, seeds), decode_batch, config)
+    return data.shuffle(shuffle_buffer, config.seed) if shuffles else data
 
 
 def shuffle_buffer(num_records: int, num_bytes: int) -> int:

@@ -19,6 +19,7 @@ from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.sources.records.record_fields import stored_dtype
 from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.sources.records.tfds_layouts import flatten, layout_of_tfds
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -89,8 +90,10 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
     image, raw = features.pop("image", None), None
     if image is not None and image.kind in ("pixels", "tensor"):
         if None in image.shape:
-            raise UserError(f"{folder}: images of {image.dtype} in different sizes can't be prepared again; expected what they were made from")
-        raw = RawImage(*image.shape, dtype=_stored_dtype(image))
+            raise UserError(
+                f"{folder}: images of {image.dtype} in different sizes can't be prepared again; expected what they were made from"
+            )
+        raw = RawImage(*image.shape, dtype=stored_dtype(image.dtype or "uint8"))
     for name in ("key", "height", "width"):
         features.pop(name, None)
     features.pop(WEIGHT, None)  # the reader of rows finds it by its name
@@ -117,7 +120,7 @@ def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:
     if _BOXES not in names:
         return None
     flags = {name.removeprefix(f"{OBJECTS}/"): name for name in names if name not in (_BOXES, _OBJECT_LABEL)}
-    return ObjectsLayout((_BOXES,), (_OBJECT_LABEL,), flags)
+    return ObjectsLayout((_BOXES,), _OBJECT_LABEL, flags)
 
 
 def _column_of(feature: Feature, folder: str) -> Column:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import math
-import struct
 from typing import Any, Mapping, NamedTuple
 
+import numpy as np
+
 from beam_pipelines.config.columns import Column
-from beam_pipelines.elements.labeled_image import FilePart
+from beam_pipelines.elements.labeled_image import ArrayPart, FilePart
 from beam_pipelines.errors import CONTROL, Refusal, UserError, printable
 from beam_pipelines.images.annotations import Objects
 from beam_pipelines.images.raw_image import RawImage
@@ -16,10 +17,8 @@ from beam_pipelines.sources.records.record_layouts import Layout, ObjectsLayout
 from beam_pipelines.storage import MAX_FILE_BYTES
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
-
-_CHANNELS = (1, 3)
-# Bytes of a shape that was written as an array -> how: two or three integers of 32 or 64 bits.
-_SHAPES = {8: "<2i", 12: "<3i", 16: "<2q", 24: "<3q"}
+from tf_input.first_records import as_pixels, stated_shape, wrong_size
+from tf_input.record_layouts import DTYPES
 
 
 class ImageSpan(NamedTuple):
@@ -54,48 +53,30 @@ def find_image(example: ExampleReader, layout: Layout) -> ImageSpan | None:
         )
     raw = layout.raw or _read_raw(example, layout, num_bytes)
     if raw and raw.num_bytes != num_bytes:
-        num_values = raw.height * raw.width * raw.num_channels
-        kind = {4 * num_values: "float32", 8 * num_values: "float64"}.get(num_bytes)
-        hint = f"; these may be of {kind}, and only uint8 is read" if kind else ""
-        raise BadExampleError(
-            f"{num_bytes} bytes in feature {layout.image!r}; expected {raw.height}x{raw.width}x{raw.num_channels}, of uint8{hint}"
-        )
+        raise BadExampleError(wrong_size(layout.image, num_bytes, raw[:3], np.dtype(raw.dtype).name))
     return ImageSpan(offset, num_bytes, raw)
 
 
 def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImage | None:
-    if layout.shape:
-        shape = _read_shape(example, layout.shape)
-    elif layout.height:
-        shape = [_read_size(example, layout.height), _read_size(example, layout.width)]
-        if layout.depth:
-            shape.append(_read_size(example, layout.depth))
-    else:
+    if layout.image not in layout.numbers:
         return None
-    if len(shape) == 2 and 0 not in shape:
-        shape.append(3 if num_bytes == 3 * math.prod(shape) else 1)
-    if len(shape) == 3 and min(shape) > 0 and max(shape) < 1 << 31:
-        if shape[2] in _CHANNELS:
-            return RawImage(*shape)
-        if shape[0] in _CHANNELS:
-            return RawImage(shape[1], shape[2], shape[0], is_planar=True)
-    raise BadExampleError(f"shape {shape}; expected height, width and 1 or 3 channels")
+    dtype = layout.numbers[layout.image].dtype or "uint8"
+    num_values = num_bytes // DTYPES[dtype]
+    try:
+        return RawImage(*as_pixels(read_shape(example, layout, layout.image, num_values), num_values), dtype=stored_dtype(dtype))
+    except ValueError as error:
+        raise BadExampleError(printable(str(error))) from None
 
 
-def _read_shape(example: ExampleReader, name: str) -> list[int]:
-    values = example.values(name)
-    if len(values) == 1 and isinstance(values[0], bytes) and len(values[0]) in _SHAPES:
-        return [*struct.unpack(_SHAPES[len(values[0])], values[0])]
-    if not 2 <= len(values) <= 3 or not all(type(value) is int for value in values):
-        raise BadExampleError(f"{len(values)} values in feature {name!r}; expected a shape of two or three integers")
-    return [*values]
+def read_shape(example: ExampleReader, layout: Layout, name: str, num_values: int) -> tuple[int, ...]:
+    """The shape of a feature that is bytes of numbers: what the layout says, or the record.
 
-
-def _read_size(example: ExampleReader, name: str) -> int:
-    values = example.values(name)
-    if len(values) != 1 or type(values[0]) is not int:
-        raise BadExampleError(f"{len(values)} values in feature {name!r}; expected one integer")
-    return values[0]
+    Raises:
+        ValueError: The record states none.
+    """
+    stated = [item.name for side in layout.sides if (item := layout.stated.items[side]).names]
+    values = {one: example.values(one) for one in stated}
+    return layout.numbers[name].shape or stated_shape(layout.stated, layout.sides, values, num_values)
 
 
 class ObjectsReader:
@@ -103,22 +84,12 @@ class ObjectsReader:
 
     Args:
         layout: Their features.
-        example: A record that has objects, if there is one: what it does not have, others are not asked for.
         names: Feature -> names of its integers.
         label_names: The class names that are given; empty: any.
     """
 
-    def __init__(
-        self,
-        layout: ObjectsLayout,
-        example: ExampleReader,
-        names: dict[str, tuple[str, ...]],
-        label_names: tuple[str, ...],
-    ) -> None:
-        self._boxes = layout.boxes
-        is_there = (example.values, example.features.get)  # a feature without a value is better than none
-        self._label = next((name for has in is_there for name in layout.labels if has(name)), layout.labels[-1])
-        self._flags = {ours: theirs for ours, theirs in layout.flags.items() if theirs in example.features}
+    def __init__(self, layout: ObjectsLayout, names: Mapping[str, tuple[str, ...]], label_names: tuple[str, ...]) -> None:
+        self._boxes, self._label, self._flags = layout
         self.class_names = () if label_names else names.get(self._label, ())
         self._label_names = label_names
         self.features = (
@@ -213,17 +184,42 @@ def read_array_start(example: ExampleReader, name: str) -> bytes:
     return values[0]
 
 
-def read_part(path: str, start: int, example: ExampleReader, name: str) -> FilePart | list | None:
+def read_part(path: str, start: int, example: ExampleReader, name: str, layout: Layout) -> FilePart | ArrayPart | list | None:
     """A mask or an array: where in the file it lies, or its numbers where these are a list; None: there is none.
 
     Args:
         path: Of the file.
         start: Of the record's data in it.
+        example: The record.
+        name: Of the feature.
+        layout: Of the record.
+
+    Raises:
+        BadExampleError: It has not as many bytes as the record states.
     """
     if has_numbers(example, name):
         return example.values(name) or None
     spans = example.spans(name)
-    return FilePart(path, start + spans[0][0], spans[0][1]) if len(spans) == 1 else None
+    if len(spans) != 1:
+        return None
+    ((offset, num_bytes),) = spans
+    if name not in layout.numbers:
+        return FilePart(path, start + offset, num_bytes)
+    dtype = layout.numbers[name].dtype
+    try:
+        shape = read_shape(example, layout, name, num_bytes // DTYPES[dtype])
+    except ValueError as error:
+        raise BadExampleError(printable(str(error))) from None
+    if name == layout.mask:
+        shape = shape[:2]
+    if math.prod(shape) * DTYPES[dtype] != num_bytes:
+        raise BadExampleError(wrong_size(name, num_bytes, shape, dtype))
+    return ArrayPart(path, start + offset, num_bytes, stored_dtype(dtype), shape)
+
+
+def stored_dtype(dtype: str) -> str:
+    """A type as NumPy writes it, of little-endian numbers."""
+    return np.dtype(dtype).newbyteorder("<").str
 
 
 def has_numbers(example: ExampleReader, name: str) -> bool:

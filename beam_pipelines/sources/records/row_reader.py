@@ -82,7 +82,7 @@ class RowReader:
             column.name: class_names[column.names[0]]
             for column in columns
             if len(column.names) == 1 and column.names[0] in self._class_names
-        }
+        } | {column.name: column.positions(config.names_of(column.name)) for column in labels if column.kind == "multi_hot"}
 
     def read(self, row: Mapping[str, Any], image: LabeledImage) -> LabeledImage:
         """The image with what the fields say of it.

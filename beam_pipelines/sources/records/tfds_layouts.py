@@ -84,7 +84,7 @@ def _objects_of(found: Mapping[str, tuple[str, dict[str, Any]]]) -> ObjectsLayou
         if labels:
             label = f"{parent}/{LABEL}" if f"{parent}/{LABEL}" in labels else labels[0]
             flags = {name.removeprefix(f"{parent}/"): name for name in siblings if _is_flag(name, found)}
-            return ObjectsLayout((boxes,), (label,), flags)
+            return ObjectsLayout((boxes,), label, flags)
     return None
 
 

@@ -19,6 +19,7 @@ Of the records that are listed one at a time is in memory.
 """
 
 import contextlib
+import dataclasses
 import re
 from typing import BinaryIO, Collection, Iterator, Mapping
 
@@ -30,7 +31,6 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.records.containers import Containers
-from beam_pipelines.sources.records.first_records import find_kinds, find_objects
 from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
@@ -43,7 +43,7 @@ from beam_pipelines.sources.records.record_fields import (
     read_part,
     settle_shapes,
 )
-from beam_pipelines.sources.records.record_layouts import choose_columns, settle_layout
+from beam_pipelines.sources.records.record_layouts import choose_columns, find_layout, replace_image
 from beam_pipelines.sources.records.row_reader import RowReader, search_names, wanted_names
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
@@ -73,6 +73,7 @@ class TfRecord:
         root: The folder of the files.
         features: What an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
+        found: What to tell of a layout that was found by looking.
         num_ignored: Files that are no inputs, counted while a part is listed.
 
     Raises:
@@ -86,20 +87,24 @@ class TfRecord:
         self._first_problem = ""
         self._open_input(config)
         example = self._first_example()
-        kinds, place = find_kinds(self._first_examples())
-        layout = self._layout = settle_layout(self._known_layout, config.source, kinds, self._names[0], place)
+        layout = self._known_layout or find_layout(self._first_examples(), config.source, self._names[0])
+        if config.source.image_column:
+            layout = replace_image(layout, config.source.image_column, self._first_examples())
+        self._layout = layout
         labels, features = choose_columns(config.source, layout)
         objects = [column for column in labels if column.names == (OBJECTS,) and layout.objects]
         self._objects = None
         if objects:
-            with_objects = find_objects(self._first_examples(), layout, self._names[0]) or example
-            self._objects = ObjectsReader(layout.objects, with_objects, layout.class_names, config.source.names_of(OBJECT_LABEL))
+            self._objects = ObjectsReader(layout.objects, layout.class_names, config.source.names_of(OBJECT_LABEL))
         columns = [tuple(column for column in some if column not in objects) for some in (labels, features)]
         columns = [settle_shapes(some, example, layout.shapes) for some in columns]
         wanted = wanted_names(config.source, *columns[0], *columns[1])
         found, num_searched = search_names((one.features for one in self._first_examples()), wanted)
+        source = config.source
+        if source.weight_column is None:
+            source = dataclasses.replace(source, weight_column=layout.weight)
         self._rows = RowReader(
-            config.source,
+            source,
             *columns,
             self._root,
             found,
@@ -112,6 +117,7 @@ class TfRecord:
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
+        self.found = layout.found
         self.targets = tuple(OBJECTS if column in objects else column.name for column in labels)
 
     def _open_input(self, config: PrepareConfig) -> None:
@@ -223,7 +229,7 @@ class TfRecord:
     ) -> LabeledImage:
         start = record.offset + HEADER_BYTES
         row = {name: read_cell(name, example.values(name), name in self._rows.list_names) for name in self._rows.value_names}
-        row |= {name: read_part(part, start, example, name) for name in self._rows.part_names}
+        row |= {name: read_part(part, start, example, name, self._layout) for name in self._rows.part_names}
         image = LabeledImage(
             key=read_key(example, self._key) if self._key else nfc(f"{part}#{index:08d}"),
             path=part,

@@ -6,6 +6,7 @@
 | a folder with `metadata.csv`, `.jsonl` or `.parquet` in it | that file |
 | a folder of files of one format, `part-0.csv`, `part-1.csv`, … | all of them; splits, if named `train.csv`, … |
 | a folder of such folders | all of theirs; splits, if the folders are named `train`, … |
+| a pattern, `data/*.csv`, `data/**/*.parquet`, `part-{0..9}.csv` | the files of one format that fit; splits, if all are named like them |
 
 Paths in a file are relative to the folder in which it lies. Hidden files and `--ignore` patterns are left out.
 """
@@ -15,8 +16,10 @@ import re
 from typing import Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
@@ -72,7 +75,7 @@ def find_files(
         UserError: There are none, or it is not clear which.
     """
     finder = _Finder(config, formats, metadata)
-    return finder.find_one() if finder.is_file() else finder.find_all()
+    return finder.find_one() if finder.is_file() else finder.find_fitting() if finder.is_pattern() else finder.find_all()
 
 
 def format_of(name: str, formats: Mapping[str, str]) -> str | None:
@@ -86,12 +89,18 @@ class _Finder:
         self._formats = formats
         self._metadata = metadata
         self._input = config.input.rstrip("/") or "/"
+        self._wanted = split_input(config.input)
+        if self.is_pattern():
+            self._input = self._wanted.folder
         self._files = files_at(self._input)
         self._listing = FileListing(Root(self._input), config.ignore)
         self._extensions = ", ".join(extension for extension in formats if extension)
 
     def is_file(self) -> bool:
         return self._files.exists(self._input)
+
+    def is_pattern(self) -> bool:
+        return bool(self._wanted.patterns) or len(self._wanted.literal) > 1
 
     def find_one(self) -> tuple[str, list[TableFile]]:
         folder, _, name = self._input.rpartition("/")
@@ -118,13 +127,26 @@ class _Finder:
         splits = self._no_splits() if found[0] in self._metadata else self._name_splits(stems)
         return self._input, [self._make_file(path, split) for path, split in zip(found, splits)]
 
+    def find_fitting(self) -> tuple[str, list[TableFile]]:
+        if self._wanted.is_deep:
+            names = [found.path for found in self._listing.walk() if not isinstance(found, DeadLetter)]
+        else:
+            names = self._listing.top_level()[1]
+        found = sorted({*self._wanted.literal, *self._wanted.fitting(names)})
+        kinds = {format_of(name, self._formats) or self._formats.get("") for name in found}
+        if len(kinds) != 1 or None in kinds:
+            shown = ", ".join(map(printable, found[:5])) or "no file"
+            raise UserError(f"--input={self._config.input}: found {shown}; expected files of one format, named {self._extensions}")
+        stems = [_SHARD.sub("", os.path.basename(name).split(".")[0]) for name in found]
+        return self._input, [self._make_file(name, split) for name, split in zip(found, self._name_splits(stems))]
+
     def _make_file(self, name: str, split: str | None) -> TableFile:
         try:
             Root(self._input).relative(name)
         except OutsideError as error:
             raise UserError(f"--input={self._config.input}: {error}") from None
         folder = f"{os.path.dirname(name)}/" if "/" in name else ""
-        return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or "", folder, split)
+        return TableFile(f"{self._input}/{name}", name, format_of(name, self._formats) or self._formats.get("", ""), folder, split)
 
     def _tables_in(self, folder: str, names: list[str] | None) -> list[str]:
         """Paths of tables right in a folder. Metadata files are asked for before the images beside them are listed."""

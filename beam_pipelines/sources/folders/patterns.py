@@ -1,0 +1,99 @@
+"""Patterns of file names, as an input may be one: `train-*.tfrecord`, `shard-{000..010}.tar`, `**/*.csv`."""
+
+import itertools
+import math
+import os
+import posixpath
+import re
+from typing import Collection, NamedTuple
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.storage.files import files_at, is_remote
+
+MAX_NAMES = 1_000_000
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+_MAGIC = re.compile(r"[*?\[{]")
+_GLOB = re.compile(r"(\*\*/|\*|\?|\[!?[^\]/]+\])")
+
+
+class InputNames(NamedTuple):
+    """What an input means.
+
+    Attributes:
+        folder: Below which it lies.
+        literal: Names of files there.
+        patterns: Patterns of such names. None, and no names either: whatever lies there.
+    """
+
+    folder: str
+    literal: set[str]
+    patterns: list[str]
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether a pattern is also of files in folders: there may be millions of them."""
+        return any("/" in pattern for pattern in self.patterns)
+
+    def fitting(self, names: Collection[str]) -> list[str]:
+        """Those of the names that fit a pattern."""
+        globs = list(map(_as_regex, self.patterns))
+        return [name for name in names if any(glob.fullmatch(name) for glob in globs)]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """`{000..010}` is a range, as wide as its first number; `{a,b}` a choice.
+
+    Raises:
+        UserError: They are more than `MAX_NAMES`, or a range descends.
+    """
+    pieces = _BRACES.split(pattern)
+    choices = [_choices(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
+    if math.prod(map(len, choices)) > MAX_NAMES:
+        raise UserError(f"--input={pattern}: more than {MAX_NAMES} names; expected no more")
+    return ["".join(chosen) for chosen in itertools.product(*choices)]
+
+
+def _choices(text: str) -> list[str]:
+    match = _RANGE.fullmatch(text)
+    if not match:
+        return text.split(",")
+    first, last = int(match[1]), int(match[2])
+    if not 0 <= last - first < MAX_NAMES:
+        raise UserError(f"--input=…{{{text}}}…: expected an ascending range of at most {MAX_NAMES} names")
+    return [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
+
+
+def split_input(path: str) -> InputNames:
+    """What an input means: what is there is no pattern, whatever its name is like."""
+    if is_remote(path):
+        if not path.endswith("/") and not _MAGIC.search(path) and files_at(path).exists(path):
+            folder, _, name = path.rpartition("/")
+            return InputNames(folder, {name}, [])
+    elif os.path.isfile(path):
+        folder, name = os.path.split(os.path.realpath(path))
+        return InputNames(folder, {name}, [])
+    elif os.path.isdir(path):
+        return InputNames(path, set(), [])
+    magic = _MAGIC.search(path)
+    if magic is None:
+        folder, _, name = path.rpartition("/")
+        return InputNames(path.rstrip("/"), set(), []) if is_remote(path) else InputNames(folder or ".", {name}, [])
+    folder, slash, _ = path[: magic.start()].rpartition("/")
+    names = [posixpath.normpath(name) for name in expand_braces(path[len(folder) + len(slash) :])]
+    patterns = [name for name in names if _MAGIC.search(name)]
+    return InputNames(folder or slash or ".", set(names).difference(patterns), patterns)
+
+
+def _as_regex(pattern: str) -> re.Pattern[str]:
+    """A glob pattern: `*` and `?` stay within one part of a path, `**/` does not."""
+    return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
+
+
+def _as_regex_piece(piece: str) -> str:
+    if piece.startswith("[") and len(piece) > 2:
+        negated = piece.startswith("[!")
+        characters = re.sub(r"([\\\]^\[&~|])", r"\\\1", piece[1 + negated : -1])
+        return f"[{'^/' if negated else ''}{characters}]"
+    return {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}.get(piece) or re.escape(piece)

@@ -1,0 +1,120 @@
+"""TFRecords that a function of the user's parses: `open_tfrecords(parse=...)`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from made_images import noise
+from made_records import example, write_records
+
+COUNT = 70  # more than are looked at
+IMAGES = [noise(index, 3, 4) for index in range(COUNT)]
+
+
+def write(path, most_ids: int = 1, compression: str = "") -> str:
+    stored = [
+        {"picture": image.tobytes(), "shape": [3, 4, 3], "y": index % 5, "ids": [index] * (1 + index % most_ids)}
+        for index, image in enumerate(IMAGES)
+    ]
+    return str(write_records(path, [example(one) for one in stored], compression))
+
+
+def parser(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """As tutorials have it."""
+    features = {
+        "picture": tf.io.FixedLenFeature([], tf.string),
+        "shape": tf.io.FixedLenFeature([3], tf.int64),
+        "y": tf.io.FixedLenFeature([], tf.int64),
+    }
+    parsed = tf.io.parse_single_example(serialized, features)
+    image = tf.reshape(tf.io.decode_raw(parsed["picture"], tf.uint8), parsed["shape"])
+    if tf.reduce_max(image) > 0:  # of tensors: for AutoGraph
+        image = tf.cast(image, tf.float32) / 255
+    else:
+        image = tf.zeros_like(image, tf.float32)
+    return tf.ensure_shape(image, (3, 4, 3)), parsed["y"]
+
+
+def ids_of(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    parsed = tf.io.parse_single_example(serialized, {"ids": tf.io.VarLenFeature(tf.int64)})
+    return {"ids": tf.sparse.to_dense(parsed["ids"])}
+
+
+def test_a_function_says_what_a_batch_is_made_of(tmp_path):
+    paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]
+    files = tf_input.open_tfrecords(paths, parse=parser, count=True)
+    plain = files.batches(batch_size=32, shuffle=False)
+    assert len(plain) == 5 and files.num_examples() == 2 * COUNT
+    assert plain.element_spec == (tf.TensorSpec((None, 3, 4, 3), tf.float32), tf.TensorSpec((None,), tf.int64))
+    x, y = next(iter(plain))
+    np.testing.assert_allclose(x, np.stack(IMAGES[:32]) / 255, rtol=1e-6)
+    assert y.numpy().tolist() == [index % 5 for index in range(32)]
+    orders = [np.concatenate([x[:, 0, 0, 0] for x, _ in files.batches(batch_size=32, seed=seed)]) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(orders[0], orders[1])
+    assert (orders[0] != orders[2]).any() and sorted(orders[0]) == sorted(orders[2])
+    model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(5)])
+    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(files.batches(batch_size=32, drop_remainder=True), epochs=2, verbose=0)
+    assert model.optimizer.iterations == 2 * (2 * COUNT // 32)
+
+
+def test_what_differs_in_length_is_ragged(tmp_path):
+    files = tf_input.open_tfrecords(write(tmp_path / "a.tfrecord", 3, "GZIP"), parse=ids_of)
+    assert (files.compression, files.num_examples()) == ("GZIP", None)
+    (batch,) = files.batches(batch_size=COUNT, shuffle=False)
+    assert batch["ids"].to_list() == [[index] * (1 + index % 3) for index in range(COUNT)]
+    alike = tf_input.open_tfrecords(write(tmp_path / "b.tfrecord"), parse=ids_of)
+    assert next(iter(alike.batches(batch_size=COUNT)))["ids"].shape == (COUNT, 1)
+
+
+def test_sequences_are_read_by_a_function(tmp_path):
+    records = []
+    for index in range(1, 4):
+        frames = [tf.train.Feature(float_list=tf.train.FloatList(value=[index, 0, frame])) for frame in range(index)]
+        lists = tf.train.FeatureLists(feature_list={"frames": tf.train.FeatureList(feature=frames)})
+        label = tf.train.Feature(int64_list=tf.train.Int64List(value=[index]))
+        sequence = tf.train.SequenceExample(context=tf.train.Features(feature={"label": label}), feature_lists=lists)
+        records.append(sequence.SerializeToString())
+    path = str(write_records(tmp_path / "a.tfrecord", records))
+
+    def parse(serialized):
+        context, sequences = tf.io.parse_single_sequence_example(
+            serialized, {"label": tf.io.FixedLenFeature([], tf.int64)}, {"frames": tf.io.FixedLenSequenceFeature([3], tf.float32)}
+        )
+        return sequences["frames"], context["label"]
+
+    with pytest.raises(ValueError, match="its first 3 records have a tf.train.SequenceExample; expected a tf.train.Example, or parse="):
+        tf_input.open_tfrecords(path)
+    ((x, y),) = tf_input.open_tfrecords(path, parse=parse).batches(batch_size=3, shuffle=False)
+    assert x.to_list()[1] == [[2, 0, 0], [2, 0, 1]] and y.numpy().tolist() == [1, 2, 3]
+
+
+def test_a_function_that_does_not_fit_is_told_at_once(tmp_path):
+    path = write(tmp_path / "a.tfrecord")
+    cases = [
+        (lambda serialized: None, "it returned None, and so nothing to batch; expected a dictionary of tensors, x, "),
+        (lambda serialized: (serialized,) * 4, "it returned a tuple of 4; expected a dictionary"),
+        (lambda: 1, "too many positional arguments.*; expected a function of one record"),
+        (lambda one: tf.io.parse_single_example(one, {"z": tf.io.FixedLenFeature([], tf.int64)}), "Feature: z .*required.*; expected a"),
+        (lambda serialized: tf.reshape(tf.io.decode_raw(serialized, tf.uint8), (10**6,)), "; expected a function of one record"),
+    ]
+    for parse, message in cases:
+        with pytest.raises(ValueError, match=f"a.tfrecord: parse=.*{message}") as caught:
+            tf_input.open_tfrecords(path, parse=parse)
+        assert "\n" not in str(caught.value)
+    files = tf_input.open_tfrecords(path, parse=parser)
+    for options, message in [
+        ({"image_size": 8}, "image_size=8: what becomes of a record is said by parse; expected only batch_size, shuffle, seed"),
+        ({"shuffle": "exact"}, "shuffle='exact': only a data set that was prepared"),
+        ({"split": "test"}, "split='test': expected 'train'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            files.batches(batch_size=2, **options)
+    with pytest.raises(TypeError, match="batch_sise.*did you mean 'batch_size'"):
+        files.batches(batch_sise=2)
+    for options in ({"layout": "raw"}, {"label_names": "ab"}):
+        with pytest.raises(ValueError, match="parse=.*: expected a function of one record, without a layout and without label_names"):
+            tf_input.open_tfrecords(path, parse=parser, **options)
+    with pytest.raises(ValueError, match="parse='raw': expected a function"):
+        tf_input.open_tfrecords(path, parse="raw")

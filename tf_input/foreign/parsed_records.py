@@ -1,0 +1,117 @@
+"""TFRecords that a function of the user's parses: what `open_tfrecords(parse=...)` returns."""
+
+from typing import Any, Callable, Mapping, Sequence, Unpack
+
+import tensorflow as tf
+
+from tf_input.batches import as_batches
+from tf_input.forks import check_fork
+from tf_input.options import named_options
+from tf_input.pipeline import ladder
+from tf_input.read_config import ReadConfig
+from tf_input.read_options import ReadOptions, make_config
+
+_OPTIONS = ("batch_size", "shuffle", "seed", "drop_remainder")
+_EXPECTED = "expected a dictionary of tensors, x, (x, y) or (x, y, weight)"
+
+
+class ParsedRecords:
+    """TFRecords that a function of the user's parses; `open_tfrecords` makes it.
+
+    Attributes:
+        paths: The files of the only split, `train`.
+        parse: The function.
+        compression: "", "GZIP" or "ZLIB".
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        parse: Callable[..., Any],
+        compression: str,
+        num_examples: int | None,
+        records: Sequence[bytes],
+    ) -> None:
+        self.paths: Mapping[str, Sequence[str]] = {"train": paths}
+        self.parse = parse
+        self.compression = compression
+        self._num_examples = num_examples
+        self._record_bytes = max(1, sum(map(len, records)) // len(records))
+        self._is_ragged = self._look_at(records)
+
+    def __repr__(self) -> str:
+        return f"<ParsedRecords, {len(self.paths['train']):,} files, parse={self.parse!r}>"
+
+    def num_examples(self, split: str = "train") -> int | None:
+        """Examples in the split; None where nobody counted them."""
+        return self._num_examples
+
+    @named_options(ReadConfig, without=[name for name in ReadOptions.__annotations__ if name not in _OPTIONS])
+    def batches(self, split: str = "train", config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> tf.data.Dataset:
+        """Reads the records in batches of what the function returns; what differs in shape from record to record as ragged tensors.
+
+        Args:
+            split: `train`, which is shuffled unless `shuffle` says otherwise.
+            config: How it is read; None: as the options say.
+            **options: `batch_size`, `shuffle`, `seed` and `drop_remainder` of `ReadConfig`; all else is the function's business.
+
+        Raises:
+            RuntimeError: This process was forked after TensorFlow had run.
+            TypeError: There is no such option; the message says which was meant.
+            ValueError: There is no such split, or an option has a wrong value, or is not one of these.
+        """
+        check_fork()
+        config = make_config(config, options)
+        if split not in self.paths:
+            raise ValueError(f"split={split!r}: expected 'train', the only one")
+        for name in ReadOptions.__annotations__:
+            if name not in _OPTIONS and getattr(config, name) != getattr(ReadConfig, name):
+                given = f"{name}={getattr(config, name)!r}"
+                raise ValueError(f"{given}: what becomes of a record is said by parse; expected only {', '.join(_OPTIONS)}")
+        if config.order(split) == "exact":
+            raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        buffer = ladder.shuffle_buffer(1, self._record_bytes)
+        data = ladder.read_records(self.paths[split], config, split, buffer, compression=self.compression)
+        data = data.map(self.parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        batch = data.ragged_batch if self._is_ragged else data.batch
+        data = batch(config.batch_size, drop_remainder=config.drop_remainder)
+        if self._num_examples is not None:
+            data = data.apply(tf.data.experimental.assert_cardinality(config.num_batches(split, self._num_examples)))
+        return as_batches(data.prefetch(tf.data.AUTOTUNE), f"TFRecords, {split}", config.batch_size)
+
+    def _look_at(self, records: Sequence[bytes]) -> bool:
+        """Whether what becomes of the first records differs in shape.
+
+        Raises:
+            ValueError: They can't be parsed, or not to what a batch is made of.
+        """
+        told = f"{self.paths['train'][0]}: parse={self.parse!r}"
+        try:
+            data = tf.data.Dataset.from_tensor_slices(list(records)).map(_something(self.parse))
+            spec = data.element_spec
+            shapes = {str([tf.shape(leaf).numpy().tolist() for leaf in _dense(element)]) for element in data}
+        except (tf.errors.OpError, TypeError, ValueError) as error:
+            lines = getattr(error, "message", str(error)).strip().splitlines() or [type(error).__name__]
+            found = lines[0 if isinstance(error, tf.errors.OpError) else -1].strip()  # before the node; behind AutoGraph's traceback
+            raise ValueError(f"{told}: {found[:400]}; expected a function of one record, a string tensor") from error
+        if isinstance(spec, tuple) and len(spec) > 3:
+            raise ValueError(f"{told}: it returned a tuple of {len(spec)}; {_EXPECTED}")
+        return len(shapes) > 1
+
+
+def _something(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, as `Dataset.map` calls it; a ValueError if it returns nothing."""
+    converted = tf.function(parse)  # with AutoGraph, for it alone
+
+    def call(record: tf.Tensor) -> Any:
+        result = converted(record)
+        if not tf.nest.flatten(result) or any(one is None for one in tf.nest.flatten(result)):
+            raise ValueError(f"it returned {result}, and so nothing to batch; {_EXPECTED}")
+        return result
+
+    return tf.autograph.experimental.do_not_convert(call)
+
+
+def _dense(element: Any) -> list[tf.Tensor]:
+    """The tensors of an element that have a shape of their own; sparse and ragged ones are batched whatever theirs is."""
+    return [leaf for leaf in tf.nest.flatten(element) if isinstance(leaf, tf.Tensor)]

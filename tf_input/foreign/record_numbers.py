@@ -1,0 +1,148 @@
+"""Bytes of numbers in TFRecords that others wrote -> images, masks and tensors."""
+
+import dataclasses
+import math
+from typing import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+from tf_input import first_records
+from tf_input.dataset_format import IMAGE, MASK, Feature
+from tf_input.first_records import NUM_CHANNELS, Seen, Stored
+from tf_input.foreign.record_columns import Column
+from tf_input.record_layouts import DTYPES, Item, Layout
+
+_MASK_DTYPES = ("uint8", "uint16")  # that a PNG holds
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberReader:
+    """Reads bytes of numbers.
+
+    Attributes:
+        layout: Of the records.
+        sides: Items of it that say shapes: see `first_records.side_items`.
+        examples: What the first records have.
+        seen: The same, by names.
+    """
+
+    layout: Layout
+    sides: Sequence[str]
+    examples: Sequence[Stored]
+    seen: Mapping[str, Seen]
+
+    def column(self, name: str, item: Item) -> Column:
+        """What they become: an image of uint8 pixels or a PNG, a mask a PNG, anything else a tensor.
+
+        Raises:
+            ValueError: They are not what the layout says; without the beginning of the message, which says whose they are.
+        """
+        (data,), dtype = self.seen[item.name].values, item.dtype or "uint8"
+        shapes = first_records.record_shapes(self.layout, self.sides, item, self.examples)
+        common, num_channels, is_planar = first_records.common_shape(shapes, item.is_list), 1, False
+        if name == MASK:
+            if dtype not in _MASK_DTYPES or len(common) < 2:
+                raise ValueError(f"{item} of shape {shapes[0]}; expected a height and a width, and {' or '.join(_MASK_DTYPES)}")
+            common = common[:2]
+        if name == IMAGE:
+            *_, num_channels, is_planar = first_records.as_pixels(shapes[0], len(data) // DTYPES[dtype])
+        first = shapes[0][: len(common)]
+        if name in (IMAGE, MASK) and len(first) == 2:
+            first, common = (*first, num_channels), (*common, num_channels)
+        if math.prod(first) * DTYPES[dtype] != len(data):
+            raise ValueError(first_records.wrong_size(item.name, len(data), first, dtype))
+        num_stated = min(len(shapes[0]), 2 if name == MASK else 3) if name in (IMAGE, MASK) else len(first)
+        stated = _Stated(item.name, dtype, common, num_stated, *self._stated(item, len(shapes[0])))
+        parts = (Feature(item.name, "text"), *stated.parts)
+        if name == MASK or name == IMAGE and dtype == "uint8" and num_channels in NUM_CHANNELS:
+            if name == MASK or is_planar or None in common:
+                return Column(Feature(name, name), parts, stated.encoder(is_planar))
+            return Column(Feature(IMAGE, "pixels", common), parts, stated.check)
+        if is_planar:
+            raise ValueError(f"shape {list(first)} of {dtype}; expected the channels last, or recordmill prepare, which turns them")
+        feature = Feature(name, "tensor", common, dtype=dtype)
+        if common.count(None) < 2:
+            return Column(feature, parts, stated.check)
+        return Column(feature, parts, lambda data, *others: {name: data, f"{name}/shape": stated.shapes(data, *others)})
+
+    def _stated(self, item: Item, num_sides: int) -> tuple[tuple[int | str, ...], tuple[Feature, ...]]:
+        """(a number, or the type of the integers in a feature, for each that says a side; these features, as they are parsed)."""
+        if item.shape:
+            return item.shape, ()
+        numbers, parts = [], []
+        for side in map(self.layout.items.get, self.sides):
+            if side.number is not None:
+                numbers.append(side.number)
+                continue
+            values = self.seen[side.name].values
+            is_int32 = isinstance(values[0], bytes) and len(values[0]) <= tf.int32.size * num_sides
+            numbers.append("int32" if is_int32 else "int64")
+            parts.append(Feature(side.name, self.seen[side.name].kind, () if len(values) == 1 else (len(values),)))
+        return tuple(numbers), tuple(parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stated:
+    """What says the shape of bytes of numbers.
+
+    Attributes:
+        name: Of the bytes.
+        dtype: Of a number.
+        shape: Of all of them; None for a side in which they differ.
+        num_stated: How many of these sides records state, first ones.
+        numbers, parts: See `NumberReader._stated`.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    num_stated: int
+    numbers: tuple[int | str, ...]
+    parts: tuple[Feature, ...]
+
+    def shapes(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
+        """Of a batch, string [batch], int64 [batch, number of sides].
+
+        Raises:
+            tf.errors.InvalidArgumentError: One is not as those of the first records, or has not as many bytes. Raised when it is computed.
+        """
+        parsed = iter(stated)
+        numbers = [_integers(next(parsed), one) if isinstance(one, str) else _fill(data, one) for one in self.numbers]
+        numbers = [tf.concat(numbers, axis=1)[:, : self.num_stated], *(_fill(data, side) for side in self.shape[self.num_stated :])]
+        shapes = tf.ensure_shape(tf.concat(numbers, axis=1), (None, len(self.shape)))
+        wanted = tf.constant([-1 if side is None else side for side in self.shape], tf.int64)
+        shown = ", ".join("?" if side is None else str(side) for side in self.shape)
+        message = f"{self.name}: expected the shape ({shown}), that of the first records; "
+        message += f"a layout with {self.name}:{self.dtype}[] is for any size"
+        bytes_message = f"{self.name}: a record has not as many bytes as its shape says"
+        num_bytes = tf.reduce_prod(shapes, axis=1) * DTYPES[self.dtype]
+        checks = [
+            tf.debugging.Assert(tf.reduce_all((wanted < 0) | (shapes == wanted)), [message, shapes]),
+            tf.debugging.assert_equal(tf.cast(tf.strings.length(data), tf.int64), num_bytes, bytes_message),
+        ]
+        with tf.control_dependencies(checks):
+            return tf.identity(shapes)
+
+    def check(self, data: tf.Tensor, *stated: tf.Tensor) -> tf.Tensor:
+        """The same bytes, if they have a shape that they may have."""
+        with tf.control_dependencies([self.shapes(data, *stated)]):
+            return tf.identity(data)
+
+    def encoder(self, is_planar: bool) -> Callable[..., tf.Tensor]:
+        """Pixels that differ in size -> PNGs: encoded, as all other images are that do."""
+
+        def encode_one(one: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            pixels = tf.reshape(tf.io.decode_raw(one[0], tf.as_dtype(self.dtype)), one[1])
+            return tf.io.encode_png(tf.transpose(pixels, (1, 2, 0)) if is_planar else pixels, compression=0)  # the decoder is next
+
+        return lambda data, *stated: tf.map_fn(encode_one, (data, self.shapes(data, *stated)), fn_output_signature=tf.string)
+
+
+def _fill(data: tf.Tensor, number: int) -> tf.Tensor:
+    return tf.fill([tf.size(data), 1], tf.constant(number, tf.int64))
+
+
+def _integers(side: tf.Tensor, dtype: str) -> tf.Tensor:
+    """Integers, or the bytes of an array of them -> int64 [batch, numbers]."""
+    numbers = tf.io.decode_raw(side, tf.as_dtype(dtype)) if side.dtype == tf.string else tf.reshape(side, (tf.shape(side)[0], -1))
+    return tf.cast(numbers, tf.int64)

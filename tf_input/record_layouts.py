@@ -1,0 +1,184 @@
+"""What the features of TFRecords that others wrote mean: one language, and one table of what is known, for writer and reader.
+
+`recordmill prepare --layout` and `tf_input.open_tfrecords(layout=...)` take the same. Standard library only, so that both import it.
+
+A layout is a name of `LAYOUTS`, or items with commas between them, such as `image=pixels,height=28,width=28,depth=1,label=digit`:
+
+    ITEM=FEATURE          what it is
+    image                 an image, encoded; or its pixels, uint8, row by row, where it has a type, or a shape stands beside it
+    label                 what a model is to predict: a class, several, or a vector of floats
+    key                   the example's key
+    mask                  the class of each pixel, as a PNG; with a type as bytes, of the image's height and width
+    weight                how much the example counts
+    objects/bbox          boxes, ymin, xmin, ymax, xmax one behind the other; or objects/bbox/ymin, … for one side each
+    objects/label         the classes of the boxes; objects/NAME anything else that they have
+    height, width, depth  the shape of bytes of numbers, in a feature each; depth may be lacking
+    shape                 the same in one feature
+    any other             a feature to keep, by that name
+
+    FEATURE               what records have
+    NAME                  the feature of that name
+    NAME:TYPE             a string of bytes, which are numbers of one of `DTYPES`, little-endian, row by row
+    NAME:TYPE[7,20]       the same, of that shape, whatever stands beside it
+    NAME[]                any number of values, also where the first records all have the same
+    NAME?                 the feature, where records have it
+    A|B                   the first of these that can be read
+    28                    of height, width and depth: the number itself
+"""
+
+import dataclasses
+import re
+from typing import Any, Iterable, Mapping, NamedTuple
+
+from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES
+
+DTYPES = {dtype: max(1, int("0" + re.sub(r"\D", "", dtype)) // 8) for dtype in TENSOR_DTYPES}  # type -> bytes of a number
+SIDES = tuple(f"{OBJECTS}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
+BBOX = f"{OBJECTS}/bbox"
+MAPPING = "mapping"  # the name of a layout that a user gives
+VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
+
+# In the order in which they are tried: what asks for more comes first.
+_BOXES = ",".join(f"{side}=image/object/{side.removeprefix('objects/')}" for side in SIDES)
+_CORNERS = ",".join(f"{side}{corner}=image/object/bbox/{side}{corner}?" for corner in range(1, 5) for side in "xy")
+_FLAGS = ",".join(f"objects/{name}=image/object/{name}?" for name in ("difficult", "is_crowd", "truncated"))
+_CLASS = "image/object/class/text|image/object/class/label"
+LAYOUTS: Mapping[str, str] = {
+    "detection": f"image=image/encoded,{_BOXES},objects/label={_CLASS},{_FLAGS},key=image/source_id?",
+    # ImageNet's have image/object/bbox/label too, the image's class.
+    "slim": "image=image/encoded,label=image/class/label,key=image/filename?",
+    "text_boxes": f"image=image/encoded,{_BOXES},objects/label=image/object/bbox/label,{_CORNERS},key=image/filename?",
+    "segmentation": "image=image/encoded,mask=image/segmentation/class/encoded,key=image/filename?",
+    "images": "image=image/encoded,key=image/filename?",
+    "raw": "image=image_raw,height=height,width=width,depth=depth?,label=label",
+    "raw_masks": "image=image_raw,mask=mask_raw:uint8,height=height,width=width,depth=depth?",
+    "name_shape_data": "image=data,shape=shape,name=name?",
+    "feature_shape_label": "image=feature,shape=shape,label=label",
+    "image_label": "image=image,label=label,shape=shape?,filename=filename?",
+}
+_ITEM = re.compile(rf"{OBJECTS}/bbox/(ymin|xmin|ymax|xmax)|({OBJECTS}/)?[A-Za-z][A-Za-z0-9_.-]{{0,63}}")
+_FEATURE = re.compile(r"(?P<names>[^:\[\]?]+)(?::(?P<dtype>\w+))?(?P<shape>\[[\d,]*\])?(?P<optional>\?)?")
+
+
+class Item(NamedTuple):
+    """What an item is made of.
+
+    Attributes:
+        names: Of features that records have: the first that can be read is meant. Empty, of a number.
+        dtype: One of `DTYPES`, of bytes that are numbers; empty: nothing is said.
+        shape: Of these numbers; None: what stands beside them says it.
+        is_list: Whether there is any number of values.
+        is_optional: Whether records may lack it.
+        number: The number itself.
+    """
+
+    names: tuple[str, ...]
+    dtype: str = ""
+    shape: tuple[int, ...] | None = None
+    is_list: bool = False
+    is_optional: bool = False
+    number: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The first of `names`: the only one, once a layout was found."""
+        return self.names[0]
+
+    def __str__(self) -> str:
+        if self.number is not None:
+            return str(self.number)
+        shape = "[]" if self.is_list else "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
+        return f"{'|'.join(self.names)}{self.dtype and ':'}{self.dtype}{shape}{'?' * self.is_optional}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What features mean.
+
+    Attributes:
+        name: One of `LAYOUTS`, or `MAPPING` or `VALUES`.
+        items: By the name that they are to have.
+    """
+
+    name: str
+    items: Mapping[str, Item]
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={item}" for name, item in self.items.items())
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What a model is to predict: a label, or else the objects, or else a mask, or nothing."""
+        return default_targets(self.items)
+
+    @property
+    def box_names(self) -> tuple[str, ...]:
+        """Of the features that boxes are made of: one, or one for each side; none where there are no boxes."""
+        found = (BBOX,) if BBOX in self.items else tuple(side for side in SIDES if side in self.items)
+        return tuple(self.items[name].name for name in found)
+
+
+def default_targets(names: Iterable[str]) -> tuple[str, ...]:
+    """What a model is to predict of features of these names."""
+    tops = {name if name in (LABEL, MASK) else OBJECTS * name.startswith(BBOX) for name in names}
+    return tuple(name for name in (LABEL, OBJECTS, MASK) if name in tops)[:1]
+
+
+def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
+    """Reads a layout.
+
+    Args:
+        layout: A name, or items; or these as a mapping, of what stands before the "=" to what stands behind it, where `objects/bbox`
+            may be the names of the four sides, a list of one name is `NAME[]`, and a number is one.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if isinstance(layout, str) and layout in LAYOUTS:
+        return Layout(layout, parse_layout(LAYOUTS[layout]).items)
+    items: dict[str, Item] = {}
+    for name, text in _split(layout):
+        match = _FEATURE.fullmatch(text)
+        is_number = text.isdecimal() and name in ("height", "width", "depth")
+        names = match["names"].split("|") if match else []
+        if not _ITEM.fullmatch(name) or name in items or not match or not all(names):
+            raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
+        if match["dtype"] and match["dtype"] not in DTYPES:
+            raise _error(layout, f"{name}: type {match['dtype']!r}; expected one of {', '.join(DTYPES)}")
+        numbers = [int(number) for number in re.findall(r"\d+", match["shape"] or "")]
+        if is_number and not 0 < int(text) < 1 << 31 or 0 in numbers or numbers and not match["dtype"]:
+            raise _error(layout, f"{name}={text}: expected numbers above 0, and a type before a shape")
+        shape = tuple(numbers) if numbers else None
+        is_optional = match["optional"] is not None
+        if is_number:
+            items[name] = Item((), number=int(text))
+        else:
+            items[name] = Item(tuple(names), match["dtype"] or "", shape, match["shape"] == "[]", is_optional)
+    if not items:
+        raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
+    sides = [side for side in SIDES if side in items]
+    if sides and (len(sides) < 4 or BBOX in items):
+        raise _error(layout, f"boxes of {', '.join(sides)}; expected all four sides, or {BBOX} alone")
+    return Layout(MAPPING, items)
+
+
+def _split(layout: str | Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if isinstance(layout, str):
+        for part in re.split(r",(?![^\[]*\])", layout):
+            name, _, text = part.partition("=")
+            yield name.strip(), text.strip()
+        return
+    for name, value in layout.items():
+        if name == BBOX and isinstance(value, (list, tuple)) and len(value) == len(SIDES):
+            yield from zip(SIDES, value)
+        elif isinstance(value, (list, tuple)):
+            if len(value) != 1:
+                raise _error(layout, f"{name}: found {list(value)}; expected one feature{', or the four sides of boxes' * (name == BBOX)}")
+            yield name, f"{value[0]}[]"
+        else:
+            yield name, str(value)
+
+
+def _error(layout: Any, problem: str) -> ValueError:
+    text = layout if isinstance(layout, str) else dict(layout)
+    return ValueError(f"layout={text}: {problem}; or a layout's name: {', '.join(LAYOUTS)}")
