@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_input
 from made_images import encode
 from made_records import encode_mask, example, write_data_set, write_records
-from prepared import picture
+from prepared import mixed_images, picture
 from resumable_training import LoggedModel
 from tf_input.dataset_format import Feature
 
@@ -296,6 +296,19 @@ def test_what_a_view_makes_alike_is_mixed(tmp_path):
             assert y["objects"]["valid"][row].tolist() == [True, is_sketch, is_sketch]
             assert (y["mask"][row] == (7 if is_sketch else 300)).all()
     assert y["mask"].dtype == np.int32
+
+
+@pytest.mark.slow(4)
+def test_parts_of_chosen_examples(tmp_path_factory):
+    """So that one class has the half of each batch, whatever else there is."""
+    made = tf_input.open(mixed_images(tmp_path_factory))
+    parts = {name: (made, "train", 1, {"where": f"label {sign} 'cow'"}) for name, sign in (("cows", "=="), ("others", "!="))}
+    data = tf_input.mix(parts, stop="all", **OPTIONS)
+    assert data.class_names == made.class_names
+    for epoch in passes(data, 2):
+        for _, y in epoch:
+            assert abs(sum(key.startswith(b"cow/") for key in y["key"]) - len(y["key"]) / 2) <= 0.5
+        assert len(set(keys_of(epoch))) == made.num_examples("train")
 
 
 def test_class_names_may_be_given(sets):
