@@ -148,7 +148,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             - `pixels`: uint8 [batch, height, width, channels], as stored, unless `channels` says otherwise.
             - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
               as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions. Maps
-              that differ in size have that of the images. Of any number of rows, a tf.RaggedTensor.
+              that differ in size have that of the images. Of any number of rows, a list of any length: see `ragged`.
             - `class_label`: int64 [batch]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
             - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
             - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of

@@ -204,7 +204,11 @@ def test_sizes_that_differ_are_as_tensorflow_datasets_has_them(tmp_path):
         for name in ("vector", "matrix", "map"):
             expected = np.load(root / f"{index}.{name}.npy")
             assert same(found[name], expected) and same(theirs[found["key"].encode()][name].numpy(), expected), name
-    x = next(iter(dataset.batches("train", batch_size=NUM, image_size=6, inputs=("image", "vector", "map"), fit="stretch", shuffle=False)))
+    options = {"batch_size": NUM, "image_size": 6, "inputs": ("image", "vector", "map"), "fit": "stretch", "shuffle": False}
+    padded = next(iter(dataset.batches("train", ragged="mask", **options)))
+    x = next(iter(dataset.batches("train", ragged="ragged", **options)))
+    assert padded["vector"].shape == padded["vector_mask"].shape == (NUM, NUM)
+    np.testing.assert_array_equal(padded["vector"].numpy()[padded["vector_mask"].numpy()], x["vector"].values)
     assert isinstance(x["vector"], tf.RaggedTensor) and x["vector"].row_lengths().numpy().tolist() == [
         int(one["key"].partition(".")[0]) + 1 for one in dataset["train"]
     ]

@@ -94,6 +94,7 @@ class ExampleDecoder:
             rows: int64 [batch], their places in the batch of all hosts, below 0 for what only fills it up; None: they are those of
                 a whole batch, or of its beginning.
         """
+        parsed = {name: self._whole(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
         drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
         views = self.views(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
@@ -111,6 +112,9 @@ class ExampleDecoder:
         if self.has_padding:
             weight *= tf.cast(rows >= 0, weight.dtype)
         return x, _one_or_all(y), self._weights(weight, y, masks)
+
+    def _is_list_of_tensors(self, name: str) -> bool:
+        return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Name -> which values of a padded list are its own: bool [batch, n]."""
@@ -283,6 +287,8 @@ class ExampleDecoder:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
             return targets.pad_objects(columns, views, self.config.max_objects)
         feature, value = self.features[name], parsed[name]
+        if lists.is_list(feature):
+            return value if self.config.ragged == "ragged" else lists.pad(value, self.config.max_length)
         if feature.kind == "tensor":
             return self._tensor(name, parsed, views)
         if feature.kind in ("image", "pixels"):
@@ -291,8 +297,6 @@ class ExampleDecoder:
             return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
             return targets.multi_hot(value, len(feature.label_names))
-        if lists.is_list(feature):
-            return value if self.config.ragged == "ragged" else lists.pad(value, self.config.max_length)
         if views is None:
             return value
         if is_map(feature):

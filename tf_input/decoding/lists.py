@@ -5,6 +5,7 @@ from typing import Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.decoding.schema import is_map
 from tf_input.read_config import ReadConfig
 
 MASK_SUFFIX = "_mask"
@@ -12,6 +13,8 @@ MASK_SUFFIX = "_mask"
 
 def is_list(feature: Feature) -> bool:
     """Whether a feature is a list of any length of numbers or texts: no classes, which become 0 or 1 each, and nothing of objects."""
+    if feature.kind == "tensor":  # of three dimensions it is a map
+        return feature.shape[:1] == (None,) and None not in feature.shape[1:] and not is_map(feature)
     return feature.is_ragged and feature.kind in ("integer", "float", "text") and not feature.name.startswith(f"{OBJECTS}/")
 
 
