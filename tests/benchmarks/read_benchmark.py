@@ -108,7 +108,7 @@ _PYTHON = {"simplejpeg": "simplejpeg", "cv2": "opencv-python-headless"}
 _GRAIN = {"grain": "grain", "array_record": "array-record", **_PYTHON}
 _EXACT = read_ours("photo_set", **_VIEWS, shuffle="exact")
 _BUFFER = read_ours("photo_set", **_VIEWS, shuffle="window")
-_CHOICES = {"where": {"where": "num_bytes % 2 == 0"}, "subset": {"subset": 0.1}, "balance": {"balance": "oversample"}}
+_CHOICES = {"where": "num_bytes % 2 == 0", "subset": 0.1, "balance": "oversample"}
 
 RACES = {
     "photos": Race(PHOTOS, _READ_PHOTOS, _BY_HAND, ("tf_input", "hand-written tf.data"), 1.06),
@@ -142,7 +142,9 @@ RACES = {
         TINY, read_mix("tiny_set", memory_budget=0), _TINY, ("a mix of two, tiny", "tf_input, one split"), 0.95, batch_size=512
     ),
     **{
-        f"{name}-{images}": Race(images, read_ours(data_set, **options, **choice), whole, (str(choice), "the whole split"), 0.95, batch_size)
+        f"{name}-{images}": Race(
+            images, read_ours(data_set, **options, **{name: choice}), whole, (f"{name}={choice!r}", "the whole split"), 0.95, batch_size
+        )
         for images, data_set, options, whole, batch_size in (
             (PHOTOS, "photo_set", _VIEWS, _READ_PHOTOS, 128),
             (TINY, "tiny_set", {"memory_budget": 0}, _TINY, 512),

@@ -95,9 +95,7 @@ class RecordReader:
         if self.selection is None:
             return self
         selection = Selection(self.selection.numbers)
-        return RecordReader(
-            self._files, self._shards, self._index, self._run_bytes, self._damaged, self.release, selection
-        )
+        return RecordReader(self._files, self._shards, self._index, self._run_bytes, self._damaged, self.release, selection)
 
     def of_epoch(self, epoch: int) -> "RecordReader | SelectedRecords":
         """Who reads the records of an epoch, in runs."""

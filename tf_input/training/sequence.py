@@ -154,7 +154,7 @@ class _Ahead:
         try:
             pickle.dumps(config)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            expected = "map_example and map_batch that can be sent to a process, such as functions of a module"
+            expected = "where, map_example and map_batch that can be sent to a process, such as functions of a module"
             raise ValueError(f"use_multiprocessing=True: expected {expected}: {error}") from None
         # Started, not forked: TensorFlow's threads do not survive a fork, and their locks stay locked.
         processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _open_in_worker, arguments)

@@ -50,6 +50,14 @@ def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(photographs, tmp_p
         assert parts == [210, 210] and server.num_bytes <= (1.1 if is_larger_than_the_buffer(split_bytes) else 2.1) * split_bytes
 
 
+        # Of a part of it, what is chosen, with what lies between two that are near.
+        data = dataset.batches("train", **read, subset=0.1)
+        server.reset()
+        num_chosen = sum(len(labels) for _, labels in data)
+        assert 20 < num_chosen < 70 and server.num_bytes <= 1.7 * num_chosen / 420 * split_bytes
+        assert len(server.requests) <= num_chosen + len(shards), server.requests
+
+
 def is_larger_than_the_buffer(num_bytes: int) -> bool:
     """What fits into one window is read whole by each host, so that it is mixed as a whole."""
     return num_bytes > tf_input.ReadConfig.read_buffer

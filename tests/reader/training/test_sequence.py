@@ -118,7 +118,7 @@ def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
 
 
 def test_functions_that_no_process_can_be_sent_are_refused(mixed):
-    with pytest.raises(ValueError, match="use_multiprocessing=True: expected map_example and map_batch that can be sent to a process.*lambda"):
+    with pytest.raises(ValueError, match="use_multiprocessing=True: expected where, map_example and map_batch that can be sent to a process.*lambda"):
         tf_input.Sequence(mixed, "train", use_multiprocessing=True, map_batch=lambda x, y: (x, y), **OPTIONS)
 
 
