@@ -4,6 +4,7 @@ Beam is imported only once our own flags are right: a typing error is answered a
 """
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -11,7 +12,7 @@ import logging
 import os
 import sys
 from types import ModuleType
-from typing import NoReturn
+from typing import Iterator, NoReturn
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
@@ -23,6 +24,7 @@ from beam_pipelines.options.option_values import parse_directory
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.options.verify_arguments import make_verify_config
+from beam_pipelines.options.which_arguments import training_options
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
@@ -50,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         parser = make_parser()
         arguments, others = parser.parse_known_args(argv)
         log.set_format(arguments.log_format)
-        if arguments.command == "benchmark" and others:
+        if arguments.command in ("benchmark", "which") and others:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
@@ -141,9 +143,26 @@ def benchmark(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.benchmark import benchmark  # a trainer's machine has no Beam, and a worker that writes no TensorFlow
 
     options = {name: getattr(arguments, name) for name in ("batch_size", "image_size", "augment", "shuffle", "memory_budget")}
-    try:
+    with _reading():
         config = benchmark.ReadConfig(**{name: value for name, value in options.items() if value is not None}, seed=0)
         benchmark.run(arguments.directory, arguments.split, config, arguments.seconds)
+
+
+def which(arguments: argparse.Namespace, unused: list[str]) -> None:
+    options = training_options(arguments)
+    from tf_input.training import which as past_batches
+
+    with _reading():
+        past_batches.run(
+            parse_directory("OUT", arguments.directory), arguments.split, arguments.epoch, arguments.step, options, arguments.backup, as_json=arguments.json
+        )
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    """What the reader raises, as the command line tells it."""
+    try:
+        yield
     except RuntimeError as error:
         raise RunError(str(error)) from None
     except BrokenPipeError:  # who reads the output has seen enough
@@ -164,6 +183,7 @@ _COMMANDS = {
     "repair": repair,
     "status": status,
     "benchmark": benchmark,
+    "which": which,
 }
 
 

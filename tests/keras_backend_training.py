@@ -122,6 +122,9 @@ def main(directory: str, folder: pathlib.Path) -> None:
     labels = np.concatenate([y for _, y in flowers.as_numpy("validation", **OPTIONS)])
     assert predicted.shape == (NUM_VALID, 3) and np.isfinite(loss)
     assert abs((predicted.argmax(axis=1) == labels).mean() - accuracy) < 1e-6
+    found = flowers.predict(whole, "validation", batch_size=8, image_size=SIZE)
+    np.testing.assert_allclose(found["output"], predicted, rtol=1e-5, atol=1e-6)
+    assert abs((found["predicted"] == found["label"]).mean() - accuracy) < 1e-6
 
     check_steps_of_a_rest(flowers)
     fit(flowers, folder / "parts", Interrupt())

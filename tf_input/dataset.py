@@ -11,8 +11,10 @@ from typing import Any, Callable, Mapping, Sequence, Unpack
 import numpy as np
 import tensorflow as tf
 
+from tf_input import predictions
+from tf_input.batch_examples import find_examples
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
-from tf_input.dataset_format import LABEL, Manifest, default_channels
+from tf_input.dataset_format import IMAGE, LABEL, Manifest, default_channels
 from tf_input.decoders import make_decoder, make_transformed_decoder
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.batch_decoder import BatchDecoder
@@ -138,9 +140,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
                 they replace its own.
 
         Returns:
-            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too. `x` is the one of `inputs`, or
+            Of `x`, `(x, y)` where there are targets, `(x, y, weight)` where there are weights too; with `keys=True` a pair of that and the
+            keys. `x` is the one of `inputs`, or
             all of them in a dictionary; `y` is the only target, or a dictionary of all. A weight is float32 [batch], or [batch, 1,
-            1] for a mask or a map, as Keras wants it; a dictionary of both where such a target is among others. Each feature is, by
+            1] for a mask or a map, as Keras wants it, or [batch, height, width] where a mask's classes have weights; a dictionary of both where such a target is among others. Each feature is, by
             its kind:
 
             - `image`: uint8 [batch, height, width, 3], RGB, or with one channel where all images are grey; `channels` says otherwise. Where
@@ -149,7 +152,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
               as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions. Maps
               that differ in size have that of the images. Of any number of rows, a list of any length: see `ragged`.
-            - `class_label`: int64 [batch]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
+            - `class_label`: int64 [batch], or with `one_hot` float32 [batch, num_classes]; of any number of classes, float32 [batch, num_classes], which is 1 for those that it has.
             - `mask`: uint8 [batch, height, width, 1], or int32 where a value is above 255; it shows what its image shows.
             - `float`: float32 [batch, *shape]. Of three dimensions it is a map that lies over its image, and shows what that does; of
               two, it goes with whole images alone (`fit="stretch"`, no augmentation). An image that `recordmill transform` wrote is
@@ -209,6 +212,84 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         """
         return as_numpy(functools.partial(self.batches, split), make_config(config, options))
 
+    @named_options(ReadConfig, without=predictions.OF_TRAINING)
+    def predict(
+        self, model: Any, split: str, config: ReadConfig | None = None, *, output: str | os.PathLike[str] | None = None, **options: Unpack[ReadOptions]
+    ) -> dict[str, np.ndarray] | None:
+        """What a model predicts for each example of a split, once, in the order of its shards, beside the example's key.
+
+            found = flowers.predict(model, "test", batch_size=128, image_size=224)
+            found["key"][found["predicted"] != found["label"]]  # the names of those that it takes for something else
+
+        Args:
+            model: A Keras model on any backend, or whatever else has a `predict_on_batch` or is a function of `x` (or of all of `inputs`
+                in a dictionary), in NumPy arrays; texts are tensors of TensorFlow.
+            split: One of `splits`.
+            config: As in `batches`; images are seen as there with the same options.
+            output: A local file that predictions are written to, `.parquet` or `.csv`, batch by batch, of which none is kept. A file
+                that is there is replaced, once all are written. None: they are returned.
+            **options: As in `batches`. What belongs to a training is refused: `augment`, `shuffle`, weights, `start_epoch` and its like.
+                `hosts=None`: all is read here; else each host predicts its own part.
+
+        Returns:
+            Arrays of n rows, by name; None where they are written:
+
+            - `key`: str, as an object.
+            - `path`, and each feature that is one class label: where the image lay, and the name of its class; str or None. They are
+              from the catalog, which takes pyarrow to read; a data set that `recordmill transform` wrote has none.
+            - `predicted`: str, the name of the class that has the most, where the only target is one class label and the model gives
+              [batch, num_classes]. Of several outputs `predicted/NAME`, where a target of one class label has the output's name.
+            - `output`: [n, ...], what the model gives. Of several outputs `output/NAME`. In a CSV file `output/INDEX` for each number.
+
+        Raises:
+            FileNotFoundError, OSError: As in `batches`; or `output` can't be written.
+            ImportError: The package that writes Parquet is missing.
+            TypeError: There is no such option, or the model can't be called.
+            ValueError: As in `batches`; or it is not known how to write `output`, or the model gives something else than rows.
+            tf.errors.InvalidArgumentError: A record is damaged, or can't be read.
+        """
+        config = predictions.prediction_config(make_config(config, options))
+        predictions.check_output(model, output)
+        batches, decoder = self.batches(split, config), self.make_decoder(config, split)
+        found = predictions.predict(model, batches, decoder, self._catalog(split))
+        return predictions.collect(found) if output is None else predictions.write(found, output)
+
+    @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
+    def which(
+        self, split: str, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]
+    ) -> dict[str, np.ndarray]:
+        """Which examples a batch is made of, of any epoch, without a log of it: `recordmill which` on the command line.
+
+            flowers.which("train", epoch=3, step=9_000, batch_size=128, image_size=224, augment=True, seed=0)["key"]
+
+        Their records are read, and none is decoded.
+
+        Args:
+            split: One of `splits`.
+            config: How the training read it.
+            epoch: Which epoch, from 0, as `start_epoch` counts.
+            step: Which batch of it, from 0, as `start_step` counts.
+            **options: As in `batches`, those of the training. `hosts=None`: those of all hosts together.
+
+        Returns:
+            Arrays of str, as objects, in the order of the batch: `key`, and what else `predict` tells from the catalog.
+
+        Raises:
+            FileNotFoundError, OSError: A shard or a catalog can't be read.
+            RuntimeError: This process was forked after TensorFlow had run.
+            TypeError: There is no such option.
+            ValueError: There is no such split or batch, or an option has a wrong value; or a record, an index or a catalog is damaged.
+        """
+        check_fork()
+        config = make_config(config, options)
+        for name in ("start_epoch", "start_step", "service", "keys"):
+            if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
+                raise ValueError(f"{name}={value!r}: expected {default!r}: epoch and step say which batch, of one that is read here")
+        config = self.settle(split, dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0)))
+        plan = self.plan(split, config, holds=False)
+        reader = self._store.open_records(self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
+        return find_examples(plan, reader, self._catalog(split), epoch, step)
+
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
         config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
@@ -243,18 +324,30 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             self._catalogs[split] = Catalog(self.directory, split, shards, self.features, self._store)
         return self._catalogs[split]
 
-    def plan(self, split: str, config: ReadConfig) -> Plan:
-        """How a split is read, by `batches` and by `Sequence`; the errors are theirs."""
+    def plan(self, split: str, config: ReadConfig, *, holds: bool = True) -> Plan:
+        """How a split is read, by `batches` and by `Sequence`; the errors are theirs.
+
+        Args:
+            split: One of `splits`.
+            config: How it is read.
+            holds: Whether a split that is small enough is decoded, to be held in memory. If not, a plan is of the same batches, for who
+                looks at a few.
+        """
         self._check_split(split)
+        if not holds and config.image_size is None and IMAGE in self.features and self.image_size is None and not config.transform:
+            config = dataclasses.replace(config, image_size=1)  # of any, the batches are of the same examples
         decoder, kind = self.make_decoder(config, split), config.order(split)
         shards = self.manifest.splits[split]
-        self._tell_of_crop(split, decoder, config)
+        if holds:
+            self._tell_of_crop(split, decoder, config)
         selection = self.select(split, config)
         num_bytes = memory.decoded_bytes(decoder, self.num_examples(split) if selection is None else len(selection.numbers))
         if num_bytes is not None and num_bytes <= config.memory_budget:
-            held = self._hold(split, decoder, config, num_bytes, selection)
-            return Plan.of(split, config, kind and "exact", decoder, held=held)
-        if kind == "exact" and not self._store.files.can_hold(sum(shard.num_bytes for shard in shards)):
+            kind = kind and "exact"
+            if holds or config.on_error == "skip":  # how many are damaged is known once all were read
+                held = self._hold(split, decoder, config, num_bytes, selection)
+                return Plan.of(split, config, kind, decoder, held=held)
+        if holds and kind == "exact" and not self._store.files.can_hold(sum(shard.num_bytes for shard in shards)):
             raise ValueError(
                 f"shuffle='exact': {self.directory} is not on a disk of this machine, from where records can be read one by one; expected "
                 "'window', or tf_input.open(..., cache_directory=...) with room for the split"
@@ -296,7 +389,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
     ) -> memory.Held:
         """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
-        key = (split, config.on_error, config.transform, selection and selection.digest, decoder.channels, *decoder.wanted())
+        key = (split, config.on_error, config.transform, config.keys, selection and selection.digest, decoder.channels, *decoder.wanted())
         if key not in self._held or selection is not None:
             shards = self.manifest.splits[split]
             reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)

@@ -1,11 +1,13 @@
 """Which ExampleDecoder reads a split: of the features as they are stored, or as the transform gives them."""
 
-from typing import Collection, Mapping
+from typing import Callable, Collection, Mapping
+
+import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import SIDES, STORED_KINDS, parse_examples
+from tf_input.decoding.schema import SIDES, STORED_KINDS, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
 from tf_input.description import Description
 from tf_input.read_config import ReadConfig
@@ -39,6 +41,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.counted(split, config), split),
         stored_channels=default_channels(dataset.statistics),
+        parse_keys=_stored_keys(dataset),
     )
     return _with_size(decoder, dataset)
 
@@ -68,8 +71,15 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
             config.class_weight, features, targets, dataset.counted(split, config) if are_counted else None, split
         ),
         stored_channels=default_channels(dataset.statistics),
+        parse_keys=_stored_keys(dataset),
     )
     return _with_size(decoder, dataset)
+
+
+def _stored_keys(dataset: Description) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """From records to their keys, whatever a transform makes of these."""
+    schema = dataset.manifest.schema
+    return key_parser(lambda serialized, names: parse_examples(serialized, schema, names), dataset.features)
 
 
 def _frame_size(dataset: Description, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:

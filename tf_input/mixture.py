@@ -42,7 +42,7 @@ _NAME = "the mix"  # in messages
 # Options that a part can't have of its own.
 _OF_ALL = (
     *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
-    *("memory_budget", "read_buffer", "map_example", "map_batch"),
+    *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
 _ROUNDED_ROWS = 16  # which numbers of examples that are decoded at a time are divided by
 _logger = logging.getLogger("tf_input")

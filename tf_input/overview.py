@@ -20,8 +20,8 @@ class Table(NamedTuple):
 
 def title(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     """One line: the name, the place, and the number of examples in each split."""
-    counts = ", ".join(f"{_printable(split)} {manifest.num_examples(split):,}" for split in manifest.splits)
-    return f"{_printable(manifest.name)} at {_printable(os.fspath(directory))}: {counts or 'no splits'}"
+    counts = ", ".join(f"{printable(split)} {manifest.num_examples(split):,}" for split in manifest.splits)
+    return f"{printable(manifest.name)} at {printable(os.fspath(directory))}: {counts or 'no splits'}"
 
 
 def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
@@ -37,17 +37,17 @@ def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 
 def _heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
-    return f"{_printable(manifest.name)} at {_printable(os.fspath(directory))}"
+    return f"{printable(manifest.name)} at {printable(os.fspath(directory))}"
 
 
 def _tables(manifest: Manifest) -> Iterator[Table]:
     splits = [
-        (_printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", _size(sum(shard.num_bytes for shard in shards)))
+        (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", _size(sum(shard.num_bytes for shard in shards)))
         for split, shards in manifest.splits.items()
     ]
     yield Table(("split", "examples", "shards", "bytes"), splits, 1)
     features = [
-        (_printable(feature.name), f"{feature.kind} {feature.dtype}".rstrip(), _shape(feature), _role(feature, manifest), _classes(feature.label_names))
+        (printable(feature.name), f"{feature.kind} {feature.dtype}".rstrip(), _shape(feature), _role(feature, manifest), _classes(feature.label_names))
         for feature in manifest.schema
     ]
     yield Table(("feature", "kind", "shape", "", "classes"), features, 5)
@@ -65,7 +65,7 @@ def _shape(feature: Feature) -> str:
 def _classes(names: Sequence[str]) -> str:
     if not names:
         return ""
-    shown = [_printable(name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…") for name in names[:_NUM_CLASSES]]
+    shown = [printable(name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…") for name in names[:_NUM_CLASSES]]
     return f"{len(names):,}: {', '.join(shown)}{', …' if len(names) > _NUM_CLASSES else ''}"
 
 
@@ -76,7 +76,7 @@ def _size(num_bytes: int) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """Names are anybody's: a line break or an escape sequence is not to reach the terminal."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
 

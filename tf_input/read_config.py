@@ -95,8 +95,13 @@ class ReadConfig:
         max_length: What lists are padded to, and cut to where they are longer, so that all batches have one shape. None: the longest.
         use_weights: Whether batches have weights, if the data set has; Keras multiplies the loss by them.
         class_weight: How much the classes of a target count, by which batches have weights, for several targets in a dictionary:
-            "balanced", all the same; or label -> weight, as Keras has it; or, of several targets, target -> one of these. Stored
-            weights are multiplied.
+            "balanced", all the same; or label -> weight, as Keras has it, where a label is a number or a class name, and one that is
+            not named has 1; or, of several targets, target -> one of these. Stored weights are multiplied. Of a mask, a label is the
+            value of a pixel, and weights are float32 [batch, height, width]; its pixels are not counted, so it can't be "balanced".
+        one_hot: Which class labels among the targets are float32 [batch, num_classes], 1 for the class and else 0, as losses and layers
+            want them that mix labels: True, all that are one class label; or their names.
+        keys: Whether an element is `(batch, keys)`: what it would be without, and string [batch], the examples' keys, "" for what only
+            fills up a batch. For loops (`for (images, labels), keys in ...`); `fit` is given batches without keys.
         where: Which examples are read: a condition over the columns of the catalog, in words of Python, such as "label in ('cat', 'dog')
             and width >= 64"; or a function of the columns, a mapping of their names to NumPy arrays that reads those it is asked
             for, that returns bool [num_examples]. What is missing is None (NaN in an array of numbers). Of `objects/label` one says
@@ -151,6 +156,8 @@ class ReadConfig:
     max_length: int | None = None
     use_weights: bool = True
     class_weight: str | Mapping[Any, Any] | None = None
+    one_hot: bool | str | Sequence[str] = False
+    keys: bool = False
     where: str | Callable[[Mapping[str, Any]], Any] | None = None
     fold: tuple[int, int | Collection[int]] | None = None
     subset: float | None = None
@@ -195,6 +202,9 @@ class ReadConfig:
         _require(self.use_weights in (False, True), "use_weights", self.use_weights, "True or False")
         is_weight = self.class_weight is None or isinstance(self.class_weight, Mapping) or _is_one_of(self.class_weight, "balanced")
         _require(is_weight, "class_weight", self.class_weight, "'balanced', weights by label or by target, or None")
+        is_one_hot = isinstance(self.one_hot, bool) or _is_names(self.one_hot) and len(self.one_hot) > 0
+        _require(is_one_hot, "one_hot", self.one_hot, "True, False or names of targets, each once")
+        _require(isinstance(self.keys, bool), "keys", self.keys, "True or False")
         is_where = isinstance(self.where, str) and self.where.strip() != "" or callable(self.where)
         _require(self.where is None or is_where, "where", self.where, "such as \"label == 'cat'\", a function of columns, or None")
         fold = None if self.fold is None else _folds(self.fold)
@@ -256,6 +266,10 @@ class ReadConfig:
     def input_names(self) -> tuple[str, ...]:
         """`inputs` in full, of a data set that has images."""
         return (IMAGE,) if self.inputs is None else _names(self.inputs)
+
+    def one_hot_names(self, heads: Sequence[str]) -> tuple[str, ...]:
+        """`one_hot` in full, of a data set with these targets that are one class label."""
+        return tuple(heads) * self.one_hot if isinstance(self.one_hot, bool) else _names(self.one_hot)
 
     def target_names(self, default: tuple[str, ...]) -> tuple[str, ...]:
         """`targets` in full, of a data set that says `default`."""

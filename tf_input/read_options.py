@@ -27,6 +27,8 @@ class ReadOptions(TypedDict, total=False):
     max_length: int | None
     use_weights: bool
     class_weight: str | Mapping[Any, Any] | None
+    one_hot: bool | str | Sequence[str]
+    keys: bool
     where: str | Callable[[Mapping[str, Any]], Any] | None
     fold: tuple[int, int | Collection[int]] | None
     subset: float | None

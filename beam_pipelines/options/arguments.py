@@ -34,6 +34,7 @@ from beam_pipelines.options.repair_arguments import add_repair
 from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.options.verify_arguments import add_verify
+from beam_pipelines.options.which_arguments import add_which
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
@@ -152,6 +153,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_repair(commands)
     add_status(commands)
     add_benchmark(commands)
+    add_which(commands)
     for command in commands.choices.values():
         add_log_options(command)
     return parser

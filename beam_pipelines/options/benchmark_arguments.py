@@ -37,13 +37,13 @@ def add_benchmark(commands: argparse._SubParsersAction) -> None:
     add("--seconds", type=_seconds, default=5.0, metavar="S", help="how long to read for each stage (default: 5)")
     add(
         "--shuffle",
-        type=_order,
+        type=parse_order,
         metavar="ORDER",
         help="window, exact or none (default: window for training or with --augment, else none)",
     )
     add(
         "--memory_budget",
-        type=_num_bytes,
+        type=parse_num_bytes,
         metavar="SIZE",
         help="a split whose decoded images take no more is held in memory; 0: never (default: 1GiB)",
     )
@@ -64,15 +64,15 @@ def _seconds(text: str) -> float:
     return float(text)
 
 
-def _order(text: str) -> str | bool:
+def parse_order(text: str) -> str | bool:
     """Reads `--shuffle`: `window` or `exact` as they are, and `none` as False."""
     if text not in ("window", "exact", "none"):
         raise argparse.ArgumentTypeError(f"{text!r}: expected window, exact or none")
     return False if text == "none" else text
 
 
-def _num_bytes(text: str) -> int:
-    """Reads `--memory_budget` in bytes: `512MiB` becomes 536870912."""
+def parse_num_bytes(text: str) -> int:
+    """Reads `--memory_budget` and its like in bytes: `512MiB` becomes 536870912."""
     try:
         return parse_size(text)
     except UserError:

@@ -46,6 +46,8 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_would_do():
         "class_weight=array([1., 1.]): expected 'balanced'": {"class_weight": np.ones(2)},
         "shuffle=array([1., 1.]): expected": {"shuffle": np.ones(2)},
         "fit=array([1., 1.]): expected": {"fit": np.ones(2)},
+        "one_hot='': expected True, False or names of targets, each once": {"one_hot": ""},
+        "keys=1: expected True or False": {"keys": 1},
         "where='': expected such as \"label == 'cat'\", a function of columns, or None": {"where": ""},
         "where=3: expected": {"where": 3},
         "fold=5: expected (number of folds, one of them from 0), or (number of folds, some of them)": {"fold": 5},

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import signal
 import threading
 import time
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from tf_input.benchmark.stages import Stage, time_shares
 from tf_input.dataset_format import IMAGE, training_split
+from tf_input.quiet import import_tensorflow
 from tf_input.read_config import ReadConfig
 
 if TYPE_CHECKING:
@@ -37,14 +37,9 @@ def run(directory: str, split: str | None, config: ReadConfig, seconds: float) -
         ValueError: It is damaged, or an option has a wrong value.
         RuntimeError: A record is damaged; the message names shard, record and offset.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with _without_stderr():  # what TensorFlow says of itself before it has looked at that
-        import tensorflow as tf
-
-        import tf_input
-        from tf_input.benchmark.advice import Findings
-
-        tf.constant(0)
+    tf = import_tensorflow()
+    import tf_input
+    from tf_input.benchmark.advice import Findings
 
     data_set = tf_input.open(directory)
     split = training_split(data_set.splits) if split is None else split
@@ -142,15 +137,3 @@ def _interrupts() -> Iterator[threading.Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _without_stderr() -> Iterator[None]:
-    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)

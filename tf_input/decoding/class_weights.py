@@ -15,6 +15,12 @@ def heads(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
     return [feature.name for feature in chosen if feature.kind == "class_label" and not feature.shape]
 
 
+def weighed(features: Mapping[str, Feature], targets: Sequence[str]) -> list[str]:
+    """The targets of which classes can have weights: one class label each, or a mask, whose pixels have one each."""
+    single = heads(features, targets)
+    return [name for name in targets if name in single or name in features and features[name].kind == "mask"]
+
+
 def balanced(feature: Feature, statistics: Mapping[str, Any], split: str) -> Table:
     """Weights with which every class counts the same: num_examples / (num_classes * examples of the class).
 
@@ -32,44 +38,61 @@ def tables(
     """`ReadConfig.class_weight` in full: target -> the weight of each of its labels.
 
     Args:
-        option: None, "balanced", label -> weight, or target -> one of these; a label that is not named has 1, as in Keras.
+        option: None, "balanced", label -> weight, or target -> one of these. A label is a number or a class name, and has 1 if it is
+            not named, as in Keras.
         features: Of the data set.
         targets: That are read.
         statistics: What `statistics.json` says; None: there is none, and classes are not counted.
         split: The split that is read.
 
     Raises:
-        ValueError: No target, or another one, is one class label, or has such a label.
+        ValueError: No target, or another one, is one class label or a mask, or has such a label.
     """
     if option is None:
         return {}
-    known = heads(features, targets)
+    known = weighed(features, targets)
     if not known:
-        raise ValueError(f"class_weight={option!r}: expected a target that is one class label; there are {', '.join(targets) or 'none'}")
+        expected = "a target that is one class label, or a mask"
+        raise ValueError(f"class_weight={option!r}: expected {expected}; there are {', '.join(targets) or 'none'}")
     if option == "balanced":
-        option = dict.fromkeys(known, option)
-    elif not any(isinstance(name, str) for name in option):
+        option = dict.fromkeys(heads(features, targets) or known, option)
+    elif not any(isinstance(weights, (str, Mapping)) for weights in option.values()):
         if len(known) > 1:
             raise ValueError(f"class_weight={option!r}: expected weights for each of {', '.join(known)}")
         option = {known[0]: option}
     if unknown := [name for name in option if name not in known]:
-        labels = f", or labels of it, 0 to {len(features[known[0]].label_names) - 1}" if len(known) == 1 else ""
+        labels = f", or labels of it, 0 to {_num_labels(features[known[0]], statistics) - 1}" if len(known) == 1 else ""
         raise ValueError(f"class_weight={unknown[0]!r}: expected one of {', '.join(known)}{labels}{meant(unknown[0], known)}")
     if statistics is None and "balanced" in option.values():
         raise ValueError("class_weight='balanced': the classes of these files are not counted; expected weights by label")
+    if uncounted := [name for name, weights in option.items() if weights == "balanced" and features[name].kind == "mask"]:
+        raise ValueError(f"class_weight='balanced': the pixels of {uncounted[0]} are not counted; expected weights by label")
     return {
-        name: balanced(features[name], statistics, split) if weights == "balanced" else _table(weights, features[name])
+        name: balanced(features[name], statistics, split)
+        if weights == "balanced"
+        else _table(weights, features[name], _num_labels(features[name], statistics))
         for name, weights in option.items()
     }
 
 
-def _table(weights: Any, feature: Feature) -> Table:
-    num_labels = len(feature.label_names)
+def _num_labels(feature: Feature, statistics: Mapping[str, Any] | None) -> int:
+    """Of a mask, as many as its pixels have room for: a value that says nothing, such as 255, is one too."""
+    if feature.kind != "mask":
+        return len(feature.label_names)
+    return 1 << ((statistics or {}).get("mask") or {"bits": 16})["bits"]
+
+
+def _table(weights: Any, feature: Feature, num_labels: int) -> Table:
     if not isinstance(weights, Mapping):
         raise ValueError(f"class_weight={weights!r}: expected 'balanced' or weights by label, for {feature.name}")
-    if unknown := [label for label in weights if not isinstance(label, Integral) or not 0 <= label < num_labels]:
-        raise ValueError(f"class_weight: {feature.name} has labels 0 to {num_labels - 1}; got {unknown[0]!r}")
-    for label, weight in weights.items():
+    table = [1.0] * num_labels
+    for given, weight in weights.items():
+        label = feature.label_names.index(given) if given in feature.label_names else given
+        if not isinstance(label, Integral) or isinstance(label, bool) or not 0 <= label < num_labels:
+            raise ValueError(
+                f"class_weight: {feature.name} has labels 0 to {num_labels - 1}; got {given!r}{meant(given, feature.label_names)}"
+            )
         if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
-            raise ValueError(f"class_weight: expected weights of 0 or more; label {label} of {feature.name} has {weight!r}")
-    return tuple(float(weights.get(label, 1.0)) for label in range(num_labels))
+            raise ValueError(f"class_weight: expected weights of 0 or more; label {given} of {feature.name} has {weight!r}")
+        table[label] = float(weight)
+    return tuple(table)

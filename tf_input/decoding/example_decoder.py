@@ -7,11 +7,13 @@ from typing import Any, Callable, Collection, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import IMAGE, OBJECTS, WEIGHT, Feature
-from tf_input.decoding import augment, decode, feature_checks, lists, targets, tensors, whole_images
+from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
+from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, whole_images
 from tf_input.decoding.schema import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
 from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
+
+KEYS = ""  # what no feature is called: keys among the features that were parsed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ExampleDecoder:
             says what they weigh.
         num_rows: The most examples that are decoded at a time; None: a host's part of a batch.
         stored_channels: Channels of encoded images in batches, where `config.channels` does not say it; 1: all of them are grey.
+        parse_keys: From records to their keys, string [batch]; None where they have none.
     """
 
     parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]]
@@ -46,9 +49,13 @@ class ExampleDecoder:
     has_padding: bool = False
     num_rows: int | None = None
     stored_channels: int = decode.NUM_CHANNELS
+    parse_keys: Callable[[tf.Tensor], tf.Tensor] | None = None
 
     def __post_init__(self) -> None:
         feature_checks.check_names(self.config, self.targets, self.features)
+        feature_checks.check_one_hot(self.config, class_weights.heads(self.features, self.targets), self.features)
+        if self.config.keys and self.parse_keys is None:
+            raise ValueError(f"keys=True: expected records with a feature {KEY!r}; these have {', '.join(self.features)}")
         if self.config.fit is None:  # settled here, for all who read
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
         lists.check_lists(self.config, self.targets, self.features, self._has_frames)
@@ -67,7 +74,8 @@ class ExampleDecoder:
 
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
         """Records, string [batch] -> the features that `outputs` needs, by name; images and masks as they are stored."""
-        return dict(self.parse(serialized, self.wanted()))
+        parsed = dict(self.parse(serialized, self.wanted()))
+        return {**parsed, KEYS: self.parse_keys(serialized)} if self.config.keys else parsed
 
     def decode_stored(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
         """Decodes images and masks whole, for who keeps them: `outputs` takes them either way.
@@ -86,7 +94,8 @@ class ExampleDecoder:
         return {name: self._whole(name, value) for name, value in parsed.items()}
 
     def outputs(self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: tf.Tensor | None = None) -> Any:
-        """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`.
+        """Features of a batch, as `parse_batch` or `decode_stored` gives them -> `x`, `(x, y)` or `(x, y, weight)`; with their keys,
+        where these are asked for, `(batch, keys)`.
 
         Args:
             parsed: Of at most `config.batch_size` examples.
@@ -94,6 +103,12 @@ class ExampleDecoder:
             rows: int64 [batch], their places in the batch of all hosts, below 0 for what only fills it up; None: they are those of
                 a whole batch, or of its beginning.
         """
+        batch = self._batch(parsed, seed, rows)
+        if not self.config.keys:
+            return batch
+        return batch, tf.where(rows >= 0, parsed[KEYS], "") if self.has_padding else parsed[KEYS]
+
+    def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
         parsed = {name: self._whole(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
         drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
         views = self.views(parsed, seed, drawn)
@@ -104,14 +119,21 @@ class ExampleDecoder:
         x = _one_or_all(inputs)
         if not self.targets:
             return x
-        y = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
+        labels = {name: self._output(name, parsed, views, seed, drawn) for name in self.targets}
+        y = {name: self._one_hot(name, value) for name, value in labels.items()}
         masks = self._masks(self.targets, parsed)
         if not self.has_weights and not masks:
             return x, _one_or_all(y)
         weight = parsed[WEIGHT] if self._reads_weights else tf.ones([_num_examples(parsed)])
         if self.has_padding:
             weight *= tf.cast(rows >= 0, weight.dtype)
-        return x, _one_or_all(y), self._weights(weight, y, masks)
+        return x, _one_or_all(y), self._weights(weight, labels, masks)
+
+    def _one_hot(self, name: str, value: Any) -> Any:
+        """A target, of which a class label becomes a vector where that is asked for."""
+        if name not in self.config.one_hot_names(class_weights.heads(self.features, self.targets)):
+            return value
+        return tf.one_hot(value, len(self.features[name].label_names))
 
     def _is_list_of_tensors(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
@@ -123,16 +145,16 @@ class ExampleDecoder:
         padded = [name for name in names if name != OBJECTS and lists.is_list(self.features[name])]
         return {name: lists.mask(parsed[name], self.config.max_length) for name in padded}
 
-    def _weights(self, weight: tf.Tensor, y: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
+    def _weights(self, weight: tf.Tensor, labels: Mapping[str, Any], masks: Mapping[str, tf.Tensor]) -> Any:
         """In the shape in which Keras multiplies losses with them: that of a target without its last dimension; of a list its own."""
-        of_classes = {name: tf.gather(tf.constant(table), y[name]) for name, table in self.class_weights.items()}
         ranks = {name: self._rank(name) for name in self.targets}
-        shaped = {
-            name: tf.reshape(weight * of_classes.get(name, 1.0), (-1, *[1] * (rank - 1))) for name, rank in ranks.items()
-        }
+        shaped = {name: tf.reshape(weight, (-1, *[1] * (rank - 1))) for name, rank in ranks.items()}
+        for name, table in self.class_weights.items():
+            classes = labels[name][..., 0] if self.features[name].kind == "mask" else labels[name]
+            shaped[name] *= tf.gather(tf.constant(table), tf.cast(classes, tf.int32))
         for name, mask in masks.items():
             shaped[name] = shaped[name][:, tf.newaxis] * tf.cast(mask, weight.dtype)
-        differ = max(ranks.values()) > 1 or of_classes or masks
+        differ = max(ranks.values()) > 1 or self.class_weights or masks
         return shaped if differ and len(shaped) > 1 else next(iter(shaped.values()))
 
     def _rank(self, name: str) -> int:
@@ -188,7 +210,8 @@ class ExampleDecoder:
                 num_bytes += area * feature.shape[-1] * _dtype(feature).size
             else:
                 num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
-        return num_bytes
+        weighed = [name for name in self.class_weights if self.features[name].kind == "mask"]  # pixel by pixel
+        return num_bytes + area * tf.float32.size * len(weighed)
 
     @property
     def sees_images(self) -> bool:

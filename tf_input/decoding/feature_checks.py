@@ -1,6 +1,6 @@
 """What is asked of a data set's features: whether it has them, and whether it is known what becomes of them."""
 
-from typing import Collection, Mapping
+from typing import Collection, Mapping, Sequence
 
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import targets
@@ -43,6 +43,26 @@ def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None
         )
     if feature.kind == "class_label" and feature.is_ragged and not feature.label_names:
         raise ValueError(f"{option}={name!r}: its number of classes is unknown; label_names=... says it")
+
+
+def check_one_hot(config: ReadConfig, heads: Sequence[str], features: Mapping[str, Feature]) -> None:
+    """Raises:
+    ValueError: What is to become a vector is no class label among the targets, or of an unknown number of classes.
+
+    Args:
+        config: How a split is read.
+        heads: The targets that are one class label each.
+        features: All that there are.
+    """
+    if config.one_hot is False:
+        return
+    names = config.one_hot_names(heads)
+    if not names or (unknown := [name for name in names if name not in heads]):
+        found = f"there are {', '.join(heads) or 'none'}{meant(unknown[0], heads) if names else ''}"
+        raise ValueError(f"one_hot={config.one_hot!r}: expected targets that are one class label; {found}")
+    for name in names:
+        if not features[name].label_names:
+            raise ValueError(f"one_hot={config.one_hot!r}: the number of classes of {name} is unknown; label_names=... says it")
 
 
 def check_image(config: ReadConfig, names: Collection[str], features: Mapping[str, Feature]) -> None:

@@ -4,11 +4,11 @@ The writer's `beam_pipelines.tfrecord.example_encoder` derives from the same sch
 """
 
 import math
-from typing import Collection, Iterable
+from typing import Any, Callable, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import FEATURE_KINDS, Feature, stored_features
+from tf_input.dataset_format import FEATURE_KINDS, KEY, Feature, stored_features
 
 # How a feature is stored in a tf.train.Example -> its dtype as a tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
@@ -85,6 +85,22 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
     with tf.control_dependencies([check]):
         folded = tf.reshape(value.values, (-1, *inner))
     return tf.RaggedTensor.from_row_splits(folded, value.row_splits // size, validate=False)
+
+
+def key_parser(
+    parse: Callable[[tf.Tensor, Collection[str]], Mapping[str, Any]], features: Mapping[str, Feature]
+) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """A function from records, string [batch], to their keys, string [batch]; None where they have none.
+
+    Args:
+        parse: From records and names to the features of these names.
+        features: What a record has, by name.
+    """
+    feature = features.get(KEY)
+    if feature is None or feature.shape or feature.kind not in ("text", "integer"):
+        return None
+    as_text = tf.identity if feature.kind == "text" else tf.strings.as_string
+    return lambda serialized: as_text(parse(serialized, [KEY])[KEY])
 
 
 def is_seen(feature: Feature) -> bool:

@@ -122,7 +122,7 @@ def identify(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", *["read_buffer"] * (kind != "window")):
+    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", "keys", *["read_buffer"] * (kind != "window")):
         del options[name]
     if options.pop("transform"):
         options["transform"] = transform

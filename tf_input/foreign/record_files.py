@@ -10,6 +10,7 @@ from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
 from tf_input.decoding import class_weights, crops
 from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.decoding.schema import key_parser
 from tf_input.decoding.targets import with_inputs
 from tf_input.first_records import MAX_BYTES, MAX_RECORDS
 from tf_input.foreign import tfds_directory
@@ -208,6 +209,7 @@ class RecordFiles:
             stored_size=self.image_size,
             mask_dtype=tf.int32,  # nobody knows their values
             class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
+            parse_keys=key_parser(self.layout.parse, self.features),
         )
         if decoder.sees_images and decoder.image_size is None:
             raise ValueError(f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)")

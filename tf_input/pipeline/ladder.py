@@ -65,7 +65,7 @@ def read_batches(
     batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
     data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
-    data = apply_functions(data, config.map_example, config.map_batch) if has_functions else data
+    data = apply_functions(data, config.map_example, config.map_batch, config.keys) if has_functions else data
     return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
 
 
@@ -187,7 +187,7 @@ def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: Rea
         return decode_batch(batch, seed if config.augment else None), seed, tf.range(tf.size(batch, tf.int64))
 
     data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
-    return apply_functions(data, config.map_example, config.map_batch)
+    return apply_functions(data, config.map_example, config.map_batch, config.keys)
 
 
 def _plain(function: Callable) -> Callable:

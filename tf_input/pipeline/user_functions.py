@@ -13,7 +13,7 @@ _ARGUMENTS = ("x", "y", "weight")
 
 
 def apply_functions(
-    data: tf.data.Dataset, map_example: Callable[..., Any] | None, map_batch: Callable[..., Any] | None
+    data: tf.data.Dataset, map_example: Callable[..., Any] | None, map_batch: Callable[..., Any] | None, has_keys: bool = False
 ) -> tf.data.Dataset:
     """Passes examples, then batches, through a user's functions.
 
@@ -27,6 +27,7 @@ def apply_functions(
         map_example: Of one example. What it returns has one shape in all examples of a batch; where the data set has features of
             any length, which are batched as ragged tensors, others may be so too.
         map_batch: Of a batch, after that.
+        has_keys: Whether outputs are a pair of what functions are given, and keys, which stay with it.
 
     Returns:
         Of what they return, in as many batches, of as many examples; with the others, if any.
@@ -36,7 +37,7 @@ def apply_functions(
         ValueError: A function returns nothing.
     """
     if map_example is not None:
-        call_example = _caller("map_example", map_example, data.element_spec[0])
+        call_example = _caller("map_example", map_example, data.element_spec[0], has_keys)
 
         def map_examples(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> tuple[Any, ...]:
             return _call_each(call_example, outputs, _fold_in(seed, _OF_EXAMPLES), rows), seed, rows, *others
@@ -44,7 +45,7 @@ def apply_functions(
         data = data.map(_plain(map_examples), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if map_batch is None:
         return data.map(_plain(lambda outputs, seed, rows, *others: (outputs, *others) if others else outputs))
-    call_batch = _caller("map_batch", map_batch, data.element_spec[0])
+    call_batch = _caller("map_batch", map_batch, data.element_spec[0], has_keys)
 
     def map_batches(outputs: Any, seed: tf.Tensor, rows: tf.Tensor, *others: tf.Tensor) -> Any:
         mapped = call_batch(outputs, _fold_in(seed, _OF_BATCHES))
@@ -53,14 +54,18 @@ def apply_functions(
     return data.map(_plain(map_batches), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
-def _caller(name: str, function: Callable[..., Any], spec: Any) -> Callable[[Any, tf.Tensor], Any]:
+def _caller(name: str, function: Callable[..., Any], spec: Any, has_keys: bool = False) -> Callable[[Any, tf.Tensor], Any]:
     """From a user's function to one of outputs and a seed.
 
     Args:
         name: What errors call it.
         function: The user's.
         spec: Of the outputs.
+        has_keys: As in `apply_functions`.
     """
+    if has_keys:
+        call_without = _caller(name, function, spec[0])
+        return lambda outputs, seed: (call_without(outputs[0], seed), outputs[1])
     signature = _signature(function)
     with_seed = signature is not None and "seed" in signature.parameters and not _has_seed(function)
     num_arguments = len(spec) if isinstance(spec, tuple) else 1

@@ -3,13 +3,14 @@
 import functools
 import hashlib
 import io
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import LABEL, Feature, ShardInfo
+from tf_input.dataset_format import KEY, LABEL, Feature, ShardInfo
 from tf_input.options import meant
 from tf_input.selection.columns import Column, TextLists, Texts
 from tf_input.storage.packages import import_package
@@ -17,11 +18,13 @@ from tf_input.storage.paths import join
 from tf_input.storage.store import Store
 
 _NUM_REQUESTS = 16  # shards at a time: where each takes a moment
-KEY, GROUP = "key", "group"
+PATH, GROUP = "path", "group"
 # That each catalog has, whatever the features are called.
 _COLUMNS = frozenset(
-    (KEY, "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", GROUP, "weight", "shard", "record")
+    (KEY, PATH, "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", GROUP, "weight", "shard", "record")
 )
+
+_logger = logging.getLogger("tf_input")
 
 
 class Catalog(Mapping[str, Column]):
@@ -94,6 +97,45 @@ class Catalog(Mapping[str, Column]):
         places = {label: place for place, label in enumerate(names)}
         return self[self._column_of(name)].look_up(lambda label: places.get(label, -1), -1)
 
+    def row_columns(self) -> list[str]:
+        """What `rows` can tell of an example: `path`, where its image lay, and each feature that is one class label, by the class's name.
+
+        Nothing where there is no catalog, as after `recordmill transform`, or, with a line of the log, no package to read it.
+        """
+        if not all(shard.catalog for shard in self._shards):
+            return []
+        try:
+            _parquet()
+        except ImportError as error:
+            _logger.warning("paths and class names are left out: %s", error)
+            return []
+        return [PATH, *(self._column_of(name) for name, one in self._features.items() if one.kind == "class_label" and not one.shape)]
+
+    def rows(self, columns: Sequence[str], paths: Collection[str] | None = None) -> Iterator[tuple[str | None, ...]]:
+        """The key of each example, and the texts in these columns: shard by shard, of which none is kept.
+
+        Args:
+            columns: Of texts.
+            paths: Of the shards that are asked; None: all.
+
+        Raises:
+            ImportError, OSError, ValueError: As in `[]`.
+        """
+        for shard in self._shards:
+            if paths is not None and join(self._directory, shard.name) not in paths:
+                continue
+            with self._open(shard) as file:
+                try:
+                    table = file.read([KEY, *columns])
+                    values = [table.column(name).to_pylist() for name in (KEY, *columns)]
+                except (OSError, ValueError, KeyError, NotImplementedError) as error:
+                    raise _failed(join(self._directory, shard.catalog), error) from error
+            yield from zip(*values)
+
+    def no_row(self, key: str) -> ValueError:
+        """What to raise where `rows` does not have a key where its record is."""
+        return ValueError(f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again")
+
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
         """A number of each example's key, uint64 [n], or of its group where it has one: BLAKE2b-64 of its UTF-8, keyed by the purpose.
 
@@ -145,7 +187,7 @@ class Catalog(Mapping[str, Column]):
 
     def _open(self, shard: ShardInfo) -> Any:
         """The catalog of a shard, of which nothing but its end is read yet."""
-        parquet = import_package("pyarrow.parquet", "reading catalogs", "pyarrow")
+        parquet = _parquet()
         path = join(self._directory, shard.catalog)
         try:
             file = parquet.ParquetFile(_Range(self._store.files, path, shard.catalog_bytes), pre_buffer=True)
@@ -154,6 +196,10 @@ class Catalog(Mapping[str, Column]):
         if file.metadata.num_rows != shard.num_examples:
             raise ValueError(f"{path} has {file.metadata.num_rows} rows, and its shard {shard.num_examples} records; `recordmill repair` makes it again")
         return file
+
+
+def _parquet() -> Any:
+    return import_package("pyarrow.parquet", "reading catalogs", "pyarrow")
 
 
 class _Range(io.RawIOBase):

@@ -4,16 +4,13 @@ import itertools
 import json
 import os
 import pathlib
-import re
-import zipfile
 from numbers import Integral
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import keras
 import numpy as np
 
-_NAME = re.compile(r"backup-\d{8}-\d{8}\.npz")  # epoch and step, so that names sort by age
-_STATE = "state"
+from tf_input.training.backup_files import STATE, check_identity, file_name, find_backups, read_backup
 
 
 class Backup:
@@ -143,10 +140,10 @@ class Backup:
         text = json.dumps({"epoch": self.epoch, "step": self.step, "identity": self._identity, "state": self.state})
         values = {str(index): _storable(np.array(keras.ops.convert_to_numpy(one))) for index, one in enumerate(self._variables())}
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / f"backup-{self.epoch:08d}-{self.step:08d}.npz"
+        path = self._directory / file_name(self.epoch, self.step)
         unfinished = path.with_suffix(".unfinished")
         with open(unfinished, "wb") as file:
-            np.savez(file, **{_STATE: text}, **values)
+            np.savez(file, **{STATE: text}, **values)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -159,8 +156,8 @@ class Backup:
             path.unlink()
 
     def _restore(self, path: pathlib.Path) -> None:
-        found, arrays = _load(path)
-        _check_identity(path, found["identity"], self._identity)
+        found, arrays = read_backup(path)
+        check_identity(path, found["identity"], self._identity)
         _assign(path, self._variables(), arrays)
         self.epoch, self.step, self.state = found["epoch"], found["step"], found["state"]
         print(f"resumed at epoch {self.epoch + 1}, batch {self.step + 1}, from {path}", flush=True)  # from 1, as Keras shows them
@@ -170,12 +167,6 @@ class Backup:
         metrics = {id(one) for one in self._model.metrics_variables}
         found = {id(one): one for one in (*self._model.variables, *self._optimizer.variables) if id(one) not in metrics}
         return list(found.values())
-
-
-def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
-    """The backups in a directory, the last one last."""
-    folder = pathlib.Path(directory)
-    return sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if _NAME.fullmatch(path.name))
 
 
 def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int | str, keep: int) -> None:
@@ -195,38 +186,9 @@ def check_options(directory: str | os.PathLike[str], train: Any, save_freq: int 
         raise ValueError(f"directory={os.fspath(directory)!r}: expected a local directory")
 
 
-def _check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Raises ValueError where a backup is of other batches than those of `train`."""
-    if there.get("manifest") != here["manifest"]:
-        before, now = there.get("dataset") or {}, here["dataset"]
-        changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
-        what = "; ".join(changes) or "as many examples of the same features, but others or in another order"
-        raise ValueError(
-            f"{path}: the data set has changed since this backup was made: {what}; expected the data set as it was, or another "
-            "directory for the backups of a new training"
-        )
-    if (there.get("transform") is None) == (here.get("transform") is None) and there.get("transform") != here.get("transform"):
-        raise ValueError(
-            f"{path}: the transform of the data set has changed since this backup was made, as `recordmill analyze` has run again; "
-            "expected the transform as it was, or another directory for the backups of a new training"
-        )
-    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
-    differing = [f"{name}={here.get(name)!r} (there {there.get(name)!r})" for name in names]
-    if differing:
-        raise ValueError(f"{path} is the backup of another training: here {', '.join(differing)}; expected another directory")
-
-
 def _storable(value: np.ndarray) -> np.ndarray:
     """Without bfloat16 and its like, which files of NumPy have no name for; float32 holds each of their values."""
     return value if value.dtype.kind in "biufc" else value.astype(np.float32)
-
-
-def _load(path: pathlib.Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    try:
-        with np.load(path) as file:
-            return json.loads(str(file[_STATE])), [file[str(index)] for index in range(len(file.files) - 1)]
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{path}: a damaged backup: {error}; delete it to go on from the one before, if any") from error
 
 
 def _assign(path: pathlib.Path, variables: list[Any], values: list[np.ndarray]) -> None:

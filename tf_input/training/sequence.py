@@ -202,7 +202,7 @@ def _make_decode(
     def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
-        return apply_functions(data, config.map_example, config.map_batch).get_single_element()
+        return apply_functions(data, config.map_example, config.map_batch, config.keys).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
     return tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)

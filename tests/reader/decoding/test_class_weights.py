@@ -40,7 +40,8 @@ def read(dataset: tf_input.PreparedDataset, **options) -> tuple:
 
 @pytest.mark.slow
 def test_one_target_has_a_weight_for_each_example(single):
-    cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {1: 3}}, [1, 3, 1]), ("balanced", list(single.class_weight().values()))]
+    cases = [({0: 5.0, 2: 0.25}, [5, 1, 0.25]), ({"ant": 5.0, 2: 0.25}, [5, 1, 0.25]), ({"label": {"bee": 3}}, [1, 3, 1])]
+    cases += [({"label": {1: 3}}, [1, 3, 1]), ("balanced", list(single.class_weight().values()))]
     for option, table in cases:
         _, y, weight = read(single, class_weight=option)
         assert weight.dtype == np.float32
@@ -90,6 +91,8 @@ def test_wrong_weights_are_refused(heads, single):
     cases = [
         (single, {"class_weight": "even"}, "class_weight='even': expected 'balanced', weights by label or by target, or None"),
         (single, {"class_weight": {3: 1.0}}, "class_weight: label has labels 0 to 2; got 3"),
+        (single, {"class_weight": {"bea": 1.0}}, "class_weight: label has labels 0 to 2; got 'bea'; did you mean 'bee'?"),
+        (single, {"class_weight": {True: 1.0}}, "class_weight: label has labels 0 to 2; got True"),
         (single, {"class_weight": {"weather": {0: 1}}}, "class_weight='weather': expected one of label"),
         (single, {"class_weight": {0.5: 1.0}}, "class_weight: label has labels 0 to 2; got 0.5"),
         (single, {"class_weight": {1: None}}, "expected weights of 0 or more; label 1 of label has None"),
@@ -97,8 +100,8 @@ def test_wrong_weights_are_refused(heads, single):
         (single, {"class_weight": {"label": "even"}}, "class_weight='even': expected 'balanced' or weights by label, for label"),
         (heads, {"class_weight": {0: 1.0}}, "expected weights for each of weather, ground"),
         (heads, {"class_weight": {"tags": {0: 1}}}, "class_weight='tags': expected one of weather, ground"),
-        (heads, {"class_weight": "balanced", "targets": "tags"}, "expected a target that is one class label; there are tags"),
-        (heads, {"class_weight": "balanced", "targets": ()}, "expected a target that is one class label; there are none"),
+        (heads, {"class_weight": "balanced", "targets": "tags"}, "expected a target that is one class label, or a mask; there are tags"),
+        (heads, {"class_weight": "balanced", "targets": ()}, "expected a target that is one class label, or a mask; there are none"),
     ]
     for dataset, options, message in cases:
         with pytest.raises(ValueError, match=message):
@@ -115,3 +118,67 @@ def test_the_weights_of_a_target_balance_its_classes(heads):
         weights = heads.class_weight(target=name)
         sums = [weights[label] * counts[name][text] for label, text in enumerate(heads.features[name].label_names)]
         np.testing.assert_allclose(sums, NUM / len(sums))
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Each example's own class, and 255 elsewhere; beside it a class and a number, and stored weights."""
+    return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
+
+
+@pytest.mark.slow
+def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
+    """In every shape of a batch, and as the loss of Keras multiplies them: pixels of weight 0 count for nothing."""
+    (name,) = [one for one in masks.targets if masks.features[one].kind == "mask"]
+    table = np.ones(256, np.float32)
+    table[[3, 255]] = 2.5, 0
+    for options in ({}, {"augment": True, "seed": 0}, {"memory_budget": 0}, {"hosts": (4, 1), "batch_size": 12}):
+        _, y, weights = next(masks.batches("train", **{**OPTIONS, **options}, targets=name, class_weight={3: 2.5, 255: 0}).as_numpy_iterator())
+        assert weights.dtype == np.float32 and weights.shape == y.shape[:3]
+        stored = weights.max(axis=(1, 2)) / table[y[..., 0]].max(axis=(1, 2)).clip(1e-9)
+        np.testing.assert_allclose(weights, table[y[..., 0]] * stored[:, None, None], rtol=1e-6, err_msg=str(options))
+        assert {0.5, 1.5} >= set(stored[stored > 0].round(4).tolist())
+    _, y, weights = read(masks, use_weights=False, class_weight={name: {255: 0.0}, "class": {"ant": 4}})
+    np.testing.assert_array_equal(weights[name], y[name][..., 0] != 255)
+    np.testing.assert_array_equal(weights["class"], np.where(y["class"] == 0, 4, 1))
+    np.testing.assert_array_equal(weights["age"], np.ones(NUM))
+
+    image = keras.Input((SIZE, SIZE, 3))
+    zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(image)
+    model = keras.Model(image, zeros)
+    model.compile("sgd", "mse", jit_compile=False)
+    data = masks.batches("train", **OPTIONS, targets=name, use_weights=False, class_weight={255: 0})
+    squares = np.where(y[name] == 255, 0, y[name].astype(np.float64) ** 2)
+    assert model.evaluate(data, verbose=0) == pytest.approx(squares.mean(), rel=1e-5)
+    assert np.isfinite(model.fit(data, verbose=0).history["loss"]).all()
+    spec = masks.example_spec("train", **OPTIONS, targets=name, class_weight={255: 0})[2]
+    assert spec == tf.TensorSpec((None, SIZE, SIZE), tf.float32)
+    for option, message in {"balanced": "the pixels of .* are not counted; expected weights by label", 256: "has labels 0 to 255; got 256"}.items():
+        with pytest.raises(ValueError, match=message):
+            read(masks, targets=name, class_weight=option if option == "balanced" else {option: 1.0})
+
+
+@pytest.mark.slow
+def test_labels_as_vectors(heads, single, masks):
+    for dataset, one_hot, names in ((single, True, ["label"]), (single, "label", ["label"]), (heads, True, ["weather", "ground"]), (heads, ["ground"], ["ground"])):
+        as_numbers, as_vectors = read(dataset), read(dataset, one_hot=one_hot)
+        numbers, vectors = ({"label": batch[1]} if dataset is single else batch[1] for batch in (as_numbers, as_vectors))
+        for name, value in vectors.items():
+            expected = np.eye(len(dataset.features[name].label_names), dtype=np.float32)[numbers[name]] if name in names else numbers[name]
+            np.testing.assert_array_equal(value, expected, strict=True, err_msg=str(one_hot))
+    _, y, weight = read(single, one_hot=True, class_weight={"bee": 3})
+    np.testing.assert_array_equal(weight, np.array([1, 3, 1])[y.argmax(axis=1)])
+    spec = single.example_spec("train", **OPTIONS, one_hot=True)[1]
+    assert spec == tf.TensorSpec((None, 3), tf.float32)
+    cases = [
+        (single, "lable", "one_hot='lable': expected targets that are one class label; there are label; did you mean 'label'?"),
+        (heads, ["tags"], "one_hot=['tags']: expected targets that are one class label; there are weather, ground"),
+        (single, 3, "one_hot=3: expected True, False or names of targets, each once"),
+        (single, (), "one_hot=(): expected True, False or names of targets, each once"),
+    ]
+    for dataset, one_hot, message in cases:
+        with pytest.raises(ValueError) as caught:
+            dataset.batches("train", **OPTIONS, one_hot=one_hot)
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="one_hot=True: expected targets that are one class label; there are none"):
+        single.batches("train", **OPTIONS, targets=(), one_hot=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tf_input.selection.columns import Texts, TextLists
+from tf_input.selection.columns import TextLists, Texts
 from tf_input.selection.expressions import evaluate
 
 ROWS = [

@@ -118,6 +118,19 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
 
 
+def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, users):
+    """Beside batches, in a past batch, and beside predictions."""
+    keys = [one["key"] for one in flowers["validation"]]
+    for dataset, inputs in ((flowers, "image"), (tf_input.open(users), ("words", "hash"))):
+        options = {"batch_size": 16, "transform": True, "inputs": inputs}
+        batches = [found for _, found in dataset.as_numpy("validation", keys=True, **options)]
+        assert [key.decode() for key in np.concatenate(batches)] == keys
+        batches = [[key.decode() for key in found] for _, found in dataset.as_numpy("train", keys=True, seed=1, **options)]
+        assert batches[2] == dataset.which("train", epoch=0, step=2, seed=1, **options)["key"].tolist()
+    found = flowers.predict(lambda x: np.tile(x.mean(axis=(1, 2, 3))[:, None], (1, 3)), "validation", batch_size=16, transform=True)
+    assert found["key"].tolist() == keys and found["output"].dtype == np.float32 and set(found["predicted"]) == {"ant"}
+
+
 def test_a_position_is_that_of_one_transform(flowers, users):
     options = {"batch_size": 16, "seed": 3}
     identities = [

@@ -1,0 +1,112 @@
+"""The options of `recordmill which`."""
+
+import argparse
+import re
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.options.benchmark_arguments import parse_num_bytes, parse_order
+
+# Of a training, as its `batches` was given them: which examples a batch has depends on these, and on no other.
+TRAINING_OPTIONS = (
+    *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance"),
+    *("transform", "on_error", "memory_budget", "read_buffer"),
+)
+_EXAMPLE = """\
+example:
+  recordmill which out/flowers --epoch 3 --step 9000 --batch_size 128 --seed 0
+  recordmill which out/flowers --epoch 3 --step 9000 --backup backups --json
+"""
+
+
+def add_which(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `which` and its options to the parser's commands."""
+    parser = commands.add_parser(
+        "which",
+        help="the keys and paths of any past batch of a training",
+        description="Says which examples a batch was made of: their keys, paths and class names, in the order of the batch. No log of it is\n"
+        "needed, as a batch depends on the seed, the epoch and the step alone: give the options that the training was given, or its backup.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("directory", metavar="OUT", help="the data set: a path or URL")
+    add("--epoch", type=_count, required=True, metavar="N", help="which epoch, from 0 (Keras shows them from 1)")
+    add("--step", type=_count, required=True, metavar="N", help="which batch of the epoch, from 0")
+    add("--backup", metavar="PATH", help="a backup of the training, or the directory of its backups, which says the options below, but for --hosts")
+    add("--split", help="which split (default: the one for training)")
+    add("--batch_size", type=int, metavar="N", help="examples in a batch, of all hosts together")
+    add("--seed", type=int, metavar="N", help="of the order")
+    add("--shuffle", type=parse_order, metavar="ORDER", help="window, exact or none (default: window for training, else none)")
+    add("--drop_remainder", action="store_true", default=None, help="a last batch that is not full was left out")
+    add("--inputs", type=_names, metavar="NAME,...", help="what the model was fed with (default: image)")
+    add("--targets", type=_names, metavar="NAME,...", help="what it was to predict (default: what the data set says)")
+    add("--where", metavar="CONDITION", help="which examples were read, such as \"label == 'rose' and width >= 64\"")
+    add("--fold", type=_fold, metavar="NUMBER,FOLD,...", help="which folds were read: 5,0 is the first of five")
+    add("--subset", type=_number, metavar="SHARE", help="the share of the examples that was read")
+    add("--take", type=int, metavar="N", help="how many of the examples were read")
+    add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
+    add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
+    add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
+    add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
+    add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")
+    add("--hosts", type=_host, metavar="NUMBER,INDEX", help="what one host had of the batch: 4,2 is the third of four (default: all of it)")
+    add("--json", action="store_true", help="the same for programs")
+
+
+def training_options(arguments: argparse.Namespace) -> dict[str, object]:
+    """The options of the training that were given, by their names in `ReadConfig`.
+
+    Raises:
+        UserError: They are given beside a backup, or the batch size is neither.
+    """
+    given = {name: value for name in ("split", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
+    if arguments.backup is not None and given:
+        raise UserError(f"--{next(iter(given))}: expected without --backup, which says it itself")
+    if arguments.backup is None and arguments.batch_size is None:
+        raise UserError("--batch_size is missing: expected the training's, or --backup")
+    given.pop("split", None)
+    return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
+
+
+def _count(text: str) -> int:
+    """Reads a number of 0 or more."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 0 or more")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Reads names of features, separated by commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _fold(text: str) -> tuple[int, int | tuple[int, ...]]:
+    """Reads `--fold`: `5,0` becomes (5, 0), and `5,1,2` (5, (1, 2))."""
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})+", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of folds and some of them, such as 5,0")
+    number, *folds = map(int, text.split(","))
+    return number, folds[0] if len(folds) == 1 else tuple(folds)
+
+
+def _number(text: str) -> float:
+    """Reads a share."""
+    if not re.fullmatch(r"\d{0,9}(\.\d{1,17})?", text) or not text:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a share above 0, at most 1")
+    return float(text)
+
+
+def _balance(text: str) -> str | dict[str, float]:
+    """Reads `--balance`: a word as it is, and `rose=0.5,tulip=0.5` as shares by class name."""
+    if "=" not in text:
+        return text
+    pairs = [pair.rpartition("=") for pair in text.split(",")]
+    return {name.strip(): _number(share.strip()) for name, _, share in pairs}
+
+
+def _host(text: str) -> tuple[int, int]:
+    """Reads `--hosts`: `4,2` becomes (4, 2)."""
+    if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of hosts and the index of one, such as 4,2")
+    number, index = map(int, text.split(","))
+    return number, index

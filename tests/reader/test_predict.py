@@ -1,0 +1,158 @@
+"""What a model predicts for a split, with the keys of its examples: each once, in their order, as arrays or in a file."""
+
+import csv
+import sys
+
+import keras
+import numpy as np
+import pandas
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import encode, write_files
+from prepared import mixed_images, picture, prepare_images
+from tf_input import predictions
+
+SIZE = (12, 16)
+OPTIONS = {"batch_size": 10, "image_size": SIZE}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of many sizes, in four shards and one."""
+    return tf_input.open(mixed_images(tmp_path_factory))
+
+
+@pytest.fixture(scope="module")
+def model() -> keras.Model:
+    image = keras.Input((*SIZE, 3))
+    return keras.Model(image, keras.layers.Dense(3, name="label")(keras.layers.GlobalAveragePooling2D()(image)))
+
+
+def expected_columns(dataset: tf_input.PreparedDataset, split: str, model: keras.Model) -> dict[str, list]:
+    """Of the examples one by one, and of the batches of an evaluation."""
+    names = dataset.class_names
+    outputs = np.concatenate([model.predict_on_batch(x) for x, _ in dataset.as_numpy(split, shuffle=False, **OPTIONS)])
+    keys = [one["key"] for one in dataset[split]]
+    labels = [names[one["label"]] for one in dataset[split]]
+    return {"key": keys, "path": keys, "label": labels, "predicted": [names[one.argmax()] for one in outputs], "output": outputs.tolist()}
+
+
+@pytest.mark.slow(5)
+def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
+    for split in ("train", "validation"):
+        expected = expected_columns(mixed, split, model)
+        found = mixed.predict(model, split, **OPTIONS)
+        assert {name: values.tolist() for name, values in found.items()} == expected and found["output"].dtype == np.float32
+    for name in ("p.parquet", "p.csv", "p.csv"):  # the second one takes the place of the first
+        assert mixed.predict(model, "validation", output=tmp_path / name, **OPTIONS) is None
+    table = pandas.read_parquet(tmp_path / "p.parquet")
+    assert {name: [getattr(one, "tolist", lambda: one)() for one in table[name]] for name in table} == expected
+    table = pandas.read_csv(tmp_path / "p.csv")
+    assert [*table] == ["key", "path", "label", "predicted", "output/0", "output/1", "output/2"]
+    assert table[["key", "path", "label", "predicted"]].to_dict("list") == {name: values for name, values in expected.items() if name != "output"}
+    assert (table.iloc[:, 4:].to_numpy(np.float32) == np.array(expected["output"], np.float32)).all(), "to the last bit"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.parquet"]
+
+
+@pytest.mark.slow(4)
+def test_what_models_may_give(mixed):
+    """Several outputs in a dictionary or a list, whole maps, numbers, with any function for a model; and several inputs."""
+
+    def heads(x):
+        assert type(x["image"]) is np.ndarray and x["key"].dtype == tf.string
+        means = x["image"].reshape(len(x["image"]), -1).mean(axis=1)
+        return {"label": np.stack([means, -means, 0 * means], axis=1), "mean": tf.constant(means), "map": x["image"][..., :1].astype(np.float16)}
+
+    found = mixed.predict(heads, "validation", inputs=("image", "key"), **OPTIONS)
+    assert {name: values.shape for name, values in found.items()} == {
+        **dict.fromkeys(("key", "path", "label", "predicted/label", "output/mean"), (17,)),
+        **{"output/label": (17, 3), "output/map": (17, *SIZE, 1)},
+    }
+    assert set(found["predicted/label"]) == {"ant"} and found["output/map"].dtype == np.float32
+    lists = mixed.predict(lambda x: [x["image"][:, 0, 0, 0], x["image"][:, 0, 0, 1]], "validation", inputs=("image", "key"), **OPTIONS)
+    assert [*lists][3:] == ["output/0", "output/1"] and lists["output/0"].dtype == np.uint8
+    image = keras.Input((*SIZE, 3))
+    flat = keras.layers.Flatten()(image)
+    two = keras.Model(image, [keras.layers.Dense(1, name="a")(flat), keras.layers.Dense(2, name="b")(flat)])
+    assert [*mixed.predict(two, "validation", targets=(), **OPTIONS)] == ["key", "path", "label", "output/a", "output/b"]
+
+
+@pytest.mark.slow(4)
+def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
+    """A part of several hosts, whose last batches are filled up, and damaged records."""
+    whole = mixed.predict(model, "train", **OPTIONS)
+    parts = [mixed.predict(model, "train", hosts=(5, index), **OPTIONS) for index in range(5)]
+    assert [len(part["key"]) for part in parts] == [19, 19, 19, 18, 18]
+    rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
+    assert list(map(rows.get, whole["key"])) == whole["output"].tolist()
+    found = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
+    assert found["key"].tolist() == [key for key in whole["key"] if key.startswith("cow/")][:20] and set(found["label"]) == {"cow"}
+    made = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)
+    (shard,) = made.glob("*tfrecord*")
+    contents = bytearray(shard.read_bytes())
+    contents[60] ^= 1
+    shard.write_bytes(contents)
+    dataset = tf_input.open(made)
+    for options in ({}, {"memory_budget": 0}):
+        found = dataset.predict(model, "test", batch_size=7, on_error="skip", **options)
+        keys = pandas.read_parquet(made / "catalog")["key"].tolist()
+        assert found["key"].tolist() == keys[1:] == found["path"].tolist() and len(found["output"]) == 17
+
+
+def test_names_are_data_whatever_they_look_like(tmp_path, model):
+    """A spreadsheet would compute with some of them; others have commas, quotes and line breaks."""
+    keys = ['=cmd|"/C calc"!A0', "+1,2", "@sum(1)", "-3 'é'"]
+    names = ["=1+1.png", "-x.png", "@y.png", "z,'\".png"]
+    folder = write_files(tmp_path / "in", {name: encode(picture(seed, SIZE), "PNG") for seed, name in enumerate(names)})
+    with open(folder / "rows.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["file_name", "label", "key"], *([name, "x", key] for name, key in zip(names, keys))])
+    assert main(["prepare", "--input", str(folder / "rows.csv"), "--output", str(tmp_path / "out"), "--splits=test=1"]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    dataset.predict(model, "test", batch_size=3, output=tmp_path / "p.csv")
+    with open(tmp_path / "p.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert sorted(row["key"] for row in rows) == sorted(one["key"] for one in dataset["test"]) == sorted(keys)
+    assert {row["path"] for row in rows} == {*names} and {row["label"] for row in rows} == {"x"}
+    hostile = np.array(["a\rb", "a\nb", 'a"b,', "a\0b", "", " x", "\u202e", "NaN"], object)
+    for name in ("q.csv", "q.parquet"):
+        predictions.write(iter([{"key": hostile[:3]}, {"key": hostile[3:]}]), tmp_path / name)
+    with open(tmp_path / "q.csv", newline="", encoding="utf-8") as file:
+        assert [row["key"] for row in csv.DictReader(file) if row] == hostile.tolist()
+    assert pandas.read_parquet(tmp_path / "q.parquet")["key"].tolist() == hostile.tolist()
+
+
+def test_what_can_not_be_predicted_is_one_line_and_leaves_no_file(mixed, model, tmp_path, monkeypatch):
+    (tmp_path / "taken.csv").mkdir()
+    as_they_are = "; examples are predicted as they are, in the order of the shards"
+    cases = {
+        f"augment=True: expected False{as_they_are}": {"augment": True},
+        f"shuffle='exact': expected None{as_they_are}": {"shuffle": "exact"},
+        f"drop_remainder=True: expected False{as_they_are}": {"drop_remainder": True},
+        f"class_weight='balanced': expected None{as_they_are}": {"class_weight": "balanced"},
+        f"start_step=2: expected 0{as_they_are}": {"start_step": 2},
+        f"balance='oversample': expected None{as_they_are}": {"balance": "oversample"},
+        f"service='grpc://x:1': expected None{as_they_are}": {"service": "grpc://x:1"},
+        "output='p.txt': expected a local file, such as predictions.parquet or predictions.csv": {"output": "p.txt"},
+        "output='gs://b/p.csv': expected a local file, such as predictions.parquet or predictions.csv": {"output": "gs://b/p.csv"},
+        f"output='{tmp_path}/no/p.csv': there is no folder {tmp_path}/no": {"output": f"{tmp_path}/no/p.csv"},
+        "model=3: expected a Keras model, or a function of a batch": {"model": 3},
+        "split='tset': expected one of train, validation": {"split": "tset"},
+        "output: the model predicts shape (3,) for 10 examples; expected a row for each": {"model": lambda x: np.zeros(3)},
+        "output is 12 x 16 x 3 numbers an example; expected an output that ends in .parquet": {"model": lambda x: x, "output": tmp_path / "p.csv"},
+    }
+    for message, wrong in cases.items():
+        options = {"model": model, "split": "validation", **OPTIONS, **wrong}
+        with pytest.raises((ValueError, TypeError, FileNotFoundError)) as caught:
+            mixed.predict(options.pop("model"), options.pop("split"), **options)
+        assert str(caught.value) == message
+    with pytest.raises(TypeError, match="has no option 'ouput'; did you mean 'output'?"):
+        mixed.predict(model, "validation", ouput="p.csv", **OPTIONS)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match="writing Parquet .and not .csv. needs the package pyarrow: pip install pyarrow"):
+        mixed.predict(model, "validation", output=tmp_path / "p.parquet", **OPTIONS)
+    mixed.predict(model, "validation", output=tmp_path / "p.csv", **OPTIONS)
+    assert (tmp_path / "p.csv").read_text().startswith("key,predicted,output/0,")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "taken.csv"]

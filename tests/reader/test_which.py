@@ -1,0 +1,255 @@
+"""Keys beside batches, and which examples any past batch had: one says what the other does, whatever the order."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from beam_pipelines.__main__ import main
+from prepared import mixed_images, prepare_images, uniform_images
+from tf_input.read_config import ReadConfig
+
+SIZE = (12, 16)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of many sizes: never held."""
+    return tf_input.open(mixed_images(tmp_path_factory))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Images of 24 x 32 pixels, which are held unless that is forbidden."""
+    return tf_input.open(uniform_images(tmp_path_factory))
+
+
+def texts(keys: np.ndarray) -> list[str]:
+    return [key.decode() for key in keys]
+
+
+ORDERS = {
+    "window": {"read_buffer": 40_000},
+    "exact": {"shuffle": "exact"},
+    "none": {"shuffle": False},
+    "chosen": {"where": "height > 20 and label != 'bee'", "subset": 0.9, "read_buffer": 20_000},
+    "balanced": {"balance": {"ant": 0.5, "bee": 0.3, "cow": 0.2}},
+}
+HOSTS = [(1, 0), (5, 4)]  # of the 93 examples three are in the last batch
+
+
+@pytest.mark.slow(15)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", ["mixed", "held", "not held"])
+def test_which_says_what_batches_have(mixed, uniform, kind, order):
+    """At random epochs and steps, one after the other or not, on one host and on one of several, whose last batch is filled up."""
+    dataset = mixed if kind == "mixed" else uniform
+    examples = {one["key"]: one for one in dataset["train"]}
+    options = {"batch_size": 10, "image_size": SIZE if kind == "mixed" else None, "seed": 5, **ORDERS[order]}
+    options |= {"memory_budget": 0} if kind == "not held" else {}
+    random = np.random.default_rng(len(kind) + len(order))
+    for hosts in HOSTS:
+        data = dataset.batches("train", keys=True, hosts=hosts, **options)
+        places = {(int(random.integers(0, 1000)), int(random.integers(0, len(data)))) for _ in range(3)} | {(2, len(data) - 1)}
+        for epoch, step in places:
+            data.position.go_to(epoch, step)
+            (images, labels, *weights), keys = next(data.as_numpy_iterator())
+            found = dataset.which("train", epoch=epoch, step=step, hosts=hosts, **options)
+            is_example = keys != b""
+            assert texts(keys[is_example]) == found["key"].tolist() == found["path"].tolist(), (epoch, step, hosts)
+            assert [dataset.class_names[label] for label in labels[is_example]] == found["label"].tolist()
+            for key, image, label in zip(found["key"], images, labels):
+                assert order != "chosen" or examples[key]["height"] > 20 and found["label"][0] != "bee"
+                assert examples[key]["label"] == label and (kind == "mixed" or (examples[key]["image"] == image).all())
+            if hosts != (1, 0):
+                whole = dataset.which("train", epoch=epoch, step=step, **options)["key"].tolist()
+                assert set(found["key"]) < set(whole) and len(whole) == min(10, data.position.identity["num_examples"] - 10 * step)
+                assert (weights[0] == is_example).all() and is_example.all() == (step < len(data) - 1)
+
+
+@pytest.mark.slow(8)
+def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
+    def seeded(image, label, seed):
+        return tf.cast(image, tf.float32) + tf.random.stateless_uniform([], seed), label
+
+    cases = {
+        "plain": (mixed, {"augment": True, "image_size": SIZE}),
+        "held": (uniform, {}),
+        "functions": (mixed, {"image_size": SIZE, "map_example": seeded, "map_batch": lambda x, y: {"x": x, "y": y}}),
+        "no targets": (mixed, {"image_size": SIZE, "targets": ()}),
+        "full batches": (mixed, {"image_size": SIZE, "drop_remainder": True}),
+    }
+    for case, (dataset, options) in cases.items():
+        options = {"batch_size": 20, "seed": 1, **options}
+        without, data = dataset.batches("train", **options), dataset.batches("train", keys=True, **options)
+        size = 20 if case == "full batches" else None
+        assert data.element_spec == dataset.example_spec("train", keys=True, **options) == (without.element_spec, tf.TensorSpec([size], tf.string)), case
+        assert data.position.identity == without.position.identity, case  # a training may be looked at, and gone on with without
+        batches = [*dataset.as_numpy("train", keys=True, **options)]
+        for (batch, keys), expected in zip(batches, without.as_numpy_iterator(), strict=True):
+            tf.nest.map_structure(np.testing.assert_array_equal, batch, expected)
+        assert len({key for _, keys in batches for key in keys}) == (80 if case == "full batches" else 93), case
+        sequence = tf_input.Sequence(dataset, "train", keys=True, workers=2, **options)
+        for step in (0, 3):
+            tf.nest.map_structure(np.testing.assert_array_equal, sequence[step], batches[step])
+
+
+def test_records_of_others_have_keys_if_they_have(mixed):
+    files = [str(mixed.directory / shard.name) for shard in mixed.manifest.splits["validation"]]
+    copied = mixed.directory.parent / "others"
+    copied.mkdir(exist_ok=True)
+    files = [shutil.copy(file, copied) for file in files]
+    layout = {"image": "image", "label": "label", "key": "key"}
+    others = tf_input.open_tfrecords(files, layout)
+    ((images, labels), keys), *_ = others.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator()
+    assert texts(keys) == [one["key"] for one in mixed["validation"]]
+    numbered = tf_input.open_tfrecords(files, {**layout, "key": "height"})
+    assert texts(next(numbered.batches("train", batch_size=20, image_size=SIZE, keys=True, shuffle=False).as_numpy_iterator())[1]) == [
+        str(one["height"]) for one in mixed["validation"]
+    ]
+    nameless = tf_input.open_tfrecords(files, {"image": "image", "label": "label"})
+    with pytest.raises(ValueError, match="keys=True: expected records with a feature 'key'; these have image, label"):
+        nameless.batches("train", batch_size=20, image_size=SIZE, keys=True)
+
+
+@pytest.mark.slow
+def test_a_damaged_record_that_is_left_out_is_in_no_batch(tmp_path):
+    made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": 12, "bee": 14}, image_size=(8, 8))
+    (shard,) = made.glob("*tfrecord*")
+    contents = bytearray(shard.read_bytes())
+    contents[60] ^= 1
+    shard.write_bytes(contents)
+    dataset = tf_input.open(made)
+    for options in ({}, {"memory_budget": 0}, {"memory_budget": 0, "shuffle": False}):
+        options = {"batch_size": 8, "seed": 2, "on_error": "skip", **options}
+        batches = [keys for _, keys in dataset.as_numpy("train", keys=True, **options)]
+        assert sum(map(len, batches)) == 25
+        for step, keys in enumerate(batches):
+            assert texts(keys) == dataset.which("train", epoch=0, step=step, **options)["key"].tolist()
+
+
+def test_what_no_batch_is_gets_one_line(mixed):
+    options = {"batch_size": 12, "image_size": SIZE, "seed": 0}
+    cases = {
+        "step=8: an epoch of train has 8 batches; expected one below": {"step": 8},
+        "step=-1: expected 0 or more": {"step": -1},
+        "epoch=1.5: expected 0 or more": {"epoch": 1.5},
+        "seed=None: expected the seed of the training; without one, each has batches of its own": {"seed": None},
+        "start_step=3: expected 0: epoch and step say which batch, of one that is read here": {"start_step": 3},
+        "service='grpc://x:1': expected None: epoch and step say which batch, of one that is read here": {"service": "grpc://x:1"},
+        "batch_size=12: expected a multiple of the 5 hosts, which have equal parts of each batch, such as 10": {"hosts": (5, 0)},
+    }
+    for message, wrong in cases.items():
+        with pytest.raises(ValueError) as caught:
+            mixed.which("train", **{"epoch": 0, "step": 0, **options, **wrong})
+        assert str(caught.value) == message
+    with pytest.raises(ValueError, match="split='trian': expected one of train, validation; did you mean 'train'?"):
+        mixed.which("trian", epoch=0, step=0, **options)
+    with pytest.raises(TypeError, match="which.. has no option 'stepp'; did you mean 'step'?"):
+        mixed.which("train", epoch=0, stepp=0, **options)
+    assert "start_step" not in str(__import__("inspect").signature(mixed.which))
+
+
+def which(capsys, *arguments: str) -> str:
+    code = main(["which", *map(str, arguments)])
+    printed, error = capsys.readouterr()
+    assert (code, error) == (0, ""), error
+    return printed
+
+
+@pytest.mark.slow(6)
+def test_the_command_says_the_same_of_options_or_a_backup(mixed, uniform, capsys, tmp_path):
+    options = {"batch_size": 12, "seed": 5}
+    found = uniform.which("train", epoch=3, step=4, **options)
+    printed = which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5")
+    assert printed.splitlines() == ["key\tpath\tlabel", *map("\t".join, zip(*found.values()))]
+    chosen = ["--where=width > 30", "--fold=4,0,2", "--subset=0.8", "--take=30", "--balance=ant=0.5,bee=0.5"]
+    chosen_keys = uniform.which("train", epoch=3, step=1, **options, where="width > 30", fold=(4, (0, 2)), subset=0.8, take=30, balance={"ant": 0.5, "bee": 0.5})
+    printed = which(capsys, uniform.directory, "--epoch=3", "--step=1", "--batch_size=12", "--seed=5", *chosen)
+    assert [line.split("\t")[0] for line in printed.splitlines()[1:]] == chosen_keys["key"].tolist()
+    host = json.loads(which(capsys, uniform.directory, "--epoch=3", "--step=4", "--batch_size=12", "--seed=5", "--hosts=3,1", "--json"))
+    assert host == {"split": "train", "epoch": 3, "step": 4, "examples": [dict(zip(found, row)) for row in zip(*found.values())][host_first(found, host) :: 3]}
+
+    for dataset, others in ((mixed, {"image_size": SIZE, "augment": True}), (uniform, {"class_weight": "balanced", "map_batch": lambda x, y, w: (x, y, w)})):
+        for order in ORDERS.values():
+            model = keras.Sequential([keras.Input((*(others.get("image_size") or (24, 32)), 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+            model.compile("sgd", "mse")
+            backups = tmp_path / f"{dataset.directory.parent.name}{len(list(tmp_path.iterdir()))}"
+            train = dataset.batches("train", **options, **order, **others)
+            tf_input.Backup(backups, model, train, settings={"rate": 0.1}).save()
+            found = dataset.which("train", epoch=7, step=2, **options, **order)["key"].tolist()
+            for path in (backups, *backups.iterdir()):
+                told = json.loads(which(capsys, dataset.directory, "--epoch=7", "--step=2", "--backup", path, "--json"))
+                assert [one["key"] for one in told["examples"]] == found, order
+
+
+def host_first(found: dict, host: dict) -> int:
+    """In which row of the whole batch a host begins."""
+    return found["key"].tolist().index(host["examples"][0]["key"])
+
+
+def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path):
+    place = ["--epoch=0", "--step=0"]
+    model = keras.Sequential([keras.Input((24, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    tf_input.Backup(tmp_path / "backups", model, uniform.batches("train", batch_size=8, seed=0)).save()
+    (tmp_path / "none").mkdir()
+    (tmp_path / "text.npz").write_text("no backup")
+    np.savez(tmp_path / "others.npz", state=json.dumps({"identity": {"seed": 1}}))
+    cases = {
+        "--batch_size is missing: expected the training's, or --backup": place,
+        "--seed: expected without --backup, which says it itself": [*place, "--seed=1", "--backup", tmp_path],
+        "the following arguments are required: --step": ["--epoch=0", "--batch_size=8"],
+        "argument --step: '-1': expected 0 or more": ["--epoch=0", "--step=-1", "--batch_size=8"],
+        "argument --hosts: '4': expected the number of hosts and the index of one, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
+        "hosts=(4, 4): expected (number of hosts, index below it), or None": [*place, "--hosts=4,4", "--batch_size=8"],
+        "seed=None: expected the seed of the training": [*place, "--batch_size=8"],
+        "step=99: an epoch of train has 12 batches; expected one below": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],
+        "argument --fold: '5': expected the number of folds and some of them, such as 5,0": [*place, "--fold=5", "--batch_size=8"],
+        "balance='over': expected 'oversample'": [*place, "--balance=over", "--batch_size=8"],
+        "argument --balance: 'x': expected a share above 0, at most 1": [*place, "--balance=ant=x", "--batch_size=8"],
+        "unrecognized arguments: --augment": [*place, "--batch_size=8", "--seed=0", "--augment"],
+        f"--backup={tmp_path}/none: no backup is there": [*place, "--backup", tmp_path / "none"],
+        f"{tmp_path}/text.npz: a damaged backup: File is not a zip file": [*place, "--backup", tmp_path / "text.npz"],
+        f"{tmp_path}/others.npz: it does not say how its training read a split: 'split'": [*place, "--backup", tmp_path / "others.npz"],
+        "No such file or directory": [*place, "--backup", tmp_path / "gone.npz"],
+        ": the data set has changed since this backup was made: ": [*place, "--backup", tmp_path / "backups"],  # of the other one
+    }
+    for message, arguments in cases.items():
+        assert main(["which", str(mixed.directory), *map(str, arguments)]) == 2, message
+        printed, error = capsys.readouterr()
+        assert printed == "" and error.startswith("recordmill: ") and error.count("\n") == 1 and message in error, (message, error)
+
+
+def test_what_a_terminal_is_shown_does_no_harm(tmp_path, capsys):
+    made = prepare_images(tmp_path, "--splits=train=1", num_images={"a\u202eb": 3, "c": 3})
+    capsys.readouterr()
+    printed = which(capsys, made, "--epoch=0", "--step=0", "--batch_size=6", "--seed=0")
+    assert printed.count("\ta\\u202eb/") == 3 and "\u202e" not in printed and len(printed.splitlines()) == 7
+
+
+def test_every_option_is_one_of_the_reader():
+    from beam_pipelines.options.which_arguments import TRAINING_OPTIONS
+
+    assert {*TRAINING_OPTIONS} < {field.name for field in dataclasses.fields(ReadConfig)}
+
+
+def test_without_the_package_that_reads_it_nothing_of_the_catalog_is_told(uniform, monkeypatch, caplog):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    found = uniform.which("train", epoch=0, step=0, batch_size=4, seed=0)
+    assert [*found] == ["key"] and len(found["key"]) == 4
+    assert "paths and class names are left out: reading catalogs needs the package pyarrow: pip install pyarrow" in caplog.text
+
+
+def test_a_damaged_catalog_is_named(uniform, tmp_path):
+    copy = pathlib.Path(shutil.copytree(uniform.directory, tmp_path / "copy"))
+    for path in (copy / "catalog").iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"copy/catalog/.*parquet: the catalog is damaged: .*; `recordmill repair` makes it again"):
+        tf_input.open(copy).which("train", epoch=0, step=0, batch_size=4, seed=0)

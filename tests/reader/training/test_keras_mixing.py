@@ -1,0 +1,105 @@
+"""What Keras has for augmentation, behind `batches`: layers that mix examples and labels, or vary images, there or in the model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tf_input
+from prepared import uniform_images
+
+pytestmark = pytest.mark.slow(6)
+
+OPTIONS = {"batch_size": 16, "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def no_seed_stays():
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    return tf_input.open(uniform_images(tmp_path_factory))
+
+
+def make_model(*layers: keras.layers.Layer, loss: str = "categorical_crossentropy") -> keras.Model:
+    pooling = [keras.layers.Rescaling(1 / 255), keras.layers.AveragePooling2D(8), keras.layers.Flatten()]
+    dense = keras.layers.Dense(3, activation="softmax", kernel_initializer=keras.initializers.GlorotUniform(seed=1))
+    model = keras.Sequential([keras.Input((24, 32, 3)), *layers, *pooling, dense])
+    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    return model
+
+
+@pytest.mark.parametrize("place", ["map", "map_batch"])
+def test_layers_that_mix_examples_behind_batches(uniform, place):
+    mix_up, cut_mix = keras.layers.MixUp(alpha=0.2, seed=1), keras.layers.CutMix(seed=2)
+    erase = keras.layers.RandomErasing(factor=1.0, value_range=(0, 255), seed=3)
+    vary = keras.layers.RandAugment(value_range=(0, 255), seed=4)
+
+    def mix(images, labels):
+        mixed = cut_mix(mix_up({"images": vary(images), "labels": labels}))
+        return erase(mixed["images"]), mixed["labels"]
+
+    if place == "map":
+        train = uniform.batches("train", one_hot=True, **OPTIONS).map(mix)
+    else:
+        train = uniform.batches("train", one_hot=True, map_batch=mix, **OPTIONS)
+    assert train.element_spec == (tf.TensorSpec((None, 24, 32, 3), tf.float32), tf.TensorSpec((None, 3), tf.float32))
+    plain = dict(zip(("images", "labels"), next(uniform.batches("train", one_hot=True, **OPTIONS).as_numpy_iterator())))
+    images, labels = next(train.as_numpy_iterator())
+    assert (np.abs(images - plain["images"]).mean(axis=(1, 2, 3)) > 0).all() and images.min() >= 0 and images.max() <= 255
+    np.testing.assert_allclose(labels.sum(axis=1), 1, rtol=1e-5)
+    assert ((labels > 0.01).sum(axis=1) > 1).any() and not np.array_equal(labels, plain["labels"]), "some have parts of two classes"
+    model = make_model()
+    validation = uniform.batches("validation", one_hot=True, **OPTIONS)
+    history = model.fit(train, validation_data=validation, epochs=2, verbose=0).history
+    assert np.isfinite([*history["loss"], *history["val_loss"]]).all()
+
+
+class Mixing(keras.Model):
+    """A model that is trained on mixed examples: the layers, and what they draw, are a part of it."""
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__()
+        self.model, self.mix_up, self.cut_mix = model, keras.layers.MixUp(alpha=0.2, seed=1), keras.layers.CutMix(seed=2)
+        self.build((None, 24, 32, 3))
+
+    def build(self, input_shape):
+        self.built = True
+
+    def call(self, images, training=None):
+        return self.model(images, training=training)
+
+    def train_step(self, data):
+        mixed = self.cut_mix(self.mix_up(dict(zip(("images", "labels"), data))))
+        return super().train_step((mixed["images"], mixed["labels"]))
+
+
+class Interrupt(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations == 9:  # amid the second epoch of six batches
+            raise KeyboardInterrupt
+
+
+def test_what_a_model_draws_goes_on_with_its_backup(uniform, tmp_path):
+    """To the same weights as without an interruption; another draw gives others."""
+
+    def train(folder: str, *callbacks: keras.callbacks.Callback) -> list[np.ndarray]:
+        vary = [keras.layers.RandAugment(value_range=(0, 255), seed=3), keras.layers.RandomErasing(value_range=(0, 255), seed=4)]
+        model = Mixing(make_model(*vary))
+        model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy", jit_compile=False)
+        data = uniform.batches("train", one_hot=True, augment=True, **OPTIONS)
+        backup = tf_input.BackupAndRestore(tmp_path / folder, data, save_freq=1, delete_checkpoint=False)
+        try:
+            model.fit(data, epochs=2, callbacks=[backup, *callbacks], verbose=0)
+        except KeyboardInterrupt:
+            pass
+        return [variable.numpy() for variable in model.model.trainable_variables]
+
+    whole = train("whole")
+    stopped = train("parts", Interrupt())
+    assert not all(map(np.array_equal, stopped, whole))
+    for one, other in zip(train("parts"), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

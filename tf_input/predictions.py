@@ -1,0 +1,194 @@
+"""What a model predicts for a split, beside the keys of its examples: `PreparedDataset.predict`."""
+
+import collections.abc
+import contextlib
+import csv
+import dataclasses
+import os
+import pathlib
+from typing import Any, Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tf_input.dataset_format import KEY
+from tf_input.decoding import class_weights
+from tf_input.decoding.example_decoder import ExampleDecoder
+from tf_input.read_config import ReadConfig
+from tf_input.selection.catalog import Catalog
+from tf_input.storage.packages import import_package
+
+# Options that vary examples, their order or their number, or say how they count.
+OF_TRAINING = (
+    *("augment", "shuffle", "drop_remainder", "use_weights", "class_weight", "one_hot", "keys", "balance"),
+    *("start_epoch", "start_step", "service"),
+)
+OUTPUT, PREDICTED = "output", "predicted"
+_GROUP_BYTES = 32 << 20  # of a Parquet file that are written, and read, together
+
+Columns = dict[str, np.ndarray]  # by name, [n, ...] each
+
+
+def prediction_config(config: ReadConfig) -> ReadConfig:
+    """How a split is read of which each example is wanted once, in the order of the shards, with its key.
+
+    Raises:
+        ValueError: An option says otherwise.
+    """
+    for name in OF_TRAINING:
+        value, default = getattr(config, name), getattr(ReadConfig, name)
+        if value != default and value is not False:
+            raise ValueError(f"{name}={value!r}: expected {default!r}; examples are predicted as they are, in the order of the shards")
+    return dataclasses.replace(config, shuffle=False, keys=True, hosts=config.hosts or (1, 0))
+
+
+def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog: Catalog) -> Iterator[Columns]:
+    """What `PreparedDataset.predict` returns, batch by batch.
+
+    Args:
+        model: As there.
+        batches: Of a split, in the order of its shards, with keys.
+        decoder: Made them.
+        catalog: Of the split.
+    """
+    call = getattr(model, "predict_on_batch", model)
+    columns = catalog.row_columns()
+    rows = catalog.rows(columns) if columns else iter(())
+    heads = class_weights.heads(decoder.features, decoder.targets)
+    class_names = {f"{OUTPUT}/{name}": decoder.features[name].label_names for name in heads}
+    if len(decoder.targets) == len(heads) == 1:
+        class_names[OUTPUT] = decoder.features[heads[0]].label_names
+    for batch, keys in batches:
+        x = batch[0] if isinstance(batch, tuple) else batch
+        outputs = _name_outputs(model, call(tf.nest.map_structure(_plain, x)), len(keys))
+        is_example = keys.numpy() != b""  # and not what only fills up a batch
+        texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]
+        found = {KEY: np.array(texts, object)}
+        known = [_find_row(key, rows, catalog) for key in texts] if columns else []
+        for place, name in enumerate(columns, start=1):
+            found[f"label_{name}" if name in (OUTPUT, PREDICTED) else name] = np.array([row[place] for row in known], object)
+        for name, values in outputs.items():
+            names = class_names.get(name, ())
+            if names and values.shape[1:] == (len(names),):
+                found[name.replace(OUTPUT, PREDICTED, 1)] = np.array(names, object)[values[is_example].argmax(axis=1)]
+        yield found | {name: values[is_example] for name, values in outputs.items()}
+
+
+def collect(parts: Iterable[Columns]) -> Columns:
+    """All parts in one."""
+    found = [*parts]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+
+
+def check_output(model: Any, output: str | os.PathLike[str] | None) -> None:
+    """Whether predictions can be made, and written there.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        ImportError: The package that writes Parquet is missing.
+        TypeError: The model is none.
+        ValueError: It is known what to write by the name's end alone, and only to a local disk.
+    """
+    if not callable(getattr(model, "predict_on_batch", model)):
+        raise TypeError(f"model={model!r}: expected a Keras model, or a function of a batch")
+    if output is None:
+        return
+    path = pathlib.Path(output)
+    if path.suffix not in _WRITERS or "://" in os.fspath(output):
+        raise ValueError(f"output={os.fspath(output)!r}: expected a local file, such as predictions.parquet or predictions.csv")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"output={os.fspath(output)!r}: there is no folder {path.parent}")
+    if path.suffix == ".parquet":
+        import_package("pyarrow.parquet", "writing Parquet (and not .csv)", "pyarrow")
+
+
+def write(parts: Iterable[Columns], output: str | os.PathLike[str]) -> None:
+    """Writes parts one after the other, under another name until all are there.
+
+    Raises:
+        OSError: The file can't be written.
+        ValueError: A CSV file can't hold what an example is predicted.
+    """
+    path = pathlib.Path(output)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        _WRITERS[path.suffix](parts, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_csv(parts: Iterable[Columns], path: pathlib.Path) -> None:
+    """A column for each number. Texts are written as they are, be it that they look like a spreadsheet's formulas."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        for place, part in enumerate(parts):
+            cells: dict[str, Any] = {}
+            for name, values in part.items():
+                if values.ndim > 2:
+                    raise ValueError(f"{name} is {' x '.join(map(str, values.shape[1:]))} numbers an example; expected an output that ends in .parquet")
+                texts = values if values.dtype == object else values.astype(str)
+                cells |= {name: texts} if values.ndim == 1 else {f"{name}/{index}": texts[:, index] for index in range(values.shape[1])}
+            if not place:
+                writer.writerow(cells)
+            writer.writerows(zip(*(column.tolist() for column in cells.values())))
+
+
+def _write_parquet(parts: Iterable[Columns], path: pathlib.Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def column(values: np.ndarray) -> pa.Array:
+        if values.dtype == object:
+            return pa.array(values, pa.string())
+        found = pa.array(values.reshape(-1))
+        for size in reversed(values.shape[1:]):
+            found = pa.FixedSizeListArray.from_arrays(found, size)
+        return found
+
+    with contextlib.ExitStack() as stack:
+        writer, held = None, []
+        for part in parts:
+            held.append(pa.table({name: column(values) for name, values in part.items()}))
+            writer = writer or stack.enter_context(pq.ParquetWriter(path, held[0].schema))
+            if sum(table.nbytes for table in held) >= _GROUP_BYTES:
+                writer.write_table(pa.concat_tables(held))
+                held.clear()
+        if held:
+            writer.write_table(pa.concat_tables(held))
+
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as NumPy has them, which a model on any backend takes; texts, which only TensorFlow knows, as they are."""
+    return value.numpy() if isinstance(value, tf.Tensor) and value.dtype != tf.string else value
+
+
+def _find_row(key: str, rows: Iterator[tuple[str | None, ...]], catalog: Catalog) -> tuple[str | None, ...]:
+    """The next row with this key; those between are of examples that are not read."""
+    for row in rows:
+        if row[0] == key:
+            return row
+    raise catalog.no_row(key)
+
+
+def _name_outputs(model: Any, outputs: Any, num_examples: int) -> Columns:
+    if isinstance(outputs, (list, tuple)):
+        names = getattr(model, "output_names", ())
+        outputs = dict(zip(names if len(names) == len(outputs) else map(str, range(len(outputs))), outputs))
+    if isinstance(outputs, collections.abc.Mapping):
+        found = {f"{OUTPUT}/{name}": _array(value) for name, value in outputs.items()}
+    else:
+        found = {OUTPUT: _array(outputs)}
+    for name, values in found.items():
+        if values.shape[:1] != (num_examples,):
+            raise ValueError(f"{name}: the model predicts shape {values.shape} for {num_examples} examples; expected a row for each")
+    return found
+
+
+def _array(value: Any) -> np.ndarray:
+    """As NumPy has it, with bfloat16 and its like, which no file has a name for, as float32."""
+    found = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    return found.astype(np.float32) if found.dtype.kind == "V" or found.dtype == np.float16 else found

@@ -1,0 +1,68 @@
+"""The files of backups: where they lie, and of which training they are. No model is needed to know that, and no Keras."""
+
+import json
+import os
+import pathlib
+import re
+import zipfile
+from typing import Any, Mapping
+
+import numpy as np
+
+STATE = "state"  # what is JSON; the others are arrays
+_NAME = re.compile(r"backup-\d{8}-\d{8}\.npz")
+
+
+def file_name(epoch: int, step: int) -> str:
+    """Names sort by age."""
+    return f"backup-{epoch:08d}-{step:08d}.npz"
+
+
+def find_backups(directory: str | os.PathLike[str]) -> list[pathlib.Path]:
+    """The backups in a directory, the last one last."""
+    folder = pathlib.Path(directory)
+    return sorted(path for path in (folder.iterdir() if folder.is_dir() else ()) if _NAME.fullmatch(path.name))
+
+
+def read_backup(path: pathlib.Path, with_arrays: bool = True) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """What a backup says of itself, and the arrays that it holds.
+
+    Args:
+        path: Where it lies.
+        with_arrays: Whether these are wanted.
+
+    Raises:
+        OSError: It can't be read.
+        ValueError: It is damaged, or none.
+    """
+    try:
+        with zipfile.ZipFile(path):  # what is none, NumPy would take for a file of another kind
+            pass
+        with np.load(path) as file:
+            found = json.loads(str(file[STATE]))
+            if not isinstance(found, dict) or not isinstance(found["identity"], dict):
+                raise ValueError("it does not say of which training it is")
+            return found, [file[str(index)] for index in range(len(file.files) - 1)] if with_arrays else []
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        raise ValueError(f"{path}: a damaged backup: {error}; delete it to go on from the one before, if any") from error
+
+
+def check_identity(path: pathlib.Path, there: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Raises ValueError where a backup is of other batches than those of `train`."""
+    if there.get("manifest") != here["manifest"]:
+        before, now = there.get("dataset") or {}, here["dataset"]
+        changes = [f"{name} was {before.get(name)!r} and is {value!r}" for name, value in now.items() if before.get(name) != value]
+        what = "; ".join(changes) or "as many examples of the same features, but others or in another order"
+        raise ValueError(
+            f"{path}: the data set has changed since this backup was made: {what}; expected the data set as it was, or another "
+            "directory for the backups of a new training"
+        )
+    if (there.get("transform") is None) == (here.get("transform") is None) and there.get("transform") != here.get("transform"):
+        raise ValueError(
+            f"{path}: the transform of the data set has changed since this backup was made, as `recordmill analyze` has run again; "
+            "expected the transform as it was, or another directory for the backups of a new training"
+        )
+    names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
+    differing = [f"{name}={here.get(name)!r} (there {there.get(name)!r})" for name in names]
+    if differing:
+        raise ValueError(f"{path} is the backup of another training: here {', '.join(differing)}; expected another directory")

@@ -1,0 +1,80 @@
+"""Which examples a past batch had, on the command line: `recordmill which`."""
+
+import dataclasses
+import json
+import pathlib
+from typing import TYPE_CHECKING, Any, Mapping
+
+from tf_input.dataset_format import IMAGE, training_split
+from tf_input.overview import printable
+from tf_input.quiet import import_tensorflow
+from tf_input.read_config import ReadConfig
+from tf_input.training.backup_files import check_identity, find_backups, read_backup
+
+if TYPE_CHECKING:
+    from tf_input.dataset import PreparedDataset
+
+# Of what identifies batches, what says nothing of which examples they have.
+_OF_CONTENTS = (
+    *("image_size", "augment", "fit", "max_objects", "max_length", "ragged", "use_weights", "class_weight", "one_hot"),
+    *("map_example", "map_batch"),
+)
+
+
+def run(
+    directory: str, split: str | None, epoch: int, step: int, options: Mapping[str, Any], backup: str | None, *, as_json: bool
+) -> None:
+    """Prints the keys of a batch, and what the catalog says of them: a line of names, and one for each example, with tabs between.
+
+    Args:
+        directory: A data set, or its URL.
+        split: Which of its splits; None: the one for training.
+        epoch, step: Which batch, from 0.
+        options: Those of the training, by their names in `ReadConfig`.
+        backup: A backup of the training, or the directory of its backups, which says split and options, but for `hosts`; None: they do.
+        as_json: Whether to print one object of JSON instead.
+
+    Raises:
+        OSError, ImportError: The data set, or the backup, can't be read.
+        ValueError: It is damaged, or of another data set; or an option has a wrong value, or there is no such batch.
+    """
+    import_tensorflow()
+    import tf_input
+
+    dataset = tf_input.open(directory)
+    if backup is None:
+        split, config = training_split(dataset.splits) if split is None else split, ReadConfig(**options)
+    else:
+        split, config = _find_training(dataset, pathlib.Path(backup))
+        config = dataclasses.replace(config, **options)
+    found = dataset.which(split, config, epoch=epoch, step=step)
+    rows = [dict(zip(found, row)) for row in zip(*found.values())]
+    if as_json:
+        print(json.dumps({"split": split, "epoch": epoch, "step": step, "examples": rows}, indent=1))
+        return
+    for row in (found, *(row.values() for row in rows)):
+        print(*(printable(value or "") for value in row), sep="\t")
+
+
+def _find_training(dataset: "PreparedDataset", path: pathlib.Path) -> tuple[str, ReadConfig]:
+    """The split that a training reads, and how, as its backup says."""
+    if path.is_dir():
+        backups = find_backups(path)
+        if not backups:
+            raise ValueError(f"--backup={path}: no backup is there; one that is done deletes its own, unless delete_checkpoint=False")
+        path = backups[-1]
+    identity = read_backup(path, with_arrays=False)[0]["identity"]
+    fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
+    options = {name: value for name, value in identity.items() if name in fields}
+    try:
+        split, kind = identity["split"], options["shuffle"]
+        options |= {"shuffle": kind or False, "transform": "transform" in options}
+        options |= {"memory_budget": 0} if kind == "window" else {}  # which is no order of a split that is held
+        options |= {"inputs": None} if options["inputs"] == [IMAGE] else {}  # as it says, too, where there are none
+        config = ReadConfig(**options)
+        here = dataset.identify(split, config, dataset.plan(split, config, holds=False))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: it does not say how its training read a split: {error}") from None
+    # Beside what identifies batches, a backup has the training's own settings.
+    check_identity(path, identity, {**identity, **{name: value for name, value in here.items() if name not in _OF_CONTENTS}})
+    return split, config
