@@ -4,7 +4,8 @@ Data go from left to right, and each room says in its `__init__` what comes in a
 
     __main__ launch pipeline        the command; one run of it from outside; the whole graph on one page
     options config runners          what the user typed; what it means; what each engine needs
-    sources shuffle shards publish  the stages: list, plan, write, sum up; none imports another, `pipeline` alone composes them
+    sources splits shuffle          the stages: list, settle splits where a hash does not, plan,
+    shards publish                  write, sum up; none imports another, `pipeline` alone composes them
     verify repair transform         what is done with a data set that is written
     images                          what is checked and stored of an image, and what follows it
     elements tfrecord               what travels between stages; the record format

@@ -9,19 +9,20 @@ import math
 from collections import Counter
 from typing import Iterator, Sequence
 
-from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, PrepareConfig
+from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listing import Listing, empty_split
+from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
+from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.splits import SplitByGroup
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -116,19 +117,22 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     num_bytes: Counter[str] = Counter()
     found, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
+    groups, strata = GroupReader(config), StrataReader(source.features, config.stratify)
     for part in source.parts():
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
             if isinstance(listed, DeadLetter):
                 continue
             first += listed[: _NUM_MEASURED - len(first)]
-            for image, split in zip(listed, _splits(listed, config)):
+            strata.read(listed, in_part)
+            keys = [image.key.encode() for image in listed]
+            for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, config)):
                 num_examples[split] += 1
                 num_bytes[split] += image.num_bytes
         found.merge(in_part)
     listing = make_listing(config, source, found)
     for split in listing.splits:
-        if split not in num_examples:
+        if split not in num_examples and not config.settles_splits:
             raise empty_split(split, num_examples.total())
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)
@@ -160,11 +164,11 @@ def _measure(examples: Sequence[LabeledImage], listing: Listing, config: Prepare
     return sum(sizes) // max(1, len(sizes))
 
 
-def _splits(images: Sequence[LabeledImage], config: PrepareConfig) -> list[str]:
-    """That of each, as its source or its group says."""
-    by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
-    places = by_group([(image.group or image.key).encode() for image in images]).tolist()
-    return [image.split or by_group.names[place] for image, place in zip(images, places)]
+def _splits(images: Sequence[LabeledImage], groups: Sequence[bytes], config: PrepareConfig) -> list[str]:
+    """That of each, as its source or its group says; about, where strata or earlier splits will say more."""
+    by_group, divide = SplitByGroup(config.shares), (None, *config.source.divide)
+    places = by_group([group or image.key.encode() for image, group in zip(images, groups)]).tolist()
+    return [by_group.names[place] if image.split in divide else image.split for image, place in zip(images, places)]
 
 
 def describe(estimate: Estimate, start_seconds: float | None) -> str:

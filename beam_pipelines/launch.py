@@ -34,6 +34,7 @@ from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_err
 from beam_pipelines.runners.waiting import run_job
 from beam_pipelines.sources.guess import guess_source
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.splits.earlier_splits import check_earlier_splits
 from beam_pipelines.storage.files import any_remote, is_remote
 
 
@@ -65,8 +66,8 @@ def run_prepare(
     """
     beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
     quiet_engines()
-    roots = [("--image_root", config.source.image_root)] if config.source.image_root else []
-    paths = [("--input", config.input), ("--output", config.output), *roots]
+    others = (("--image_root", config.source.image_root), ("--splits_from", config.splits_from))
+    paths = [("--input", config.input), ("--output", config.output), *((option, path) for option, path in others if path)]
     engine = choose_engine(options)
     engine.check(paths, shared_filesystem=shared_filesystem, wait=wait)
     check_paths(config, overwrite, on_left)
@@ -174,6 +175,9 @@ def settle_source(config: PrepareConfig) -> PrepareConfig:
             say(f"--source={source.kind}, by the names in {printable(config.input)}")
     if source.image_root is not None:
         source = dataclasses.replace(source, image_root=_absolute(source.image_root, os.path.abspath))
+    if config.splits_from is not None:
+        config = dataclasses.replace(config, splits_from=_absolute(config.splits_from, os.path.abspath))
+        check_earlier_splits(config)
     config = dataclasses.replace(config, source=source)
     opened = open_source(config)
     if source.has_images and source.can.may_lack_images and not opened.has_images:

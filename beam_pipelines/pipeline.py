@@ -15,10 +15,11 @@ from beam_pipelines.shards.measure import measure_inputs
 from beam_pipelines.shards.write_shards import WriteShards
 from beam_pipelines.shuffle.global_shuffle import GlobalShuffle
 from beam_pipelines.sources.list_images import ListImages
+from beam_pipelines.splits.assign_splits import AssignSplits
 
 
 def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]) -> beam.PCollection:
-    """A folder of images -> a globally shuffled data set: list, plan, write.
+    """A folder of images -> a globally shuffled data set: list, split, plan, write.
 
     Args:
         root: The pipeline to add the graph to.
@@ -30,6 +31,10 @@ def prepare(root: beam.Pipeline, config: PrepareJob, run_info: Mapping[str, Any]
     """
     # sorted runs of references in the spool; no image is read
     listed = root | "ListImages" >> ListImages(config)
+
+    # the same with their splits, where a hash of each input's group alone does not say them
+    if config.settles_splits:
+        listed = listed._replace(**(listed.runs | "AssignSplits" >> AssignSplits(config, listed))._asdict())
 
     # (name, PlannedShard): here the run fails, before it writes, if two inputs have one key, or the folder is a wrong one
     planned = listed.runs | "GlobalShuffle" >> GlobalShuffle(config, listed, measure_inputs)

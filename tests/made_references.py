@@ -24,6 +24,7 @@ from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.sources.list_images import make_one_listing
 from beam_pipelines.sources.list_part import ReferenceMaker, list_in_batches, open_to_list
 from beam_pipelines.sources.listed_part import ListedPart
+from tf_input.dataset_format import Feature
 
 
 def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
@@ -34,10 +35,10 @@ def make_config(directory: pathlib.Path, **options: Any) -> PrepareJob:
     return config
 
 
-def make_references(images: Sequence[LabeledImage], config: PrepareJob) -> References:
-    """As the listing makes them."""
+def make_references(images: Sequence[LabeledImage], config: PrepareJob, features: Sequence[Feature] = ()) -> References:
+    """As the listing makes them of a source with these features."""
     with value_writer(config.spool_directory) as values:
-        return ReferenceMaker(config).make(images, values, ListedPart())
+        return ReferenceMaker(config, features).make(images, values, ListedPart())
 
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:

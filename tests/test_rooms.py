@@ -17,13 +17,14 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources shuffle shards publish repair transform verify elements parallel storage",
+        "top": "options config runners sources splits shuffle shards publish repair transform verify elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
         "verify": "runners publish elements images config tfrecord parallel storage",
         "transform": "runners shards publish elements config tfrecord parallel storage",
         "sources": "elements images config tfrecord parallel storage",
+        "splits": "elements config parallel storage",
         "shuffle": "elements config parallel storage",
         "shards": "elements images config tfrecord parallel storage",
         "publish": "elements config parallel storage",
@@ -50,7 +51,7 @@ IMPORTS = {
         "base": "",
     },
 }
-STAGES = {"sources", "shuffle", "shards", "publish"}
+STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # What writer and reader share: the data set's format, and the words for records that others wrote.
 CONTRACT = ("tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts")

@@ -22,6 +22,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.description import Description
 from tf_input.epochs.position import identify
 from tf_input.epochs.selection import Selection
+from tf_input.folds import Fold
 from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import distribute, ladder, memory
@@ -50,10 +51,11 @@ class PreparedDataset(Description, Mapping[str, Examples]):
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
         manifest: What its `manifest.json` says.
+        fold: Which fold is its split `validation`; None: it is read with the splits that it has.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files) -> None:
-        super().__init__(directory, manifest, files)
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files, fold: Fold | None = None) -> None:
+        super().__init__(directory, manifest, files, fold)
         self._store = Store(directory, files, manifest)
         self._held: dict[tuple[Any, ...], memory.Held] = {}
         self._examples: dict[str, Examples] = {}
@@ -62,7 +64,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process opens the same data set, and counts what it skips itself."""
-        return PreparedDataset, (self.directory, self.manifest, self._files)
+        return PreparedDataset, (self.directory, self.manifest, self._files, self.fold)
 
     @property
     def cache(self) -> pathlib.Path | None:

@@ -16,6 +16,7 @@ from tf_input.dataset_format import IMAGE, STATISTICS, Feature, Manifest, defaul
 from tf_input.decoding import class_weights
 from tf_input.decoding.schema import SIDES, is_map
 from tf_input.epochs import hosts
+from tf_input.folds import Fold, choose_statistics
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 from tf_input.storage.files import Files
@@ -33,11 +34,13 @@ class Description:
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
         manifest: What its `manifest.json` says.
+        fold: Which fold is its split `validation`; None: it is read with the splits that it has.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files) -> None:
+    def __init__(self, directory: str | os.PathLike[str], manifest: Manifest, files: Files, fold: Fold | None = None) -> None:
         self.directory = os.fspath(directory) if is_url(directory) else pathlib.Path(directory)
         self.manifest = manifest
+        self.fold = fold
         self._files = files
         self._warned: set[str] = set()  # splits of which nobody knows whether they are to be shuffled
 
@@ -93,10 +96,11 @@ class Description:
 
     @functools.cached_property
     def statistics(self) -> dict[str, Any]:
-        """What `statistics.json` says; OSError or ValueError if it can't be read."""
+        """What `statistics.json` says, of the splits that are read; OSError or ValueError if it can't be read."""
         path = join(self.directory, STATISTICS)
         try:
-            return json.loads(self._files.read(path))
+            found = json.loads(self._files.read(path))
+            return found if self.fold is None else choose_statistics(found, self.fold)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

@@ -6,6 +6,7 @@ import pathlib
 
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import MANIFEST, decode_manifest, not_a_data_set
+from tf_input.folds import choose_fold
 from tf_input.options import named_options
 from tf_input.storage.cache import CachedFiles
 from tf_input.storage.files import NOT_THERE
@@ -19,12 +20,14 @@ def open(
     *,
     cache_directory: str | os.PathLike[str] | None = None,
     cache_bytes: int | None = None,
+    fold: tuple[int, int] | None = None,
 ) -> PreparedDataset:
     """Opens a data set that `recordmill prepare` wrote.
 
         tf_input.open("out/flowers")
         tf_input.open("gs://bucket/flowers")
         tf_input.open("s3://bucket/flowers", cache_directory="/local/ssd", cache_bytes=200 * 10**9)
+        tf_input.open("out/scans", fold=(5, 0))
 
     Args:
         directory: Where it lies: a directory (`~` is one's home), or a URL, such as `gs://`, `s3://`, `az://`, `https://`, or any other
@@ -36,12 +39,14 @@ def open(
         cache_bytes: How many bytes may lie in the cache directory: where they are taken, those of data sets that nobody has open go,
             the oldest first, and if there are none the rest is read without being kept. None: as many as the disk has room for, with a
             twentieth of it left free.
+        fold: Of a data set prepared with `--folds N`: N, and the number of the fold, from 0, that is the split `validation`; all others
+            together are the split `train`. None: each fold is a split by its own name.
 
     Raises:
         FileNotFoundError: The directory is not a (finished) data set.
         OSError: It can't be read, or the cache directory can't be written.
         TypeError: There is no such option; the message says which was meant.
-        ValueError: Its manifest is damaged or of another format version, or nobody knows its URL's scheme.
+        ValueError: Its manifest is damaged or of another format version, it has no such folds, or nobody knows its URL's scheme.
         ImportError: A package is missing that reads the URL.
     """
     if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
@@ -57,4 +62,4 @@ def open(
         # By its content: what replaces a data set at its URL has another folder.
         folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")
         files = CachedFiles(files, os.fspath(directory), folder, cache_bytes)
-    return PreparedDataset(directory, manifest, files)
+    return PreparedDataset(directory, manifest if fold is None else choose_fold(manifest, fold), files, fold)

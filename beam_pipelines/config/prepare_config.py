@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Mapping
 
 from beam_pipelines.config.columns import Column
+from beam_pipelines.config.group_pattern import GroupPattern
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.config.source_kinds import SOURCES, SourceKind
@@ -18,6 +19,9 @@ CHECKS = ("strict", "decode", "header", "none")
 MAX_NAME_LENGTH = 80  # a shard has two of them in its name, and file systems take 255 characters
 MAX_SPLITS = 256  # as many as a reference has room for
 DEFAULT_SPLITS: Mapping[str, Fraction] = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
+
+# In `divide`, the inputs without a split of their own.
+REST = "rest"
 
 BAD_BOXES = ("refuse", "clip")
 
@@ -49,7 +53,8 @@ class SourceConfig:
         key_column: Column or field with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none,
             so that the key is the path, or the container's path with the place in it.
         split_column: Column or field with the split; None: `split`, if there is one; empty: none.
-        group_column: Column or field with the group; None: `group`, if there is one; empty: none.
+        divide: Splits that the source says and that are divided; `REST`: what it says no split of.
+        group: Column or field with the group; None: `group`, if there is one; empty: none.
         weight_column: Column or field with the weight; None: `weight`, if there is one; empty: none.
         labels: What a model is to predict; None: what a source of this kind usually has; empty: nothing.
         features: What else is kept of each row.
@@ -74,7 +79,8 @@ class SourceConfig:
     image_column: str | None = None
     key_column: str | None = None
     split_column: str | None = None
-    group_column: str | None = None
+    divide: tuple[str, ...] = ()
+    group: str | None = None
     weight_column: str | None = None
     labels: tuple[Column, ...] | None = None
     features: tuple[Column, ...] = ()
@@ -93,6 +99,10 @@ class SourceConfig:
     def __post_init__(self) -> None:
         require(self.kind is None or self.kind in SOURCES, "--source", self.kind, f"one of {', '.join(SOURCES)}")
         require(self.bad_boxes in BAD_BOXES, "--bad_boxes", self.bad_boxes, f"one of {', '.join(BAD_BOXES)}")
+        for split in self.divide:
+            check_name("--divide", split, f"splits that the inputs name, or {REST}: those without one")
+        if len(set(self.divide)) < len(self.divide):
+            raise UserError(f"--divide={','.join(self.divide)}: expected each split once")
         require(self.image_column != "", "--image_column", "''", "the name of a column")
         require(self.label_separator != "", "--label_separator", "''", "what stands between class names, such as ';' or ' '")
         for option in ("header_bytes", "footer_bytes", "skip_lines"):
@@ -135,6 +145,10 @@ class PrepareConfig:
         seed: Key of the global shuffle; another seed, another permutation.
         splits: Split name -> its share of the examples; the shares sum to 1. None: by
             `DEFAULT_SPLITS`, unless the input has split folders.
+        folds: How many splits of equal shares instead, `fold0`, `fold1` and so on; None: no folds.
+        stratify: Features of whose values, taken together, each split gets its share; empty: splits are by a hash alone.
+        group_pattern: What to find in a key as its group, a regular expression; None: nothing.
+        splits_from: What says the splits of inputs that were placed earlier: a data set, or a table of keys and splits; None: nothing.
         split_folders: Whether the input's top folders are splits; None: they are if they are all named like splits.
         num_shards: Shards of the whole data set, or of each split by name; None: by size.
         shard_bytes: Image bytes of a shard, about: shards have equal counts, not sizes; None: see `ranks.choose_num_shards`.
@@ -152,6 +166,10 @@ class PrepareConfig:
     name: str
     seed: int = 0
     splits: Mapping[str, Fraction] | None = None
+    folds: int | None = None
+    stratify: tuple[str, ...] = ()
+    group_pattern: str | None = None
+    splits_from: str | None = None
     split_folders: bool | None = None
     num_shards: int | Mapping[str, int] | None = None
     shard_bytes: int | None = None
@@ -175,15 +193,37 @@ class PrepareConfig:
                 raise UserError("--num_shards and --shard_size exclude each other; expected one of them")
         if self.splits is not None:
             _check_splits(self.splits)
-            if self.split_folders:
-                raise UserError(
-                    "--splits and --split_folders=yes exclude each other: --splits divides what has no splits; expected no --splits, "
-                    "to keep the folders' splits, or one of them alone to divide, as in --input=FOLDER/train"
-                )
+            if self.folds is not None:
+                raise UserError("--splits and --folds exclude each other; expected one of them")
+        if self.folds is not None:
+            require(2 <= self.folds <= MAX_SPLITS, "--folds", self.folds, f"a number from 2 to {MAX_SPLITS}")
+        if len(set(self.stratify)) < len(self.stratify) or "" in self.stratify:
+            raise UserError(f"--stratify={','.join(self.stratify)}: expected names of features, each once")
+        if self.group_pattern is not None:
+            GroupPattern(self.group_pattern)
+            if self.source.group:
+                raise UserError("--group and --group_pattern exclude each other; expected one of them")
         if not self.source.has_images:
             self._refuse_image_options()
         for count in _counts(self.num_shards):
             require(count > 0, "--num_shards", count, "1 or more")
+
+    @property
+    def asks_for_shares(self) -> bool:
+        """Whether the user said which splits there are to be."""
+        return self.splits is not None or self.folds is not None
+
+    @property
+    def shares(self) -> Mapping[str, Fraction]:
+        """Split name -> its share of the examples whose split the source does not say, or that are divided."""
+        if self.folds is not None:
+            return {f"fold{fold}": Fraction(1, self.folds) for fold in range(self.folds)}
+        return self.splits or DEFAULT_SPLITS
+
+    @property
+    def settles_splits(self) -> bool:
+        """Whether a split depends on more than the group: then it is settled once all is listed."""
+        return bool(self.stratify or self.splits_from or self.source.divide)
 
 
     def _refuse_image_options(self) -> None:

@@ -97,7 +97,7 @@ def _text(field: str, value: Any) -> str | None:
         case dict():
             return ",".join(f"{name}={','.join(one) if isinstance(one, list) else one}" for name, one in value.items())
         case list():
-            return " ".join(map(str, value))
+            return ("," if field in ("stratify", "divide") else " ").join(map(str, value))
     return str(value)
 
 

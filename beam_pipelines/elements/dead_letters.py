@@ -9,8 +9,9 @@ from beam_pipelines.errors import Refusal, printable
 
 NUM_SHOWN = 5
 
-# The reason where the column of the split has nothing for an input.
+# The reasons where the column of the split, or of the group, has nothing for an input.
 NO_SPLIT = "no_split"
+NO_GROUP = "no_group"
 
 
 class DeadLetter(NamedTuple):

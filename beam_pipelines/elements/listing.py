@@ -2,9 +2,10 @@
 
 import dataclasses
 from fractions import Fraction
-from typing import Mapping
+from typing import Iterable, Mapping
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.division import Division
 from beam_pipelines.errors import UserError
 from tf_input.dataset_format import IMAGE, LABEL, Feature
 
@@ -26,6 +27,7 @@ class Listing:
         reference_bytes: Of all references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused when they were listed.
+        division: How they were divided, where more than a hash of the group decided.
     """
 
     source: str
@@ -40,6 +42,7 @@ class Listing:
     reference_bytes: int
     num_ignored: int
     dead_letters: DeadLetterCount
+    division: Division | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -64,6 +67,15 @@ class Listing:
     @property
     def has_sizes(self) -> bool:
         return self.num_bytes > 0
+
+
+_USUAL = ("train", "validation", "test")
+
+
+def order_splits(*names: Iterable[str]) -> tuple[str, ...]:
+    """The order in which splits are shown: the usual ones first, then others, a set of them by their names."""
+    others = [name for some in names for name in (sorted(some) if isinstance(some, (set, frozenset)) else some)]
+    return tuple(dict.fromkeys(sorted(others, key=lambda name: _USUAL.index(name) if name in _USUAL else len(_USUAL))))
 
 
 def empty_split(split: str, num_examples: int) -> UserError:

@@ -15,6 +15,7 @@ from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.elements.division import Division, Excess
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
@@ -25,7 +26,7 @@ from tf_input.dataset_format import Feature, ShardInfo
 _CLASSES = {
     kind.__name__: kind
     for kind in (
-        *(Column, DeadLetter, DeadLetterCount, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
+        *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
         *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
         Plan,
     )

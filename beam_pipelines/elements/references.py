@@ -30,7 +30,7 @@ _MAX_RAWS = 1 << 16
 
 
 _LENGTH = np.dtype("<u4")
-_TEXTS = ("keys", "paths", "labels", "groups", "values")
+_TEXTS = ("keys", "paths", "labels", "groups", "values", "strata")
 
 
 @dataclasses.dataclass
@@ -39,13 +39,14 @@ class References:
 
     Attributes:
         rows: [num_references] of `ROW`.
-        splits: Names of splits; a row has a place among them.
+        splits: Names of splits; a row has a place among them. Empty: nobody has said it yet.
         raws: Layouts of pixels without a format; a row has a place among them, counted from 1.
         keys: Example keys, UTF-8.
         paths: Paths below the source's root, UTF-8; empty where it equals the key.
         labels: Class names of `label`, UTF-8; empty where there is none.
         groups: What stays in one split together, UTF-8; empty: the key.
         values: Of other features, as `value_bytes` has them.
+        strata: What splits are stratified by, UTF-8; empty once they are settled, and where they are not stratified.
     """
 
     rows: np.ndarray
@@ -56,6 +57,7 @@ class References:
     labels: Texts
     groups: Texts
     values: Texts
+    strata: Texts
 
     def __len__(self) -> int:
         return len(self.rows)

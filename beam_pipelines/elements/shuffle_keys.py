@@ -5,12 +5,16 @@ whatever order the inputs come in.
 """
 
 import hashlib
-from typing import Iterable, Mapping, Sequence
+from collections import defaultdict
+from typing import TYPE_CHECKING, Iterable, Mapping, Sequence
 
 import numpy as np
 import zstandard
 
 from beam_pipelines.elements.texts import digests
+
+if TYPE_CHECKING:
+    from beam_pipelines.elements.references import References
 
 BUCKET_BITS = 16
 NUM_BUCKETS = 1 << BUCKET_BITS
@@ -37,6 +41,16 @@ class KeyCounts:
 
     def __init__(self) -> None:
         self._counts: dict[str, np.ndarray] = {}
+
+    def add_references(self, batches: Sequence["References"]) -> None:
+        """Counts all of some batches, each in its split."""
+        by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+        for references in batches:
+            for place, split in enumerate(references.splits):
+                by_split[split].append(references.rows["order"][references.rows["split"] == place])
+        for split, orders in by_split.items():
+            if any(map(len, orders)):
+                self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
         counts = np.bincount(buckets(orders), minlength=NUM_BUCKETS)

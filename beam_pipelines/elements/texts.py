@@ -52,13 +52,17 @@ class Texts:
         blob = self.blob
         return iter([blob[start:end] for start, end in zip([0, *ends], ends)])
 
-    def take(self, indices: np.ndarray) -> "Texts":
-        if not self.blob:
-            return Texts(self.lengths[indices], b"")
+    def to_arrow(self) -> Any:
+        """As an array of pyarrow's, of large_binary."""
         import pyarrow  # where many are sorted; not where records are written
 
         buffers = [None, pyarrow.py_buffer(self._offsets), pyarrow.py_buffer(self.blob)]
-        taken = pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers).take(pyarrow.array(indices))
+        return pyarrow.Array.from_buffers(pyarrow.large_binary(), len(self), buffers)
+
+    def take(self, indices: np.ndarray) -> "Texts":
+        if not self.blob:
+            return Texts(self.lengths[indices], b"")
+        taken = self.to_arrow().take(indices)
         return Texts(self.lengths[indices], taken.buffers()[2].to_pybytes() if len(indices) else b"")
 
     def slice(self, start: int, stop: int) -> "Texts":
@@ -70,3 +74,8 @@ class Texts:
     @classmethod
     def concatenate(cls, parts: Sequence["Texts"]) -> "Texts":
         return cls(np.concatenate([part.lengths for part in parts]), b"".join([part.blob for part in parts]))
+
+
+def no_texts(num: int) -> Texts:
+    """Returns as many empty texts as are asked for."""
+    return Texts(np.zeros(num, np.uint32), b"")

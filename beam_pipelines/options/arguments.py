@@ -24,6 +24,7 @@ from beam_pipelines.options.option_values import (
     parse_descriptions,
     parse_directory,
     parse_label_names,
+    parse_names,
     parse_num_shards,
     parse_patterns,
     parse_size,
@@ -38,7 +39,7 @@ from beam_pipelines.options.which_arguments import add_which
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
-from tf_input.dataset_format import LAYOUTS
+from tf_input.dataset_format import LABEL, LAYOUTS
 
 _EXAMPLE = """\
 example:
@@ -58,7 +59,6 @@ _COLUMNS = {
     "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
     "key": "unique names of examples (default: key; '' for none: then an image's path, or its container's and its name there)",
     "split": "splits (default: split; '' for none)",
-    "group": "what stays in one split together, such as a patient (default: group; '' for none)",
     "weight": "weights of examples (default: weight; '' for none)",
 }
 
@@ -97,6 +97,29 @@ def make_parser() -> argparse.ArgumentParser:
     add("--name", help="of the data set; its shards begin with it (default: from OUT)")
     add("--seed", type=int, default=0, help="of the shuffle: another seed, another permutation (default: 0)")
     add("--splits", metavar="NAME=SHARE,...", help=f"shares that add up to 1 (default: {splits}, or the split folders)")
+    add("--folds", type=int, metavar="N", help="splits fold0, fold1, ... of equal shares, in place of --splits")
+    add(
+        "--divide",
+        metavar="SPLIT,...",
+        help="what --splits or --folds divides where the source names splits: such as train, or rest: the inputs without a split (the "
+        "other splits stay as they are)",
+    )
+    add(
+        "--stratify",
+        nargs="?",
+        const=LABEL,
+        metavar="FEATURE,...",
+        help="each class gets into each split by its share, give or take one example; of other labels or features in place of the class: "
+        "their names",
+    )
+    add("--group", metavar="COLUMN", help="the column of what stays in one split together, such as a patient (default: group; '' for none)")
+    add("--group_pattern", metavar="REGEX", help="what it is in the key: the first part in parentheses, or all that matches")
+    add(
+        "--splits_from",
+        metavar="OLD",
+        help="keep the splits of inputs that are there by their keys: a data set prepared earlier, or a CSV or Parquet file with the "
+        "columns key and split; others are placed as --splits says",
+    )
     add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
     add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
     add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
@@ -250,6 +273,10 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         seed=arguments.seed,
         splits=None if arguments.splits is None else parse_splits(arguments.splits),
         split_folders=None if arguments.split_folders is None else arguments.split_folders == "yes",
+        folds=arguments.folds,
+        stratify=() if arguments.stratify is None else parse_names("--stratify", arguments.stratify),
+        group_pattern=arguments.group_pattern,
+        splits_from=None if arguments.splits_from is None else parse_directory("--splits_from", arguments.splits_from),
         num_shards=None if arguments.num_shards is None else parse_num_shards(arguments.num_shards),
         shard_bytes=None if arguments.shard_size is None else parse_size(arguments.shard_size),
         check=arguments.check,
@@ -285,6 +312,8 @@ def make_source_config(arguments: argparse.Namespace) -> SourceConfig:
         image_root=arguments.image_root,
         image_suffix=arguments.image_suffix,
         **{f"{column}_column": getattr(arguments, f"{column}_column") for column in _COLUMNS},
+        group=arguments.group,
+        divide=() if arguments.divide is None else parse_names("--divide", arguments.divide),
         labels=None if arguments.label is None else parse_labels(arguments.label),
         features=tuple(parse_column("--feature", text, "text") for text in arguments.feature),
         label_names=label_names,

@@ -25,6 +25,14 @@ def parse_splits(text: str) -> dict[str, Fraction]:
     return _parse_pairs("--splits", text, Fraction, expected)
 
 
+def parse_names(option: str, text: str) -> tuple[str, ...]:
+    """Reads names with commas between them; UserError where one is empty."""
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise UserError(f"{option}={printable(text)}: expected names with commas between them")
+    return names
+
+
 def parse_num_shards(text: str) -> int | dict[str, int]:
     """Reads `--num_shards`: `16` becomes the number for the whole data set, and `train=14,validation=2` a number for each split."""
     if re.fullmatch(r"\s*[0-9]{1,18}\s*", text):

@@ -54,7 +54,7 @@ def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
-    return lines
+    return [*lines, *(listing.division.warnings() if listing.division else ())]
 
 
 def _found_labels(images: ImageStatistics, name: str) -> set[int]:

@@ -213,6 +213,8 @@ def statistics(
         facts["mask"] = images.mask_values_to_json()
     if f"{OBJECTS}/bbox" in names:
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
+    if listing.division:
+        facts["division"] = listing.division.to_json()
     facts["splits"] = {
         split: _split_statistics(images.splits[position], listing, qualities[split])
         for position, split in enumerate(listing.splits)

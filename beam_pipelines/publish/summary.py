@@ -50,6 +50,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
         if feature.kind == "class_label":
             yield from _class_table(feature, statistics, splits)
             yield ""
+    if "division" in statistics:
+        yield from _division(statistics["division"])
     image = manifest.features.get(dataset_format.IMAGE)
     if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
         yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
@@ -70,6 +72,21 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield "  import tf_input"
     size = ", image_size=224" if _differ_in_size(manifest, statistics) else ""
     yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
+
+
+def _division(division: dict[str, Any]) -> Iterator[str]:
+    """How near the splits came to what was asked for."""
+    told = [f"{division['num_kept']:,} inputs kept the split that they had"] if division["num_kept"] else []
+    if division["stratified_by"]:
+        shares = ", ".join(f"{split} {reached:.2%} (asked: {division['shares'][split]:.4g})" for split, reached in division["reached"].items())
+        told = [f"stratified by {', '.join(division['stratified_by'])}: {shares}", *told]
+        told += [f"{division['num_groups']:,} groups kept whole"] if division["num_groups"] else []
+    if told:
+        yield f"splits:       {'; '.join(told)}"
+    if excess := division.get("largest_excess"):
+        of = f" of {excess['stratum']!r}" if excess["stratum"] else ""
+        why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they were there before"
+        yield f"  {excess['split']} has {excess['num_inputs']:,} inputs{of}, where its share is {excess['target']:,.1f}: {why}"
 
 
 def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:

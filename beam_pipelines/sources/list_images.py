@@ -2,11 +2,9 @@
 
 import dataclasses
 import gc
-from collections import defaultdict
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
@@ -133,13 +131,7 @@ class _List(ParallelMap):
 
     def _write_run(self) -> TaggedOutput:
         waiting, self._waiting = self._waiting, []
-        by_split: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-        for references in waiting:
-            for place, split in enumerate(references.splits):
-                by_split[split].append(references.rows["order"][references.rows["split"] == place])
-        for split, orders in by_split.items():
-            if any(map(len, orders)):
-                self._counts.add(split, np.concatenate(orders))
+        self._counts.add_references(waiting)
         return TaggedOutput("runs", write_run(waiting, self._config.spool_directory))
 
     def _write_dead_letters(self) -> TaggedOutput:

@@ -6,20 +6,22 @@ from typing import Iterator, Sequence
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import DEFAULT_SPLITS
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.listed_values import ValueWriter, value_writer
-from beam_pipelines.elements.references import ROW, References, Texts
+from beam_pipelines.elements.references import ROW, References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.elements.split_hashes import SplitByGroup
+from beam_pipelines.elements.texts import Texts, no_texts
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import Source
-from beam_pipelines.sources.splits import SplitByGroup
 from beam_pipelines.storage.input_errors import listing_error
+from tf_input.dataset_format import Feature
 
 _Listed = list[LabeledImage] | DeadLetter
 
@@ -30,11 +32,18 @@ def open_to_list(config: PrepareJob) -> Source:
 
 
 class ReferenceMaker:
-    """Makes references of what is listed: their shuffle keys and splits follow from key and group alone."""
+    """Makes references of what is listed: their shuffle keys, and mostly their splits, follow from key and group alone.
 
-    def __init__(self, config: PrepareJob) -> None:
+    Args:
+        config: Of the run.
+        features: What its source gives of each input.
+    """
+
+    def __init__(self, config: PrepareJob, features: Sequence[Feature] = ()) -> None:
         self._seed = config.seed
-        self._by_group = SplitByGroup(config.splits or DEFAULT_SPLITS)
+        self._by_group = None if config.settles_splits else SplitByGroup(config.shares)
+        self._groups = GroupReader(config)
+        self._strata = StrataReader(features, config.stratify)
 
     def make(self, images: Sequence[LabeledImage], values: ValueWriter, found: ListedPart) -> References:
         """Makes the references of some inputs.
@@ -45,7 +54,7 @@ class ReferenceMaker:
             found: What was found so far; it takes up what these inputs add.
         """
         listed = list(zip(*images))
-        keys, paths, labels, splits, num_bytes, groups, offsets, raws, spools, others = listed
+        keys, paths, labels, splits, num_bytes, _, offsets, raws, spools, others = listed
         encoded = [key.encode() for key in keys]
         rows = np.zeros(len(keys), ROW)
         rows["order"] = shuffle_orders(self._seed, encoded)
@@ -56,40 +65,40 @@ class ReferenceMaker:
             places = {None: 0, **{raw: place for place, raw in enumerate(layouts, 1)}}
             rows["raw"] = [places[raw] for raw in raws]
         own_paths = () if paths == keys else [b"" if path == key else path.encode() for path, key in zip(paths, keys)]
-        has_groups = any(groups)
-        encoded_groups = Texts.of([group.encode() for group in groups]) if has_groups else no_texts(len(keys))
-        rows["split"], names = self._splits(splits, [g.encode() or k for g, k in zip(groups, encoded)] if has_groups else encoded)
+        groups = self._groups.read(images, encoded, found)
+        rows["split"], names = self._splits(splits, [group or key for group, key in zip(groups, encoded)] if groups else encoded)
+        strata = self._strata.read(images, found)
         references = References(
             rows,
             names,
             layouts,
             Texts.of(encoded),
             Texts.of(own_paths) if own_paths else no_texts(len(keys)),
-            Texts.of(list(map({label: label.encode() for label in set(labels)}.__getitem__, labels))),
-            encoded_groups,
+            _encode_names(labels),
+            Texts.of(groups) if groups else no_texts(len(keys)),
             Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
+            _encode_names(strata) if strata else no_texts(len(keys)),
         )
         found.reference_bytes += references.num_bytes
         return references
 
     def _splits(self, given: Sequence[str | None], groups: Sequence[bytes]) -> tuple[np.ndarray, tuple[str, ...]]:
-        """A place for each of them, and the names. Where some are given and some are not, the listing will be refused."""
-        if given[0] is None:
+        """A place for each of them, and the names: empty where nobody has said it, as long as the listing is not refused for that."""
+        if given[0] is None and self._by_group:
             return self._by_group(groups), self._by_group.names
         names = tuple(dict.fromkeys(name or "" for name in given))
         places = {name: place for place, name in enumerate(names)}
         return np.array([places[name or ""] for name in given]), names
 
 
-def no_texts(num: int) -> Texts:
-    """Returns as many empty texts as are asked for."""
-    return Texts(np.zeros(num, np.uint32), b"")
+def _encode_names(names: Sequence[str]) -> Texts:
+    return Texts.of(list(map({name: name.encode() for name in set(names)}.__getitem__, names)))
 
 
 def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[References | DeadLetter | ListedPart]:
     """The inputs of a part while they are found, and at last what was found of it."""
     found = ListedPart()
-    maker = ReferenceMaker(config)
+    maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
         for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)

@@ -6,16 +6,18 @@ from typing import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
-from beam_pipelines.config.prepare_config import DEFAULT_SPLITS, MAX_SPLITS
+from beam_pipelines.config.prepare_config import MAX_SPLITS, REST
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
-from beam_pipelines.elements.dead_letters import NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
+from beam_pipelines.elements.first_keys import FirstKeys
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.listing import Listing, order_splits
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
+from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
@@ -42,6 +44,9 @@ class ListedPart:
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused.
         without_split: Those of them for which the column of the split has nothing.
+        without_group: Likewise the column of the group.
+        unmatched: Inputs in whose key there is no group of `--group_pattern`.
+        without_stratum: Inputs that have no value of what splits are stratified by.
         splits: Splits that the source puts images in; None for those that it leaves open.
         labels: Feature -> class names that an image has.
         several_labels: Features of which an image has more than one class.
@@ -57,6 +62,9 @@ class ListedPart:
     num_ignored: int = 0
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     without_split: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    without_group: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
+    unmatched: FirstKeys = dataclasses.field(default_factory=FirstKeys)
+    without_stratum: FirstKeys = dataclasses.field(default_factory=FirstKeys)
     splits: set[str | None] = dataclasses.field(default_factory=set)
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     several_labels: set[str] = dataclasses.field(default_factory=set)
@@ -73,6 +81,9 @@ class ListedPart:
         self.num_ignored += other.num_ignored
         self.dead_letters.merge(other.dead_letters)
         self.without_split.merge(other.without_split)
+        self.without_group.merge(other.without_group)
+        self.unmatched.merge(other.unmatched)
+        self.without_stratum.merge(other.without_stratum)
         self.splits |= other.splits
         self.raws |= other.raws
         self.add_arrays(other.arrays)
@@ -104,6 +115,7 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
         refused = [one for one in listed if isinstance(one, DeadLetter)]
         found.dead_letters.add(refused)
         found.without_split.add([one for one in refused if one.reason == NO_SPLIT])
+        found.without_group.add([one for one in refused if one.reason == NO_GROUP])
         yield from refused
         images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
         if images:
@@ -155,24 +167,13 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     Raises:
         UserError: What was found makes no data set.
     """
-    _check_split_column(config, found)
+    _check_column(config, found, "split", found.without_split, "--divide rest to place those without one, or --split_column='' to leave it aside")
+    _check_column(config, found, "group", found.without_group, "or no --group")
     if not found.num_images:
         refused = f"; among the dead letters:{found.dead_letters.describe()}" if found.dead_letters.num else ""
         raise UserError(f"--input={config.input}: no {'readable image' if config.source.has_images else 'example'} in it{refused}")
-    is_given = found.splits != {None}
-    if is_given and None in found.splits:
-        raise UserError(f"--input={config.input}: some inputs name their split and others do not; expected all, or none")
-    if is_given and config.splits is not None:
-        names = ", ".join(sorted(found.splits))
-        raise UserError(
-            f"--splits: the inputs of {config.input} name their splits ({names}) already; expected no --splits, to keep these, or "
-            f"to leave them aside {_how_to_leave_splits(config)}"
-        )
-    if len(found.splits) > MAX_SPLITS:
-        some = ", ".join(sorted(found.splits)[:3])
-        advice = "a column of what belongs together is a --group_column; --split_column='' takes no column"
-        raise UserError(f"the inputs name {len(found.splits):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
-    fractions = None if is_given else config.splits or DEFAULT_SPLITS
+    _check_strata(config, found)
+    splits = _name_splits(config, found)
     return Listing(
         source=config.source.kind,
         root=source.root,
@@ -182,8 +183,8 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
             feature: frozenset(names).union(found.known_labels.get(feature, ()) if config.source.can.has_class_folders else ())
             for feature, names in found.labels.items()
         },
-        splits=tuple(fractions) if fractions else tuple(sorted(found.splits, key=_split_order)),
-        fractions=fractions,
+        splits=splits,
+        fractions=config.shares if found.splits == {None} else None,
         num_inputs=found.num_inputs,
         num_bytes=0 if found.num_unsized else found.num_bytes,
         reference_bytes=found.reference_bytes,
@@ -192,15 +193,73 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     )
 
 
-def _check_split_column(config: PrepareJob, found: ListedPart) -> None:
-    """More rows without a split than the run may lose: it would end in as many dead letters."""
-    missing = found.without_split
+def _check_column(config: PrepareJob, found: ListedPart, column: str, missing: DeadLetterCount, advice: str) -> None:
+    """More rows without a split, or a group, than the run may lose: it would end in as many dead letters."""
     if missing.num > config.max_bad_fraction * found.num_inputs:
         example = missing.first[0]
         raise UserError(
-            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no split, as {printable(example.path)}: "
-            f"{example.message}; expected one for all rows, or --split_column='' to leave it aside"
+            f"--input={config.input}: {missing.num:,} of {found.num_inputs:,} rows have no {column}, as {printable(example.path)}: "
+            f"{example.message}; expected one for all rows, {advice}"
         )
+
+
+def _check_strata(config: PrepareJob, found: ListedPart) -> None:
+    if found.unmatched.num:
+        raise UserError(
+            f"--group_pattern={printable(config.group_pattern)}: finds no group in {found.unmatched.num:,} of {found.num_images:,} keys: "
+            f"{found.unmatched.describe()}; expected one in each"
+        )
+    if found.without_stratum.num:
+        raise UserError(
+            f"--stratify={','.join(config.stratify)}: {found.without_stratum.num:,} of {found.num_images:,} inputs have no value of it: "
+            f"{found.without_stratum.describe()}; expected one of each"
+        )
+
+
+def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
+    """The splits that there are to be, as far as the source and the options say it."""
+    given, is_open, divide = found.splits - {None}, None in found.splits, set(config.source.divide)
+    if len(given) > MAX_SPLITS:
+        some = ", ".join(sorted(given)[:3])
+        advice = "a column of what belongs together is a --group; --split_column='' takes no column"
+        raise UserError(f"the inputs name {len(given):,} splits ({some}, …); expected at most {MAX_SPLITS}: {advice}")
+    if divide:
+        return _name_divided(config, given, is_open)
+    if not given:
+        return tuple(config.shares)
+    if is_open:
+        expected = f"expected all, or none, or --divide {REST}, which divides those that do not"
+        raise UserError(f"--input={config.input}: some inputs name their split and others do not; {expected}")
+    if config.asks_for_shares:
+        raise given_already(config, f"--input={config.input}", _how_to_leave_splits(config), given)
+    names = order_splits(given)
+    if config.settles_splits:
+        option = "--stratify" if config.stratify else "--splits_from"
+        raise UserError(
+            f"{option}: the inputs name their splits ({', '.join(names)}), so that there is none to place; expected --divide {names[0]}, "
+            f"to divide that one, or {_how_to_leave_splits(config)}"
+        )
+    return names
+
+
+def _name_divided(config: PrepareJob, given: set[str], is_open: bool) -> tuple[str, ...]:
+    option, divide = f"--divide={','.join(config.source.divide)}", config.source.divide
+    names = ", ".join(order_splits(given))
+    for split in divide:
+        if split != REST and split not in given:
+            expected = f"one of the splits {names}, which they name{did_you_mean(split, given)}" if given else "no --divide, since they name none"
+            raise UserError(f"{option}: no input names a split {split!r}; expected {expected}")
+    if is_open and REST not in divide:
+        raise UserError(f"{option}: some inputs name no split; expected --divide {','.join(divide)},{REST}, which divides them too")
+    if not is_open and not given.intersection(divide):
+        raise UserError(f"{option}: every input names its split ({names}); expected one of these to divide")
+    fixed, shares = given.difference(divide), config.shares
+    if (both := sorted(fixed.intersection(shares))) and divide != (REST,):
+        raise UserError(
+            f"{option}: there is a split {both[0]!r} already, which others would come into; expected other names in "
+            f"{'--folds' if config.folds is not None else '--splits'}, or --divide {','.join([*divide, *both])}"
+        )
+    return order_splits(fixed, shares) if fixed else tuple(shares)
 
 
 def _how_to_leave_splits(config: PrepareJob) -> str:
@@ -290,8 +349,3 @@ def _first_layout(root: str, paths: list[str]) -> RawImage:
         except Refusal as error:
             problems.append(f"{printable(path)}: {error}")
     raise UserError(f"the first images in .npy files are none: {problems[0]}")
-
-
-def _split_order(split: str) -> tuple[int, str]:
-    known = ("train", "validation", "test")
-    return (known.index(split) if split in known else len(known), split)

@@ -5,6 +5,7 @@ import importlib
 from beam_pipelines.config.prepare_config import PrepareConfig, check_own_names
 from beam_pipelines.elements.class_tables import check_heads
 from beam_pipelines.errors import UserError, printable
+from beam_pipelines.sources.groups_and_strata import StrataReader
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import OBJECTS
@@ -51,5 +52,6 @@ def open_source(config: PrepareConfig, *, with_sizes: bool = False, spool_direct
             if feature.kind in ("mask", "bbox"):
                 raise UserError(f"--image=none: {feature.name!r} belongs to an image; expected images, or numbers, classes and texts")
     class_labels = [feature.name for feature in opened.features if feature.kind == "class_label"]
+    StrataReader(opened.features, config.stratify)
     check_heads(config.source, [name for name in class_labels if name.split("/")[0] in opened.targets])
     return opened

@@ -17,6 +17,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
+from beam_pipelines.elements.division import Division, Excess
 from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
@@ -32,6 +33,8 @@ CONFIG = PrepareJob(
     name="flowers",
     seed=2**64 - 1,
     splits={"train": Fraction(1, 3), "validation": Fraction(2, 3)},
+    stratify=("label", "note"),
+    splits_from="/old",
     num_shards={"train": 5, "validation": 2},
     check="decode",
     max_bad_fraction=0.1,
@@ -51,7 +54,8 @@ CONFIG = PrepareJob(
         image_column="file",
         key_column="",
         split_column="fold",
-        group_column="patient",
+        group="patient",
+        divide=("train", "rest"),
         weight_column="w",
         labels=(Column("label", ("a", "b"), "multi_label"), Column("grade", ("grade",), "float", (3,))),
         features=(Column("note", ("text",), "text"),),
@@ -105,6 +109,10 @@ VALUES = {
     "a configuration with nothing set": PrepareJob("in", "out", "made"),
     "a listing": LISTING,
     "a listing whose source says the splits": dataclasses.replace(LISTING, fractions=None),
+    "a listing that was divided": dataclasses.replace(
+        LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
+    ),
+    "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "a shard": WRITTEN,
     "a plan": PLAN,
     "a range of nothing": Range(),
@@ -135,7 +143,8 @@ def test_every_option_is_among_those_that_are_tested():
     """So that a new one, of a kind that JSON has not, is not forgotten."""
     for config, defaults in ((CONFIG, PrepareJob("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
         left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
-        assert left_out in (["split_folders", "shard_bytes"], ["has_images"], ["encoding", "keep_depth"]), "they exclude others"
+        excluded = ["folds", "group_pattern", "split_folders", "shard_bytes"]
+        assert left_out in (excluded, ["has_images"], ["encoding", "keep_depth"]), "they are excluded by others, or mean nothing beside them"
 
 
 def test_what_is_learned_of_a_loaded_value_is_kept_as_of_any_other():

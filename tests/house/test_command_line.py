@@ -141,7 +141,7 @@ def wrong_calls() -> dict[str, tuple[list[str], str]]:
         "a value twice": ([*given, "--seed", "1", "--seed", "1"], "--seed: given twice, as 1 and as 1; expected once"),
         "a choice twice": ([*given, "--check=none", "--check=strict"], "--check: given twice, as none and as strict"),
         "a source twice": ([*given, "--image_format=png", "--image_format=jpeg"], "--image_format: given twice, as png and as jpeg"),
-        "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "has split folders (test, train)"),
+        "splits twice": (["--input", "split", "--output", "out", "--splits", "a=1"], "has splits (train, test) already"),
     }
 
 

@@ -47,10 +47,13 @@ REFUSED = [
     ("a split without a name", {"splits": {"": Fraction(1)}}, ["--splits=", "split names"]),
     ("a split of two words", {"splits": {"my train": Fraction(1)}}, ["--splits=my train", "split names"]),
     (
-        "shares of split folders",
-        {"splits": splits(train="1"), "split_folders": True},
-        ["--splits", "--split_folders=yes"],
+        "shares and folds",
+        {"splits": splits(train="1"), "folds": 3},
+        ["--splits and --folds exclude each other"],
     ),
+    ("one fold", {"folds": 1}, ["--folds=1", "2 to 256"]),
+    ("a feature twice", {"stratify": ("label", "label")}, ["--stratify=label,label", "each once"]),
+    ("no pattern", {"group_pattern": "("}, ["--group_pattern=("]),
 ]
 
 

@@ -74,7 +74,7 @@ def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str,
 def test_groups_stay_together_and_splits_are_those_of_the_table(tmp_path):
     write_csv(tmp_path / "in")
     table, out = str(tmp_path / "in/rows.csv"), tmp_path / "out"
-    options = ["--label=class", "--group_column=patient", "--splits=train=0.5,test=0.5"]
+    options = ["--label=class", "--group=patient", "--splits=train=0.5,test=0.5"]
     assert main(["prepare", "--input", table, "--output", str(out), *options]) == 0
     patients = {row["file_name"].encode(): row["patient"] for row in ROWS}
     of_split = {split: {patients[key] for key in keys_of(out, split)} for split in ("train", "test")}

@@ -569,6 +569,7 @@ def test_the_metadata_is_what_the_service_takes():
         ("shard_size", ["128MiB", "1.5GB", "1000", "64kb", "7B"], ["MiB", "1 TB", "-1MB"]),
         ("max_bad_fraction", ["0", "1", "0.01", ".5", "1.0"], ["-0.1", "2", "1.5", "1%"]),
         ("label_names_from", ["gs://data/old"], ["out/old"]),
+        ("splits_from", ["gs://data/old", "gs://data/splits.csv"], ["out/old"]),
         ("image_root", ["gs://raw/images"], ["images"]),
         ("header_bytes", ["0", "16"], ["-1", "a"]),
         ("footer_bytes", ["0", "16"], ["-1", "a"]),
@@ -590,7 +591,7 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 
 def test_every_pattern_is_tested():
-    tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from"}
+    tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from", "splits_from"}
     tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 

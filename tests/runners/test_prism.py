@@ -41,6 +41,13 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_settled_splits_are_those_of_the_local_runner(source, options, tmp_path):
+    divided = ("--stratify", "--group_pattern=^[a-z]+/[a-z]*.?.", "--splits=train=0.6,test=0.4")
+    prepare_here(source, tmp_path / "here", *divided)
+    finish(start_prepare(source, tmp_path / "there", *options, *divided))
+    assert digest(tmp_path / "there") == digest(tmp_path / "here")
+
+
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):
     run = start_prepare(source, tmp_path / "out", *options, "--max_bad_fraction=0")
     printed, _ = run.communicate(timeout=SECONDS)

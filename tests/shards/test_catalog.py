@@ -133,7 +133,7 @@ def test_what_nobody_knows_is_null(tmp_path):
 
 def test_groups_weights_and_why_an_image_is_encoded_again(tmp_path):
     source = tmp_path / "in" / write_csv(tmp_path / "in")
-    options = ["--label=class", "--group_column=patient", "--splits=train=1", "--image_size=short=8", "--image_format=jpeg:90"]
+    options = ["--label=class", "--group=patient", "--splits=train=1", "--image_size=short=8", "--image_format=jpeg:90"]
     rows = {row["path"]: row for row in rows_of(prepare(source, tmp_path / "out", *options))}
     for given in ROWS:
         row = rows[given["file_name"]]

@@ -416,7 +416,7 @@ def test_keys_splits_groups_and_weights(tmp_path: pathlib.Path) -> None:
     ]
     assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_key"]
     assert Feature("weight", "float") in listed.source.features and listed.source.targets == ("label",)
-    without = SourceConfig(key_column="group", split_column="", group_column="", weight_column="")
+    without = SourceConfig(key_column="group", split_column="", group="", weight_column="")
     assert [image[:4] for image in Listed(Arrays, path, source=without).images] == [
         (str(7 + index), "a.npz", label, None) for index, label in enumerate("102")
     ]

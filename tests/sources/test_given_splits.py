@@ -12,7 +12,7 @@ from beam_pipelines.__main__ import main
 from made_images import jpeg, write_class_folders, write_files
 
 SHARES = "--splits=train=0.5,validation=0.5"
-YES, NO, NO_COLUMN = "--split_folders=yes", "--split_folders=no", "--split_column="
+YES, NO, NO_COLUMN, DIVIDE = "--split_folders=yes", "--split_folders=no", "--split_column=", "--divide=train"
 
 
 def write_inputs(folder: pathlib.Path) -> None:
@@ -33,22 +33,28 @@ def write_inputs(folder: pathlib.Path) -> None:
 CASES = {
     "shares of classes": ("classes", [SHARES], None, []),
     "shares, said to be classes": ("classes", [SHARES, NO], None, []),
-    "shares, said to be splits": ("classes", [SHARES, YES], "--splits and --split_folders=yes exclude each other", []),
+    "shares, said to be splits": ("classes", [SHARES, YES], "SPLIT/CLASS/IMAGE", []),
     "split folders": ("splits", [], None, []),
     "split folders, said so": ("splits", [YES], None, []),
-    "split folders and shares": ("splits", [SHARES], "has split folders (test, train) already; drop --splits", [[], [SHARES, NO]]),
-    "split folders, said so, and shares": ("splits", [SHARES, YES], "expected no --splits, to keep the folders' splits", [[], [YES]]),
+    "split folders and shares": ("splits", [SHARES], "has splits (train, test) already; expected no --splits", [[], [SHARES, NO], [SHARES, DIVIDE]]),
+    "split folders, said so, and shares": ("splits", [SHARES, YES], "already; expected no --splits, to keep them", [[], [YES], [SHARES, YES, DIVIDE]]),
     "split folders as classes": ("splits", [SHARES, NO], None, []),
     "folds": ("folds", [YES], None, []),
-    "folds and shares": ("folds", [SHARES, YES], "expected no --splits, to keep the folders' splits", [[YES]]),
+    "folds and shares": ("folds", [SHARES, YES], "has splits (one, two) already; expected no --splits", [[YES], [SHARES, YES, "--divide=one"]]),
     "mixed": ("mixed", [], "--split_folders=yes or --split_folders=no", [[YES], [NO]]),
-    "mixed and shares": ("mixed", [SHARES], "to divide them, --split_folders=no", [[SHARES, NO], [YES]]),
+    "mixed and shares": ("mixed", [SHARES], "to divide all of them, --split_folders=no", [[SHARES, NO], [YES], [SHARES, YES, DIVIDE]]),
     "a table and shares": ("plain.csv", [SHARES], None, []),
     "a table of split folders": ("plain.csv", [YES], "is one table, without split folders", [[]]),
     "a column": ("column.csv", [], None, []),
-    "a column and shares": ("column.csv", [SHARES], "in its column 'split'; expected no --splits, or --split_column=", [[], [SHARES, NO_COLUMN]]),
+    "a column and shares": ("column.csv", [SHARES], "in its column 'split', has splits already", [[], [SHARES, NO_COLUMN], [SHARES, DIVIDE]]),
+    "a column and folds": ("column.csv", ["--folds=3"], "--folds: the table, in its column 'split', has", [[], ["--folds=3", NO_COLUMN], ["--folds=3", DIVIDE]]),
     "no column and shares": ("column.csv", [SHARES, NO_COLUMN], None, []),
-    "no folders, a column and shares": ("column.csv", [SHARES, NO], "expected no --splits, or --split_column=", [[], [SHARES, NO_COLUMN]]),
+    "no folders, a column and shares": ("column.csv", [SHARES, NO], "or --split_column=, to leave", [[], [SHARES, NO_COLUMN]]),
+    "a split that is not given": ("splits", ["--divide=trian"], "no input names a split 'trian'; expected one of the splits train, test, which they name; did you mean 'train'?", []),
+    "no split is given": ("classes", ["--divide=train"], "no input names a split 'train'; expected no --divide, since they name none", [[]]),
+    "nothing without a split": ("splits", ["--divide=rest"], "every input names its split (train, test)", [[DIVIDE]]),
+    "divided into what is there": ("splits", ["--splits=train=0.5,test=0.5", DIVIDE], "there is a split 'test' already", [["--splits=train=0.5,test=0.5", "--divide=train,test"]]),
+    "given splits and strata": ("splits", ["--stratify"], "so that there is none to place; expected --divide train", [["--stratify", DIVIDE], ["--stratify", NO]]),
 }
 
 
@@ -69,12 +75,10 @@ def test_shares_folders_and_columns(case, tmp_path, monkeypatch, capsys):
         assert estimate(name, others) == 0, (others, capsys.readouterr().err)
 
 
-def test_one_split_folder_is_divided_alone(tmp_path, monkeypatch, capsys):
+def test_one_split_folder_is_an_input_by_itself(tmp_path, monkeypatch):
     write_inputs(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert estimate("splits", [SHARES]) == 2
-    advised = capsys.readouterr().err.partition("--input=")[2].partition(";")[0]
-    assert pathlib.Path(advised).parent == tmp_path / "splits" and estimate(advised, [SHARES]) == 0
+    assert estimate("splits/train", [SHARES]) == 0
 
 
 def rows_with_splits(folder: pathlib.Path, num_empty: int) -> pathlib.Path:
@@ -91,7 +95,8 @@ def test_a_column_that_is_filled_for_some_rows_is_one_line(num_empty, tmp_path, 
     assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out")]) == 2
     message = capsys.readouterr().err
     assert re.search(rf"{num_empty} of 40 rows have no split, as rows.csv:\d+: column 'split' is empty", message), message
-    assert "expected one for all rows, or --split_column='' to leave it aside" in message and "Traceback" not in message
+    assert "expected one for all rows, --divide rest to place those without one, or --split_column='' to leave it aside" in message
+    assert "Traceback" not in message and estimate(str(table), ["--divide=rest"]) == 0
     assert estimate(str(table), ["--split_column="]) == 0
     assert estimate(str(table), ["--max_bad_fraction=0.8"]) == (0 if num_empty < 40 else 2)
 

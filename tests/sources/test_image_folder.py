@@ -155,7 +155,7 @@ def test_a_split_folder_is_named_as_a_split_can_be(tmp_path):
 
 def test_splits_are_given_once(tmp_path):
     make_folder(tmp_path, ["train/cat/1.jpg", "test/cat/1.jpg"])
-    assert_refused("both", tmp_path, ["--splits", "test, train", "--split_folders=no"], splits={"train": 1})
+    assert_refused("both", tmp_path, ["--splits", "train, test", "--split_folders=no", "--divide train"], splits={"train": 1})
     listed = Listed(tmp_path, splits={"train": 1}, split_folders=False)
     assert set(listed.labels.values()) == {"train/cat", "test/cat"}
     assert set(listed.splits.values()) == {None}

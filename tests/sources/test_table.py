@@ -167,10 +167,10 @@ def test_key_split_group_and_weight_have_usual_names(tmp_path: pathlib.Path) -> 
 
 def test_key_split_group_and_weight_may_be_named_or_switched_off(tmp_path: pathlib.Path) -> None:
     path = write_csv(tmp_path, ROLES)
-    listed = Listed(path, split_column="", group_column="", weight_column="", key_column="label")
+    listed = Listed(path, split_column="", group="", weight_column="", key_column="label")
     assert listed.all == [LabeledImage("cat", "1.jpg", "cat", None), LabeledImage("dog", "2.jpg", "dog", None)]
     assert listed.source.features == (LABEL,)
-    listed = Listed(path, split_column="label", group_column="key", weight_column="weight")
+    listed = Listed(path, split_column="label", group="key", weight_column="weight")
     assert [(one.split, one.group, one.values) for one in listed.all] == [
         ("cat", "k1", {"weight": 0.5}),
         ("dog", "k2", {"weight": 2.0}),
@@ -185,7 +185,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(tmp_path: pat
         ({"image_column": "photo"}, "no column 'photo' in it (--image_column)"),
         ({"key_column": "id"}, "no column 'id' in it (--key_column)"),
         ({"split_column": "part"}, "no column 'part' in it (--split_column)"),
-        ({"group_column": "patient"}, "no column 'patient' in it (--group_column)"),
+        ({"group": "patient"}, "no column 'patient' in it (--group)"),
         ({"weight_column": "w"}, "no column 'w' in it (--weight_column)"),
     ]
     for options, problem in cases:
@@ -434,7 +434,7 @@ def test_a_split_column_and_split_folders(tmp_path: pathlib.Path) -> None:
     assert Listed(tmp_path).splits == {"train/a.jpg": "train"}
     assert Listed(tmp_path, split_column="split").splits == {"train/a.jpg": "test"}
     path = tmp_path / "train" / "metadata.csv"
-    with pytest.raises(UserError, match="--splits: the table has splits already, in its column 'split'"):
+    with pytest.raises(UserError, match="--splits: the table, in its column 'split', has splits already"):
         open_table(path, config={"splits": parse_splits("train=1")})
     assert Listed(path, config={"splits": parse_splits("train=1")}, split_column="").splits == {"a.jpg": None}
 

@@ -447,7 +447,7 @@ def test_images_alone(tmp_path):
         ({"labels": (Column("label", ("label",)),)}, "--label: "),
         ({"features": (Column("age", ("age",)),)}, "--feature: "),
         ({"image_root": "elsewhere"}, "--image_root: "),
-        ({"group_column": "patient"}, "--group_column: "),
+        ({"group": "patient"}, "--group: "),
         ({"has_masks": True}, "--masks: "),
     ],
 )

@@ -36,7 +36,7 @@ from beam_pipelines.sources.records.row_reader import describe_names
 
 _EXPECTED = "expected .npz, .npy, IDX files (train-images-idx3-ubyte), or CIFAR's binary version (data_batch_1.bin)"
 
-_OPTIONS = "has_images image_column key_column split_column group_column weight_column labels features label_names".split()
+_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names".split()
 
 
 class Arrays:

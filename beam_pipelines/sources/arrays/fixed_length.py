@@ -57,7 +57,7 @@ _FIELD = re.compile(
 _MAX_FIELDS = 1000
 
 _OPTIONS = (
-    *"has_images image_column key_column split_column group_column weight_column".split(),
+    *"has_images image_column key_column split_column group weight_column".split(),
     *"labels features label_names layout header_bytes footer_bytes".split(),
 )
 

@@ -201,10 +201,12 @@ def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:
 
 def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
     """What to raise for a cell: what it has, against what is expected."""
-    is_empty = cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, list) and not cell)
-    return Refusal(
-        reason, f"is empty; expected {expected}" if is_empty else f"has {shown(cell)}; expected {expected}"
-    )
+    return Refusal(reason, f"is empty; expected {expected}" if is_empty(cell) else f"has {shown(cell)}; expected {expected}")
+
+
+def is_empty(cell: Any) -> bool:
+    """Whether a plain cell has nothing, or blanks alone."""
+    return cell is None or cell == [] or (isinstance(cell, str) and not cell.strip())
 
 
 def shown(cell: Any) -> str:

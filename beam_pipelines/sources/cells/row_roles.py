@@ -4,9 +4,9 @@ import functools
 from typing import Any, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN
-from beam_pipelines.elements.dead_letters import NO_SPLIT
+from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.sources.cells.cells import bad_cell, in_column, plain, read_name, read_weight
+from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, plain, read_name, read_weight
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
 
@@ -19,6 +19,7 @@ class RowRoles(NamedTuple):
         split: With its split.
         group: With what stays in one split together.
         weight: With its weight.
+        may_lack_split: A row without a split is one that its source does not place; else it is refused.
         may_lack_group: A row without a group is its own; else it is refused.
     """
 
@@ -26,6 +27,7 @@ class RowRoles(NamedTuple):
     split: str | None = None
     group: str | None = None
     weight: str | None = None
+    may_lack_split: bool = False
     may_lack_group: bool = False
 
     @property
@@ -47,17 +49,29 @@ class RowRoles(NamedTuple):
         if self.weight:
             image = image._replace(values={**(image.values or {}), WEIGHT: in_column(self.weight, read_weight, row.get(self.weight))})
         if self.split:
-            image = image._replace(split=in_column(self.split, _read_split, row.get(self.split)))
+            split = in_column(self.split, _read_split, row.get(self.split), self.may_lack_split)
+            image = image if split is None else image._replace(split=split)
         if self.key:
             image = image._replace(key=in_column(self.key, read_name, "bad_key", row.get(self.key)))
-        if self.group and not (self.may_lack_group and row.get(self.group) in ("", None)):
-            image = image._replace(group=in_column(self.group, read_name, "bad_group", row.get(self.group)))
+        if self.group:
+            image = image._replace(group=in_column(self.group, _read_group, row.get(self.group), self.may_lack_group))
         return image
 
 
-def _read_split(cell: Any) -> str:
+def _read_group(cell: Any, may_lack: bool) -> str:
+    cell = plain(cell, "bad_group")
+    if not is_empty(cell):
+        return read_name("bad_group", cell)
+    if may_lack:
+        return ""
+    raise bad_cell(NO_GROUP, cell, "the name of a group")
+
+
+def _read_split(cell: Any, may_lack: bool) -> str | None:
     cell = plain(cell, "bad_split")
-    if cell is None or cell == [] or (isinstance(cell, str) and not cell.strip()):
+    if is_empty(cell):
+        if may_lack:
+            return None
         raise bad_cell(NO_SPLIT, cell, "a split's name")
     split = _split_name(read_name("bad_split", cell).strip())
     if split is None:

@@ -28,14 +28,14 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, is_utf8, join
-from beam_pipelines.sources.folders.layouts import SAY_WHICH, name_splits, refuse_options
+from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import LABEL, Feature
 
-_MIXED_AND_SHARES = "to divide them, --split_folders=no; to take them as splits, --split_folders=yes without --splits"
+_MIXED_AND_SHARES = "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
 
 
 class ImageFolder:
@@ -119,13 +119,10 @@ class ImageFolder:
         if files and not self.has_labels:
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
-        shared = self._config.splits is not None and self._config.split_folders is None
+        shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
         if shared and named and len(named) == len(folders):
-            raise UserError(
-                f"--splits: {self.root} has split folders ({', '.join(named)}) already; drop --splits to keep them, or divide one "
-                f"alone: --input={self.root}/{named[0]}; or say --split_folders=no"
-                + (": they are classes then, or parts of their names" if self.has_labels else "")
-            )
+            names = [SPLIT_FOLDERS[name.lower()] for name in named]
+            raise given_already(self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names)
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
         link = next((name for name in splits if splits[name] and os.path.islink(f"{self.root}/{name}")), None)
         if link and self.has_labels:

@@ -1,8 +1,9 @@
 """How folders of several files are laid out: folders by their usual names, and folders that are splits."""
 
-from typing import Sequence
+from typing import Iterable, Sequence
 
-from beam_pipelines.config.prepare_config import NAME_PATTERN, SourceConfig
+from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig, SourceConfig
+from beam_pipelines.elements.listing import order_splits
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 
@@ -45,6 +46,23 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
     return {name: SPLIT_FOLDERS.get(name.lower(), name) for name in folders}
 
 
+def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:
+    """What to raise where shares are asked for, and the inputs have splits that nobody says are to be divided.
+
+    Args:
+        config: Of the run.
+        where: What has the splits.
+        leave: The option that leaves them aside.
+        splits: Their names, where they are known.
+    """
+    names = order_splits(set(splits))
+    asked, shown = "--folds" if config.folds is not None else "--splits", f" ({', '.join(map(printable, names))})" if names else ""
+    return UserError(
+        f"{asked}: {printable(where)} has splits{shown} already; expected no {asked}, to keep them, --divide {names[0] if names else 'SPLIT'}, "
+        f"to divide one of them, or {leave}, to leave them aside"
+    )
+
+
 # Fields of SourceConfig, and their options on the command line where those are called otherwise.
 _OPTIONS = {
     **{"labels": "label", "features": "feature", "has_masks": "masks", "has_images": "image"},
@@ -62,6 +80,7 @@ def refuse_options(source: SourceConfig, used: Sequence[str]) -> None:
     plain = SourceConfig(kind=source.kind)
     used = (*used, *(_WITH_LABEL_NAMES if "label_names" in used else ()))
     for field in vars(plain):
-        if field not in ("kind", *used) and getattr(source, field) != getattr(plain, field):
+        if field not in ("kind", "divide", *used) and getattr(source, field) != getattr(plain, field):
             option = "layout or --record_layout" if field == "layout" else _OPTIONS.get(field, field)
-            raise UserError(f"--{option}: --source={source.kind} has no use for it")
+            instead = "; expected --group_pattern, which finds groups in the keys" if field == "group" else ""
+            raise UserError(f"--{option}: --source={source.kind} has no use for it{instead}")

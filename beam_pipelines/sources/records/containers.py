@@ -71,7 +71,7 @@ class Containers:
                     f"--split_folders=yes: {printable(other)!r} is not named like a split; expected a name such as train-00000"
                 )
             return {}
-        if self._config.splits is not None and len(set(splits.values())) == 1:
+        if self._config.asks_for_shares and not self._config.source.divide and len(set(splits.values())) == 1:
             return {}  # one split, which is to be divided
         return splits
 

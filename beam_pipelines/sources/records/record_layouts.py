@@ -153,7 +153,7 @@ def _layout_of(
 def _are_values(seen: Mapping[str, Seen], source: SourceConfig) -> bool:
     """Whether nothing is left that an image could be, once the user has said what the features of bytes are."""
     columns = (*(source.labels or ()), *source.features)
-    named = {LABEL, source.key_column, source.group_column, source.split_column, *(name for column in columns for name in column.names)}
+    named = {LABEL, source.key_column, source.group, source.split_column, *(name for column in columns for name in column.names)}
     return source.image_column is None and not any("bytes" in one.storages and name not in named for name, one in seen.items())
 
 

@@ -4,7 +4,7 @@ import itertools
 from typing import Any, Callable, Collection, Iterable, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.elements.labeled_image import ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.tensor_values import tensor_of_list
@@ -15,6 +15,7 @@ from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
 
 _PARTS = ("mask", "array", "tensor")
+_ROLES = ("key", "split", "group", "weight")
 
 
 class RowReader:
@@ -64,8 +65,8 @@ class RowReader:
         self._parts = [column for column in columns if column.kind in _PARTS]
         self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.names_of, config.separator)
         taken = {name for column in columns for name in column.names}
-        roles = ("key", "split", "group", "weight")
-        self._roles = RowRoles(*(self._find(role, getattr(config, f"{role}_column"), taken) for role in roles))
+        given = (config.key_column, config.split_column, config.group, config.weight_column)
+        self._roles = RowRoles(*(self._find(*role, taken) for role in zip(_ROLES, given)), may_lack_split=REST in config.divide)
         self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))
@@ -102,7 +103,7 @@ class RowReader:
         if given is None:
             return role if role != "key" and role in self._found and role not in taken else None
         if given:
-            self._check_found(f"--{role}_column", given)
+            self._check_found("--group" if role == "group" else f"--{role}_column", given)
         return given or None
 
     def _check_found(self, option: str, name: str) -> None:
@@ -112,7 +113,7 @@ class RowReader:
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
     """The fields that somebody named: by these columns, or as a key, a split, a group or a weight."""
-    roles = (config.key_column, config.split_column, config.group_column, config.weight_column)
+    roles = (config.key_column, config.split_column, config.group, config.weight_column)
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
 
 

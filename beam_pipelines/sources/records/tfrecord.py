@@ -56,7 +56,7 @@ _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
 _OPTIONS = (
-    *"has_images image_column key_column split_column group_column weight_column".split(),
+    *"has_images image_column key_column split_column group weight_column".split(),
     *"labels features label_names label_separator bad_boxes layout".split(),
 )
 

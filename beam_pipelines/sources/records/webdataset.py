@@ -44,7 +44,7 @@ from tf_input.dataset_format import LABEL, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
-_OPTIONS = "image_column key_column split_column group_column weight_column labels features label_names label_separator".split()
+_OPTIONS = "image_column key_column split_column group weight_column labels features label_names label_separator".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _LABELS = ("label", "class", "cls")
 

@@ -31,7 +31,7 @@ from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_
 from beam_pipelines.sources.cells.table_objects import read_objects
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
-from beam_pipelines.sources.folders.layouts import refuse_options
+from beam_pipelines.sources.folders.layouts import given_already, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
@@ -46,7 +46,7 @@ _SPOOL_IMAGES = 16_384
 Listed = LabeledImage | DeadLetter
 
 _OPTIONS = (
-    *("image_column", "key_column", "split_column", "group_column", "weight_column"),
+    *("image_column", "key_column", "split_column", "group", "weight_column"),
     *("has_images", "column_names", "labels", "features", "label_names", "label_separator"),
     *("image_root", "image_suffix", "bad_boxes", "skip_lines", "comment"),
 )
@@ -135,11 +135,8 @@ class Table:
         """The column of the split, unless folders or files are named after splits and no option names it."""
         if column is None or (self._config.source.split_column is None and any(file.split for file in files)):
             return None
-        if self._config.splits is not None:
-            name = printable(column)
-            raise UserError(
-                f"--splits: the table has splits already, in its column {name!r}; expected no --splits, or --split_column="
-            )
+        if self._config.asks_for_shares and not self._config.source.divide:
+            raise given_already(self._config, f"the table, in its column {printable(column)!r},", "--split_column=")
         return column
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:

@@ -5,7 +5,7 @@ import re
 from typing import Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.tables.table_rows import Head, show_columns
@@ -75,9 +75,10 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
         roles=RowRoles(
             key=chooser.choose("--key_column", config.key_column, ("key",)),
             split=chooser.choose("--split_column", config.split_column, ("split",)),
-            group=chooser.choose("--group_column", config.group_column, ("group",)),
+            group=chooser.choose("--group", config.group, ("group",)),
             weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
-            may_lack_group=True,
+            may_lack_split=REST in config.divide,
+            may_lack_group=not config.group,
         ),
         objects=OBJECTS if has_objects else None,
         labels=tuple(column for column in labels if not _means_objects(column, head)),

@@ -19,6 +19,7 @@ from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.sources.folders.file_listing import FileListing
+from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.folders.patterns import split_input
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
@@ -182,9 +183,6 @@ class _Finder:
                     f"--input={config.input}: {printable(name)!r} is not named like a split, and others beside it are; "
                     "expected --split_folders=yes or --split_folders=no, which says what they are"
                 )
-        if config.splits is not None:
-            raise UserError(
-                f"--splits: {config.input} has splits ({', '.join(sorted(set(splits)))}) already; expected no --splits, to keep these, or "
-                "--split_folders=no, to leave them aside"
-            )
+        if config.asks_for_shares and not config.source.divide:
+            raise given_already(config, config.input, "--split_folders=no", splits)
         return splits

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
-from beam_pipelines.sources.splits import SplitByGroup
+from beam_pipelines.elements.split_hashes import SplitByGroup
 from made_references import make_config, make_references
 
 NINE_TO_ONE = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
@@ -110,7 +110,7 @@ def test_the_bounds_between_splits_are_exact(num_splits):
     split = SplitByGroup({name: Fraction(1, num_splits) for name in "abc"[:num_splits]})
     thirds = {0: 0, 2**64 // 3 - 1: 0, 2**64 // 3: 1, 2**65 // 3 - 1: 1, 2**65 // 3: 2, 2**64 - 1: 2}
     for value, place in thirds.items():
-        with mock.patch("beam_pipelines.sources.splits.digests", return_value=value.to_bytes(8, "big")):
+        with mock.patch("beam_pipelines.elements.split_hashes.digests", return_value=value.to_bytes(8, "big")):
             assert split([b"key"]).tolist() == [place if num_splits == 3 else 0], value
 
 

@@ -1,0 +1,92 @@
+"""How inputs were divided among splits, where more than a hash of the group decided: what was asked for, and how near it came."""
+
+import dataclasses
+from fractions import Fraction
+from typing import Any, Iterable, Iterator, Mapping
+
+from beam_pipelines.errors import printable
+
+# Between the values of several features; in no text of one line.
+_SEPARATOR = "\x1f"
+
+
+def join_stratum(values: Iterable[str]) -> str:
+    """The stratum of several values together."""
+    return _SEPARATOR.join(values)
+
+
+def show_stratum(stratum: str) -> str:
+    """A stratum, for a message."""
+    return printable(stratum.replace(_SEPARATOR, ", "))[:80]
+
+
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """The split that has got most above its share of a stratum, and why.
+
+    Attributes:
+        stratum: See `join_stratum`; empty where splits are not stratified.
+        split: Its name.
+        num_inputs: That it has got.
+        target: Its share of them.
+        group: The group with which it came above its share.
+        num_group: How many inputs of the stratum that group has.
+    """
+
+    stratum: str
+    split: str
+    num_inputs: int
+    target: Fraction
+    group: str
+    num_group: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """How inputs were divided among splits.
+
+    Attributes:
+        by: Features whose values are the strata.
+        shares: Split name -> its share.
+        num_inputs: Split name -> inputs that are listed for it, where splits are stratified.
+        num_kept: Inputs that were placed earlier.
+        num_groups: Groups of the inputs that were placed by their strata.
+        num_strata: Strata.
+        num_small: Those of fewer inputs, or groups, than there are splits.
+        first_small: The first of these.
+        excess: What groups stood in the way of; None where every split has got its share of every stratum, give or take one.
+    """
+
+    by: tuple[str, ...]
+    shares: Mapping[str, Fraction]
+    num_inputs: Mapping[str, int]
+    num_kept: int = 0
+    num_groups: int = 0
+    num_strata: int = 0
+    num_small: int = 0
+    first_small: str = ""
+    excess: Excess | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `statistics.json` has it."""
+        facts: dict[str, Any] = {
+            "stratified_by": list(self.by),
+            "shares": {split: float(share) for split, share in self.shares.items()},
+            "num_kept": self.num_kept,
+        }
+        if not self.by:
+            return facts
+        total = sum(self.num_inputs.values())
+        facts["reached"] = {split: self.num_inputs[split] / total for split in self.shares}
+        facts |= {"num_groups": self.num_groups, "num_strata": self.num_strata, "num_small_strata": self.num_small, "largest_excess": None}
+        if self.excess:
+            excess = {"stratum": show_stratum(self.excess.stratum), "target": float(self.excess.target)}
+            facts["largest_excess"] = {**dataclasses.asdict(self.excess), **excess}
+        return facts
+
+    def warnings(self) -> Iterator[str]:
+        """What may not be what the user expects, a line each."""
+        if self.num_small:
+            of = "inputs or groups" if self.num_groups else "inputs"
+            strata = "1 stratum has" if self.num_small == 1 else f"{self.num_small:,} strata have"
+            yield f"{', '.join(self.by)}: {strata} fewer {of} than there are splits, such as {show_stratum(self.first_small)!r}"

@@ -1,0 +1,50 @@
+"""The hash of a group, by which an example's split is decided where nothing else is asked for: so it stays there when the data grow.
+
+The hash is not the shuffle's, and does not depend on the seed: with the shuffle's own, a split would be a range of ranks.
+"""
+
+import hashlib
+from fractions import Fraction
+from typing import Mapping, Sequence
+
+import numpy as np
+
+from beam_pipelines.elements.texts import digests
+
+
+def split_hashes(groups: Sequence[bytes]) -> np.ndarray:
+    """A uniform hash of each group key, uint64 [num_groups]."""
+    hasher = hashlib.blake2b(digest_size=8, person=b"recordmill split")
+    return np.frombuffer(digests(hasher, groups), ">u8").astype(np.uint64)
+
+
+def hash_bounds(fractions: Mapping[str, Fraction]) -> np.ndarray:
+    """The hash at which each split but the first begins, uint64 [num_splits - 1]."""
+    total, bounds = Fraction(0), []
+    for fraction in fractions.values():
+        total += fraction
+        bounds.append(int(total * 2**64))
+    if total != 1:
+        raise ValueError("the fractions of the splits do not add up to 1")
+    return np.array(bounds[:-1], np.uint64)  # the last is 2**64, above any hash
+
+
+class SplitByGroup:
+    """Assigns splits by the hash of the group key.
+
+    Args:
+        fractions: Split name -> its share. Each has the range of hashes that follows the ranges of those before it.
+
+    Attributes:
+        names: Of the splits, in the order of their ranges.
+    """
+
+    def __init__(self, fractions: Mapping[str, Fraction]) -> None:
+        self.names = tuple(fractions)
+        self._bounds = hash_bounds(fractions)
+
+    def __call__(self, groups: Sequence[bytes]) -> np.ndarray:
+        """Of each group key the position of its split in `names`, int64 [num_groups]."""
+        if not len(self._bounds):
+            return np.zeros(len(groups), np.int64)
+        return np.searchsorted(self._bounds, split_hashes(groups), side="right")

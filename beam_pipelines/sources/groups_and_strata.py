@@ -1,0 +1,80 @@
+"""What an input's split is decided by: its group, and its stratum, which is the value of one feature or of several together."""
+
+from typing import Callable, Sequence
+
+from beam_pipelines.config.group_pattern import GroupPattern
+from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.elements.class_tables import OBJECT_LABEL
+from beam_pipelines.elements.division import join_stratum
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.sources.listed_part import ListedPart
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
+
+_KINDS = ("class_label", "integer", "text")
+
+
+class GroupReader:
+    """Reads the group of each input.
+
+    Args:
+        config: Of the run.
+    """
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self._pattern = None if config.group_pattern is None else GroupPattern(config.group_pattern)
+
+    def read(self, images: Sequence[LabeledImage], keys: Sequence[bytes], found: ListedPart) -> Sequence[bytes]:
+        """The group of each input, empty where it is one by itself; nothing at all where all of them are."""
+        if self._pattern is None:
+            return [image.group.encode() for image in images] if any(image.group for image in images) else ()
+        groups = self._pattern.find(keys)
+        found.unmatched.add(image.key for image, group in zip(images, groups) if not group)
+        return groups
+
+
+class StrataReader:
+    """Reads the stratum of each input.
+
+    Args:
+        features: What a source gives.
+        names: Of those that make a stratum; empty: there are none.
+
+    Raises:
+        UserError: There is no such feature, or its values are not such that inputs share one.
+    """
+
+    def __init__(self, features: Sequence[Feature], names: Sequence[str]) -> None:
+        by_name = {feature.name: feature for feature in features}
+        fit = [name for name, feature in by_name.items() if _is_fit(feature)]
+        for name in names:
+            if name not in by_name:
+                some = f"expected one of {', '.join(fit)}, or --feature {printable(name)}" if fit else f"expected --feature {printable(name)}"
+                raise UserError(f"--stratify={printable(name)}: there is no such label or feature; {some}{did_you_mean(name, by_name)}")
+            if name not in fit:
+                raise UserError(f"--stratify={name}: is of kind {by_name[name].kind}; expected a class, an integer or a text")
+        self._columns = [(_reader(by_name[name]), by_name[name].kind == "text") for name in names]
+
+    def read(self, images: Sequence[LabeledImage], found: ListedPart) -> list[str]:
+        """The stratum of each input; an empty list where there are none."""
+        columns = []
+        for read, is_text in self._columns:
+            columns.append(list(map(read, images)))
+            if is_text and "" in columns[-1]:
+                found.without_stratum.add(image.path for image, value in zip(images, columns[-1]) if not value)
+        return columns[0] if len(columns) == 1 else [join_stratum(values) for values in zip(*columns)]
+
+
+def _is_fit(feature: Feature) -> bool:
+    return feature.kind in _KINDS and (not feature.shape or feature.kind == "class_label")
+
+
+def _reader(feature: Feature) -> Callable[[LabeledImage], str]:
+    name = feature.name
+    if name == LABEL and feature.kind == "class_label" and not feature.shape:
+        return lambda image: image.label
+    if name == OBJECT_LABEL:
+        return lambda image: join_stratum(sorted(set(image.values[OBJECTS].labels)))
+    if feature.shape:
+        return lambda image: join_stratum(sorted(set(image.values[name])))
+    return lambda image: str(image.values[name])

@@ -1,0 +1,95 @@
+"""AssignSplits: settles the split of each input, once all of them are listed.
+
+What goes through the runner are pointers to runs in the spool, counts, and the few inputs that lie near a bound.
+"""
+
+import dataclasses
+from typing import Any, Iterable, Iterator, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
+from apache_beam.typehints.decorators import no_annotations
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.listed import Listed
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.reference_runs import Run, write_run
+from beam_pipelines.elements.shuffle_keys import KeyCounts
+from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
+from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
+from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_candidates, place, settle_bounds
+from beam_pipelines.splits.split_plan import SplitPlan, plan_splits, settled_listing
+
+
+class Assigned(NamedTuple):
+    """What takes the place of its namesakes in `Listed`: runs of references that have their splits, the counts of these, and one `Listing`."""
+
+    runs: beam.PCollection
+    counts: beam.PCollection
+    listing: beam.PCollection
+
+
+@dataclasses.dataclass
+class AssignSplits(beam.PTransform):
+    """`Run`s -> `Assigned`: the same references, each with its split.
+
+    Attributes:
+        config: What the run is to do.
+        listed: What comes with the runs.
+    """
+
+    config: PrepareJob
+    listed: Listed
+
+    @no_annotations  # Beam takes no tuple of PCollections for an output type
+    def expand(self, runs: beam.PCollection) -> Assigned:
+        config, root = self.config, runs.pipeline
+        marked = runs | "MarkRuns" >> beam.FlatMap(mark, config).with_outputs("facts", main="runs")
+        plan = AsSingleton(
+            root
+            | "AfterMarking" >> beam.Impulse()
+            | "PlanSplits" >> beam.Map(make_plan, AsIter(marked.facts), AsSingleton(self.listed.listing), config)
+        )
+        candidates = marked.runs | "FindBounds" >> beam.FlatMap(find, plan, config)
+        bounds = AsSingleton(
+            root | "AfterCandidates" >> beam.Impulse() | "SettleBounds" >> beam.Map(settle, AsIter(candidates), plan)
+        )
+        assigned = marked.runs | "AssignRuns" >> beam.FlatMap(assign, plan, bounds, config).with_outputs("counts", main="runs")
+        listing = self.listed.listing | "SettleListing" >> beam.Map(settled_listing, plan)
+        return Assigned(assigned.runs, assigned.counts, listing)
+
+
+def mark(run: Run, config: PrepareJob) -> Iterator[Any]:
+    """A run -> the same, marked; and what the plan has to know of it."""
+    stopwatch = Stopwatch("split")
+    marked, facts = mark_run(run, config)
+    count_in_beam(stopwatch.lap())
+    yield marked
+    yield TaggedOutput("facts", facts)
+
+
+def make_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:
+    """The one plan; the listing comes first, since what is wrong with it is told before."""
+    return plan_splits(merge_facts(parts), config)
+
+
+def find(run: MarkedRun, plan: SplitPlan, config: PrepareJob) -> Iterator[Candidates]:
+    """A run -> those of its inputs that a bound may be."""
+    if plan.bounds:
+        yield find_candidates(read_marked(run, config), plan)
+
+
+def settle(unused: bytes, parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
+    """The bounds of all splits."""
+    return settle_bounds(parts, plan)
+
+
+def assign(run: MarkedRun, plan: SplitPlan, bounds: SettledBounds, config: PrepareJob) -> Iterator[Any]:
+    """A run -> the same with settled splits; and the counts of its keys."""
+    stopwatch = Stopwatch("split")
+    references = place(read_marked(run, config), plan, bounds)
+    counts = KeyCounts()
+    counts.add_references([references])
+    yield write_run([references], config.spool_directory)
+    yield TaggedOutput("counts", counts.pack())
+    count_in_beam(stopwatch.lap())

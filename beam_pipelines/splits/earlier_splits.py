@@ -1,0 +1,98 @@
+"""The splits of inputs that were placed earlier, by their keys: of a data set that is there, or as a table says."""
+
+from typing import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import MANIFEST, decode_manifest
+
+_COLUMNS = ("key", "split")
+_FORMATS = (".csv", ".parquet")
+
+
+def check_earlier_splits(config: PrepareConfig) -> None:
+    """Looks at what `--splits_from` names, before any work.
+
+    Raises:
+        UserError: There is no such thing, or its splits do not go with those that are asked for.
+    """
+    names: set[str] = set()
+    for _, splits in read_earlier_splits(config.splits_from, with_keys=False):
+        names.update(splits.unique().to_pylist())
+    shown = f"--splits_from={printable(config.splits_from)}"
+    for name in names:
+        if name is None or not NAME_PATTERN.fullmatch(name):
+            raise UserError(f"{shown}: has split {name!r}; expected names of letters, digits and '_', a letter first")
+    asked = set(config.shares)
+    if names - asked and (not config.asks_for_shares or not names & asked):
+        expected = f"expected --splits with shares for new inputs, such as {sorted(names)[0]}=…"
+        raise UserError(f"{shown}: has the splits {', '.join(sorted(names))}, and new inputs would come into {', '.join(config.shares)}; {expected}")
+
+
+def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Reads keys, as large_binary, and the split of each, as text, some at a time.
+
+    Args:
+        path: A data set of ours, or a CSV or Parquet file with the columns `key` and `split`.
+        with_keys: Else keys are left out where that is cheaper.
+
+    Raises:
+        UserError: It is none of these.
+    """
+    try:
+        if files_at(path).exists(f"{path}/{MANIFEST}"):
+            yield from _read_data_set(path, with_keys)
+        else:
+            yield from _read_table(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        expected = "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"
+        raise UserError(f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None
+
+
+def _read_data_set(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Array]]:
+    manifest = decode_manifest(files_at(path).read(f"{path}/{MANIFEST}"), path)
+    for split, shards in manifest.splits.items():
+        if not with_keys:
+            yield pa.array([], pa.large_binary()), pa.array([split])
+            continue
+        for shard in shards:
+            if not shard.catalog:
+                raise ValueError("was made by `recordmill transform`, and has no catalog")
+            keys = _read_parquet(f"{path}/{shard.catalog}", _COLUMNS[:1]).column("key").combine_chunks().cast(pa.large_binary())
+            yield keys, pa.repeat(split, len(keys))
+
+
+def _read_table(path: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    if path.lower().endswith(".parquet"):
+        batches = [_read_parquet(path, _COLUMNS)]
+    elif path.lower().endswith(".csv"):
+        source = pa.BufferReader(files_at(path).read(path))
+        strings = pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(_COLUMNS, pa.string()), include_columns=_COLUMNS, strings_can_be_null=True, null_values=[""]
+        )
+        batches = pa_csv.open_csv(source, convert_options=strings)
+    else:
+        raise ValueError(f"is no data set, and not named {' or '.join(_FORMATS)}")
+    for batch in batches:
+        keys, splits = (batch.column(name).cast(pa.string()) for name in _COLUMNS)
+        if isinstance(keys, pa.ChunkedArray):
+            keys, splits = keys.combine_chunks(), splits.combine_chunks()
+        if keys.null_count or splits.null_count:
+            raise ValueError(f"has rows without a key or a split: {max(keys.null_count, splits.null_count):,}")
+        yield pc.utf8_normalize(keys, "NFC").cast(pa.large_binary()), splits
+
+
+def _read_parquet(path: str, columns: tuple[str, ...]) -> pa.Table:
+    file = pq.ParquetFile(pa.BufferReader(files_at(path).read(path)))
+    names = file.schema_arrow.names
+    for column in columns:
+        if column not in names:
+            raise ValueError(f"has the columns {', '.join(map(printable, names[:10]))}, and no {column!r}{did_you_mean(column, names)}")
+    return file.read(columns=list(columns))

@@ -1,0 +1,247 @@
+"""What the plan of the splits has to know of a run of references: counts, in which no key is."""
+
+import contextlib
+import dataclasses
+from typing import Any, Iterable, NamedTuple, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.first_keys import FirstKeys
+from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.split_hashes import split_hashes
+from beam_pipelines.elements.texts import Texts
+from beam_pipelines.splits.earlier_splits import read_earlier_splits
+from beam_pipelines.storage.spool import SpoolReader, own_spool
+
+# The first bits of hashes by which inputs of a stratum are counted: fewer where there are many strata, so that counts stay small.
+_MAX_BITS, _MIN_BITS, _CELL_BITS = 10, 4, 17
+
+# Of a reference: the hash of its group, and the place of its split among `MarkedRun.splits`; `OPEN`: nobody has said it.
+_MARK = np.dtype([("hash", "<u8"), ("split", "<u2")])
+OPEN = 0xFFFF
+
+
+class MarkedRun(NamedTuple):
+    """A run of references, and what was found out about them.
+
+    Attributes:
+        run: The references.
+        marks: A row for each of them, in their order.
+        splits: Names of those that are settled.
+    """
+
+    run: Run
+    marks: Stretch
+    splits: tuple[str, ...]
+
+
+class Marked(NamedTuple):
+    """References with what was found out about them.
+
+    Attributes:
+        references: Of one run.
+        hashes: Of the group of each, uint64 [num_references].
+        settled: The place of the split of each among `splits`, or `OPEN`: uint16 [num_references].
+        splits: Names.
+    """
+
+    references: References
+    hashes: np.ndarray
+    settled: np.ndarray
+    splits: tuple[str, ...]
+
+    @property
+    def is_single(self) -> np.ndarray:
+        """Which are to be placed and are no part of a larger group: bool [num_references]."""
+        return (self.settled == OPEN) & (self.references.groups.lengths == 0)
+
+
+@dataclasses.dataclass
+class SplitFacts:
+    """What is known of some runs, or of all. The first columns of tables are places in `strata`, `splits` and `groups`; the last is a number of inputs.
+
+    Attributes:
+        strata: Names of strata.
+        splits: Names of splits: settled, or to be divided, or empty where nobody has said any.
+        groups: Names of groups, large_binary.
+        singles: [:, 3]: stratum, first `bits` bits of the hash: inputs that are to be placed, each for itself.
+        settled: [:, 3]: stratum, split: inputs whose split is settled.
+        grouped: [:, 5]: group, stratum, split, whether that is settled: inputs with a group.
+        bits: See `singles`.
+        num_kept: Inputs whose split was settled earlier.
+        moved: Those of them that have another split now, by what their source says, or by another row.
+    """
+
+    strata: list[bytes]
+    splits: list[str]
+    groups: pa.Array
+    singles: np.ndarray
+    settled: np.ndarray
+    grouped: np.ndarray
+    bits: int
+    num_kept: int
+    moved: FirstKeys
+
+
+def mark_run(run: Run, config: PrepareJob) -> tuple[MarkedRun, SplitFacts]:
+    """Reads a run, finds out what is settled of it, and counts the rest."""
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        references = _read_all(run, spool)
+    marked, num_kept, moved = _settle(references, config)
+    marks = np.zeros(len(references), _MARK)
+    marks["hash"], marks["split"] = marked.hashes, marked.settled
+    with own_spool(config.spool_directory) as writer:
+        stretch = Stretch(writer.spool, writer.append(marks.tobytes()), marks.nbytes)
+    return MarkedRun(run, stretch, marked.splits), _count(marked, num_kept, moved)
+
+
+def read_marked(run: MarkedRun, config: PrepareJob) -> Marked:
+    """The same references again."""
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        references, marks = _read_all(run.run, spool), np.frombuffer(read_stretch(run.marks, spool), _MARK)
+    return Marked(references, marks["hash"], marks["split"], run.splits)
+
+
+def _read_all(run: Run, spool: SpoolReader) -> References:
+    return read_references(run.smallest(run.num_references), spool)
+
+
+def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
+    """The texts that occur, and the place of each among them."""
+    if not texts.blob:
+        return [b""], np.zeros(len(texts), np.int64)
+    encoded = texts.to_arrow().dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
+def _settle(references: References, config: PrepareJob) -> tuple[Marked, int, FirstKeys]:
+    """What is settled, how much of it by earlier splits, and what these say otherwise than others."""
+    names = [name for name in references.splits if name and name not in config.source.divide]
+    places = [names.index(name) if name in names else OPEN for name in references.splits]
+    settled = np.array(places, np.uint16)[references.rows["split"]]
+    num_kept, moved = 0, FirstKeys()
+    if config.splits_from:
+        keys = references.keys.to_arrow()
+        for earlier, splits in read_earlier_splits(config.splits_from):
+            found = pc.index_in(earlier, value_set=keys)
+            has_one = found.is_valid().to_numpy(zero_copy_only=False)
+            positions = found.drop_null().to_numpy()
+            encoded = splits.filter(pa.array(has_one)).dictionary_encode()
+            names += [name for name in encoded.dictionary.to_pylist() if name not in names]
+            theirs = np.array([names.index(name) for name in encoded.dictionary.to_pylist()] or [0], np.uint16)[encoded.indices.to_numpy()]
+            before = settled[positions]
+            settled[positions] = theirs
+            differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once
+            moved.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
+            num_kept += len(np.unique(positions))
+    return Marked(references, _hash_groups(references), settled, tuple(names)), num_kept, moved
+
+
+def _hash_groups(references: References) -> np.ndarray:
+    is_grouped = references.groups.lengths > 0
+    if not is_grouped.any():
+        return split_hashes(list(references.keys))
+    hashes = np.zeros(len(references), np.uint64)
+    groups, codes = codes_of(references.groups)
+    hashes[is_grouped] = split_hashes(groups)[codes[is_grouped]]
+    hashes[~is_grouped] = split_hashes(list(references.keys.take(np.flatnonzero(~is_grouped))))
+    return hashes
+
+
+def _count(marked: Marked, num_kept: int, moved: FirstKeys) -> SplitFacts:
+    references = marked.references
+    strata, stratum = codes_of(references.strata)
+    bits = max(_MIN_BITS, min(_MAX_BITS, _CELL_BITS - len(strata).bit_length()))
+    single, settled, grouped = marked.is_single, marked.settled != OPEN, np.flatnonzero(references.groups.lengths)
+    splits = [*marked.splits, *references.splits]
+    said = np.where(settled, marked.settled, references.rows["split"].astype(np.int64) + len(marked.splits))
+    groups = references.groups.take(grouped).to_arrow().dictionary_encode()
+    return SplitFacts(
+        strata,
+        splits,
+        groups.dictionary,
+        count_rows([stratum[single], bucket_of(marked.hashes[single], bits)]).astype(np.uint32),
+        count_rows([stratum[settled], said[settled]]).astype(np.uint32),
+        count_rows([groups.indices.to_numpy(), stratum[grouped], said[grouped], settled[grouped]]).astype(np.uint32),
+        bits,
+        num_kept,
+        moved,
+    )
+
+
+def bucket_of(hashes: np.ndarray, bits: int) -> np.ndarray:
+    """The first bits of each hash, int64."""
+    return (hashes >> np.uint64(64 - bits)).astype(np.int64)
+
+
+def count_rows(columns: Sequence[np.ndarray], nums: np.ndarray | None = None) -> np.ndarray:
+    """How often each combination of values occurs, or the sum of its numbers: int64 [num_combinations, num_columns + 1], ascending.
+
+    Args:
+        columns: Integers from 0, all of one length.
+        nums: Of each row; None: 1.
+    """
+    columns = [column.astype(np.int64) for column in columns]
+    if not len(columns[0]):
+        return np.zeros((0, len(columns) + 1), np.int64)
+    sizes = [int(column.max()) + 1 for column in columns]
+    rows = np.ravel_multi_index(columns, sizes)
+    if nums is None:
+        found, counts = np.unique(rows, return_counts=True)
+    else:
+        order = np.argsort(rows, kind="stable")
+        found, starts = np.unique(rows[order], return_index=True)
+        counts = np.add.reduceat(nums[order], starts)
+    return np.stack([*np.unravel_index(found, sizes), counts], axis=1).astype(np.int64)
+
+
+def merge_facts(parts: Iterable[SplitFacts]) -> SplitFacts:
+    """What is known of several runs, in whatever order they come: names and rows are ascending.
+
+    Few are held at a time.
+    """
+    waiting, num_waiting = [], 0
+    for part in parts:
+        waiting.append(part)
+        num_waiting += sum(map(len, (part.singles, part.grouped)))
+        if len(waiting) > 1 and num_waiting > 2 * max(len(waiting[0].singles) + len(waiting[0].grouped), 1 << 20):
+            waiting, num_waiting = [_merge(waiting)], 0
+    return _merge(waiting)
+
+
+def _merge(parts: Sequence[SplitFacts]) -> SplitFacts:
+    bits = min((part.bits for part in parts), default=_MAX_BITS)
+    strata, of_strata = _merge_names([part.strata for part in parts])
+    splits, of_splits = _merge_names([part.splits for part in parts])
+    groups, of_groups = _merge_groups([part.groups for part in parts])
+    singles, settled, grouped = [np.zeros((0, 3), np.int64)], [np.zeros((0, 3), np.int64)], [np.zeros((0, 5), np.int64)]
+    moved = FirstKeys()
+    for part, stratum, split, group in zip(parts, of_strata, of_splits, of_groups):
+        moved.merge(part.moved)
+        singles.append(np.stack([stratum[part.singles[:, 0]], part.singles[:, 1] >> (part.bits - bits), part.singles[:, 2]], axis=1))
+        settled.append(np.stack([stratum[part.settled[:, 0]], split[part.settled[:, 1]], part.settled[:, 2]], axis=1))
+        columns = [group[part.grouped[:, 0]], stratum[part.grouped[:, 1]], split[part.grouped[:, 2]], *part.grouped[:, 3:].T]
+        grouped.append(np.stack(columns, axis=1))
+    tables = [_sum_up(np.concatenate(some)) for some in (singles, settled, grouped)]
+    return SplitFacts(strata, splits, groups, *tables, bits, sum(part.num_kept for part in parts), moved)
+
+
+def _sum_up(table: np.ndarray) -> np.ndarray:
+    return count_rows(list(table[:, :-1].T), table[:, -1])
+
+
+def _merge_names(parts: Sequence[Sequence[Any]]) -> tuple[list[Any], list[np.ndarray]]:
+    """All names, ascending, and the place of each part's among them."""
+    names = sorted({name for part in parts for name in part})
+    places = {name: place for place, name in enumerate(names)}
+    return names, [np.array([places[name] for name in part], np.int64) for part in parts]
+
+
+def _merge_groups(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[np.ndarray]]:
+    names = pa.concat_arrays([pa.array([], pa.large_binary()), *parts]).unique()
+    names = names.take(pc.sort_indices(names))
+    return names, [pc.index_in(part, value_set=names).to_numpy(zero_copy_only=False).astype(np.int64) for part in parts]

@@ -1,0 +1,106 @@
+"""At which input the stretch of each split begins, and so the split of every input."""
+
+import dataclasses
+from typing import Iterable, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.texts import Texts, no_texts
+from beam_pipelines.errors import RunError
+from beam_pipelines.splits.run_facts import OPEN, Marked, bucket_of, codes_of
+from beam_pipelines.splits.split_plan import SplitPlan
+
+# A hash and a key behind those of all inputs: no UTF-8 has such a byte.
+_BEHIND_ALL = (2**64 - 1, b"\xff")
+
+
+class Candidates(NamedTuple):
+    """The inputs of one run that lie in a bucket in which a stretch begins.
+
+    Attributes:
+        cells: The stratum and the bucket of each as one number, int64 [num_inputs].
+        hashes: uint64 [num_inputs].
+        keys: Texts.
+    """
+
+    cells: np.ndarray
+    hashes: np.ndarray
+    keys: Texts
+
+
+@dataclasses.dataclass(frozen=True)
+class SettledBounds:
+    """Where the stretch of each split begins, by hash and, where hashes are equal, by key.
+
+    Attributes:
+        hashes: uint64 [num_shares - 1, num_strata].
+        keys: The same of keys.
+    """
+
+    hashes: np.ndarray
+    keys: list[list[bytes]]
+
+
+def find_candidates(marked: Marked, plan: SplitPlan) -> Candidates:
+    """The inputs that a bound may be."""
+    cells = np.where(marked.is_single, _strata(marked, plan) << plan.bits | bucket_of(marked.hashes, plan.bits), -1)
+    found = np.flatnonzero(np.isin(cells, [bound.stratum << plan.bits | bound.bucket for bound in plan.bounds]))
+    return Candidates(cells[found], marked.hashes[found], marked.references.keys.take(found))
+
+
+def settle_bounds(parts: Iterable[Candidates], plan: SplitPlan) -> SettledBounds:
+    """Chooses the bounds among the candidates of all runs.
+
+    Raises:
+        RunError: Some of them have not arrived.
+    """
+    shape = plan.num_shares - 1, len(plan.strata)
+    if plan.hash_bounds is not None:
+        return SettledBounds(np.repeat(plan.hash_bounds[:, None], shape[1], axis=1), [[b""] * shape[1] for _ in range(shape[0])])
+    hashes, keys = np.full(shape, _BEHIND_ALL[0], np.uint64), [[_BEHIND_ALL[1]] * shape[1] for _ in range(shape[0])]
+    parts = list(parts)
+    cells = np.concatenate([np.zeros(0, np.int64), *(part.cells for part in parts)])
+    all_hashes = np.concatenate([np.zeros(0, np.uint64), *(part.hashes for part in parts)])
+    texts = Texts.concatenate([no_texts(0), *(part.keys for part in parts)]).to_arrow()
+    order = np.lexsort((pc.rank(texts).to_numpy(), all_hashes, cells))
+    cells, all_hashes = cells[order], all_hashes[order]
+    for bound in plan.bounds:
+        first, stop = np.searchsorted(cells, [cell := bound.stratum << plan.bits | bound.bucket, cell + 1]).tolist()
+        place = first + bound.position
+        if place >= stop:
+            raise RunError(f"{stop - first} inputs of a bucket arrived; expected more than {bound.position}: the runner lost or repeated some")
+        hashes[bound.split - 1, bound.stratum] = all_hashes[place]
+        keys[bound.split - 1][bound.stratum] = texts[int(order[place])].as_py()
+    return SettledBounds(hashes, keys)
+
+
+def place(marked: Marked, plan: SplitPlan, bounds: SettledBounds) -> References:
+    """The references, each with the split that it is to have."""
+    references = marked.references
+    strata = _strata(marked, plan)
+    splits = np.zeros(len(references), np.uint16)
+    for hashes, keys in zip(bounds.hashes, bounds.keys):
+        begin = hashes[strata]
+        is_behind = marked.hashes > begin
+        tied = np.flatnonzero(marked.hashes == begin)
+        is_behind[tied] = [key >= keys[stratum] for key, stratum in zip(references.keys.take(tied), strata[tied].tolist())]
+        splits += is_behind
+    if references.groups.blob:
+        found = pc.index_in(references.groups.to_arrow(), value_set=plan.groups)
+        has_one = found.is_valid().to_numpy(zero_copy_only=False)
+        splits[has_one] = plan.group_splits[found.drop_null().to_numpy()]
+    is_settled = marked.settled != OPEN
+    places = np.array([plan.names.index(name) for name in marked.splits] or [0], np.uint16)
+    splits[is_settled] = places[marked.settled[is_settled]]
+    rows = references.rows.copy()
+    rows["split"] = splits
+    return dataclasses.replace(references, rows=rows, splits=plan.names, strata=no_texts(len(references)))
+
+
+def _strata(marked: Marked, plan: SplitPlan) -> np.ndarray:
+    """The place of the stratum of each among the plan's, int64 [num_references]."""
+    names, codes = codes_of(marked.references.strata)
+    places = {name: number for number, name in enumerate(plan.strata)}
+    return np.array([places[name] for name in names], np.int64)[codes]

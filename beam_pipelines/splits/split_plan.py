@@ -1,0 +1,247 @@
+"""The plan of the splits: where groups go, and how many of the other inputs of each stratum go where.
+
+The other inputs of a stratum are in the order of a hash of their keys, which knows no seed, and each split has a stretch of it. How long that
+is follows from counts; at which input it begins, from the few inputs of the bucket of hashes in which it begins (see `split_bounds`).
+"""
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+from typing import Iterator, NamedTuple, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from beam_pipelines.config.prepare_config import MAX_SPLITS
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.division import Division, Excess
+from beam_pipelines.elements.listing import Listing, empty_split, order_splits
+from beam_pipelines.elements.split_hashes import hash_bounds, split_hashes
+from beam_pipelines.errors import UserError, printable
+from beam_pipelines.splits.apportion import apportion
+from beam_pipelines.splits.group_placement import Group, Needs, place_groups
+from beam_pipelines.splits.run_facts import SplitFacts, count_rows
+
+
+class Bound(NamedTuple):
+    """The input at which the stretch of a split begins.
+
+    Attributes:
+        stratum: Its place among the plan's.
+        split: The place of the split among those with shares.
+        bucket: See `bucket_of`.
+        position: In the order of hashes and keys within the bucket.
+    """
+
+    stratum: int
+    split: int
+    bucket: int
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitPlan:
+    """Where inputs go that are to be placed.
+
+    Attributes:
+        names: All splits that inputs come into, those with shares first.
+        num_shares: How many have shares.
+        strata: Names, ascending.
+        bits: See `SplitFacts`.
+        bounds: Where stretches begin that some inputs of a stratum lie in; those that are missing lie behind all inputs.
+        hash_bounds: uint64 [num_shares - 1]: where splits begin by the hash alone; None where they are stratified.
+        groups: Names of groups that go elsewhere than their hash says, large_binary, ascending.
+        group_splits: The place of the split of each, uint16 [num_groups].
+        division: What comes of it.
+    """
+
+    names: tuple[str, ...]
+    num_shares: int
+    strata: tuple[bytes, ...]
+    bits: int
+    bounds: tuple[Bound, ...]
+    hash_bounds: np.ndarray | None
+    groups: pa.Array
+    group_splits: np.ndarray
+    division: Division
+
+
+def plan_splits(facts: SplitFacts, config: PrepareJob) -> SplitPlan:
+    """Decides what follows from counts.
+
+    Args:
+        facts: Of all runs.
+        config: Of the run.
+
+    Raises:
+        UserError: The inputs cannot be divided so.
+    """
+    _check_moved(facts, config)
+    planner = _Planner(facts, config)
+    return planner.plan_strata() if config.stratify else planner.plan_hashes()
+
+
+def settled_listing(listing: Listing, plan: SplitPlan) -> Listing:
+    """What is known of the inputs, once each has a split: there may be more than the source and the options named."""
+    return dataclasses.replace(listing, splits=order_splits(listing.splits, plan.names[plan.num_shares :]), division=plan.division)
+
+
+def _check_moved(facts: SplitFacts, config: PrepareJob) -> None:
+    shown = f"--splits_from={printable(config.splits_from or '')}"
+    if facts.moved.num:
+        inputs = "1 input has" if facts.moved.num == 1 else f"{facts.moved.num:,} inputs have"
+        raise UserError(f"{shown}: {inputs} two splits, one there and another there or here: {facts.moved.describe()}; expected one")
+    if config.splits_from and not facts.num_kept:
+        raise UserError(f"{shown}: none of the inputs has its key there; expected what was prepared of some of them")
+
+
+class _Planner:
+    """Makes the plan of some facts.
+
+    Attributes:
+        names: See `SplitPlan`.
+        followers: Group -> the split that some of its inputs have, which all others follow.
+    """
+
+    def __init__(self, facts: SplitFacts, config: PrepareJob) -> None:
+        self._facts, self._config = facts, config
+        self._shares = config.shares
+        settled = sorted(facts.splits[place] for place in np.unique(facts.settled[:, 1]).tolist())
+        self.names = (*self._shares, *(name for name in settled if name not in self._shares))
+        if len(self.names) > MAX_SPLITS:
+            raise UserError(f"there would be {len(self.names):,} splits; expected at most {MAX_SPLITS}")
+        self.followers = self._find_followers()
+        self._scale = math.lcm(*(share.denominator for share in self._shares.values()))
+        open_rows = facts.grouped[(facts.grouped[:, 3] == 0) & ~np.isin(facts.grouped[:, 0], [*self.followers])]
+        self._open = count_rows([open_rows[:, 0], open_rows[:, 1]], open_rows[:, 4])  # [:, 3]: group, stratum, number
+
+    def plan_hashes(self) -> SplitPlan:
+        """Where each group goes by its hash, but for those with inputs that have a split."""
+        division = Division((), self._shares, {}, self._facts.num_kept)
+        return self._make_plan(self.followers, (), hash_bounds(self._shares), division)
+
+    def plan_strata(self) -> SplitPlan:
+        """Where each split gets its share of each stratum."""
+        parts = [int(share * self._scale) for share in self._shares.values()]
+        placed = [row for row in self._placed() if row[1] < len(parts)]
+        totals = self._singles + np.bincount(self._open[:, 1], self._open[:, 2], len(self._facts.strata)).astype(np.int64)
+        for stratum, _, num in placed:
+            totals[stratum] += num
+        needs = Needs(totals.tolist(), parts, self._scale)
+        for row in placed:
+            needs.take(*row)
+        numbers, groups = self._open_groups()
+        of_groups = dict(zip(numbers, place_groups(groups, needs)))
+        nums = apportion(self._singles.tolist(), needs.of_strata, self._scale)
+        for stratum, of_stratum in enumerate(nums):
+            for split, num in enumerate(of_stratum):
+                needs.take(stratum, split, num)
+        division = self._describe(totals, parts, needs)
+        return self._make_plan({**self.followers, **of_groups}, tuple(self._find_bounds(nums)), None, division)
+
+    def _make_plan(self, of_groups: dict[int, int], bounds: tuple[Bound, ...], hashes: np.ndarray | None, division: Division) -> SplitPlan:
+        numbers = sorted(of_groups)
+        groups = self._facts.groups.take(pa.array(numbers, pa.int64()))
+        places = np.array([of_groups[number] for number in numbers], np.uint16)
+        return SplitPlan(
+            self.names, len(self._shares), tuple(self._facts.strata), self._facts.bits, bounds, hashes, groups, places, division
+        )
+
+    @functools.cached_property
+    def _singles(self) -> np.ndarray:
+        """Of each stratum the inputs that are placed each for itself, int64 [num_strata]."""
+        singles = self._facts.singles
+        return np.bincount(singles[:, 0], singles[:, 2], len(self._facts.strata)).astype(np.int64)
+
+    def _find_followers(self) -> dict[int, int]:
+        facts, names = self._facts, self.names
+        followers: dict[int, int] = {}
+        torn: dict[int, set[str]] = {}
+        for group, place in np.unique(facts.grouped[facts.grouped[:, 3] == 1][:, [0, 2]], axis=0).tolist():
+            split = names.index(facts.splits[place])
+            if followers.setdefault(group, split) != split:
+                torn.setdefault(group, {names[followers[group]]}).add(names[split])
+        divided = facts.grouped[(facts.grouped[:, 3] == 0) & np.isin(facts.grouped[:, 0], [*followers])]
+        for group, place in np.unique(divided[:, [0, 2]], axis=0).tolist():
+            if facts.splits[place] and followers[group] >= len(self._shares):  # which would go where no divided one goes
+                torn.setdefault(group, {names[followers[group]]}).add(facts.splits[place])
+        if torn:
+            first = min(torn)
+            groups = "1 group is" if len(torn) == 1 else f"{len(torn):,} groups are"
+            raise UserError(
+                f"--input={printable(self._config.input)}: {groups} in several splits already, such as {self._show(first)} in "
+                f"{' and '.join(order_splits(torn[first]))}; expected each in one: other groups, or other splits"
+            )
+        return followers
+
+    def _show(self, group: int) -> str:
+        return repr(printable(self._facts.groups[group].as_py().decode()))
+
+    def _placed(self) -> Iterator[tuple[int, int, int]]:
+        """(stratum, split, number) of inputs that have a split, or follow those that have one."""
+        facts = self._facts
+        for stratum, place, num in facts.settled.tolist():
+            yield stratum, self.names.index(facts.splits[place]), num
+        for group, stratum, _, is_settled, num in facts.grouped[np.isin(facts.grouped[:, 0], [*self.followers])].tolist():
+            if not is_settled:
+                yield stratum, self.followers[group], num
+
+    def _open_groups(self) -> tuple[list[int], Iterator[Group]]:
+        """Numbers of groups, the largest first, and the groups."""
+        numbers, starts = np.unique(self._open[:, 0], return_index=True)
+        stops = np.append(starts[1:], len(self._open))
+        names = self._facts.groups.take(pa.array(numbers, pa.int64())).to_pylist()
+        sizes = np.add.reduceat(self._open[:, 2], starts) if len(starts) else starts
+        order = np.lexsort((numbers, split_hashes(names), -sizes)).tolist()  # numbers are in the order of names
+        rows = self._open[:, 1:]
+        groups = (Group(names[place], rows[starts[place] : stops[place]].tolist()) for place in order)
+        return numbers[order].tolist(), groups
+
+    def _find_bounds(self, nums: Sequence[Sequence[int]]) -> Iterator[Bound]:
+        singles = self._facts.singles
+        firsts = np.searchsorted(singles[:, 0], np.arange(len(nums) + 1))
+        for stratum, of_stratum in enumerate(nums):
+            rows = singles[firsts[stratum] : firsts[stratum + 1]]
+            behind = np.cumsum(rows[:, 2])
+            ranks = np.cumsum(of_stratum)[:-1]
+            for split, (rank, place) in enumerate(zip(ranks.tolist(), np.searchsorted(behind, ranks, side="right").tolist()), 1):
+                if place < len(rows):
+                    yield Bound(stratum, split, int(rows[place, 1]), rank - int(behind[place] - rows[place, 2]))
+
+    def _describe(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Division:
+        """What has come of it.
+
+        Raises:
+            UserError: A split has nothing.
+        """
+        facts, shares = self._facts, self._shares
+        num_groups = len(np.unique(self._open[:, 0]))
+        lacks = np.array(needs.of_strata, object).reshape(-1, len(parts))
+        reached = [(int(totals.sum()) * part - int(sum(lacks[:, split]))) // self._scale for split, part in enumerate(parts)]
+        for split, num in zip(shares, reached):
+            if not num and num_groups:
+                largest = max(np.add.reduceat(self._open[:, 2], np.unique(self._open[:, 0], return_index=True)[1]).tolist())
+                raise UserError(
+                    f"split {split!r} would come out empty: {sum(reached):,} inputs are in {num_groups:,} groups of up to {largest:,}, of which "
+                    "none fits into its share; expected a larger share for it, or smaller groups"
+                )
+            if not num:
+                raise empty_split(split, sum(reached))
+        units = self._singles + np.bincount(self._open[:, 1], minlength=len(facts.strata))
+        for stratum, _, num in self._placed():
+            units[stratum] += num
+        small = np.flatnonzero((units < len(parts)) & (totals > 0)).tolist()
+        return Division(
+            self._config.stratify, shares, dict(zip(shares, reached)), facts.num_kept, num_groups, int(np.count_nonzero(totals)),
+            len(small), facts.strata[small[0]].decode() if small else "", self._find_excess(totals, parts, needs),
+        )  # fmt: skip
+
+    def _find_excess(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Excess | None:
+        least, stratum, split = min((need, stratum, split) for stratum, row in enumerate(needs.of_strata) for split, need in enumerate(row))
+        if least > -self._scale:
+            return None
+        target = Fraction(int(totals[stratum]) * parts[split], self._scale)
+        group, num = needs.crossings.get((stratum, split), (b"", 0))
+        name = self._facts.strata[stratum].decode()
+        return Excess(name, tuple(self._shares)[split], int(target - Fraction(least, self._scale)), target, group.decode(), num)

@@ -1,0 +1,63 @@
+"""A data set of folds: one to validate with, and the others together to train with."""
+
+import pathlib
+import pickle
+
+import numpy as np
+import pytest
+
+import tf_input
+from beam_pipelines.__main__ import main
+from made_images import write_class_folders
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("folds")
+    write_class_folders(folder / "in", {"ant": 18, "bee": 12})
+    assert main(["prepare", "--input", str(folder / "in"), "--output", str(folder / "out"), "--folds=3", "--stratify"]) == 0
+    return folder / "out"
+
+
+@pytest.mark.slow(3)
+def test_each_fold_validates_what_the_others_train(directory):
+    every = tf_input.open(directory)
+    assert every.splits == ("fold0", "fold1", "fold2")
+    validated = []
+    for fold in range(3):
+        data = tf_input.open(directory, fold=(3, fold))
+        assert data.splits == ("train", "validation") and (data.num_examples("train"), data.num_examples("validation")) == (20, 10)
+        keys = {split: sorted(example["key"] for example in data[split]) for split in data}
+        assert keys["validation"] == sorted(example["key"] for example in every[f"fold{fold}"])
+        assert not set(keys["train"]).intersection(keys["validation"]) and len(set(keys["train"])) == 20
+        validated += keys["validation"]
+        assert data.class_weight() == every.class_weight("fold0"), "classes have their shares everywhere"
+        batches = [labels.numpy() for _, labels in data.batches("train", batch_size=5, image_size=8, seed=0)]
+        assert np.bincount(np.concatenate(batches)).tolist() == [12, 8]
+        assert pickle.loads(pickle.dumps(data)).num_examples("train") == 20
+    assert len(set(validated)) == 30
+
+
+def test_pixels_are_those_of_all_that_is_trained_with(directory):
+    splits = tf_input.open(directory).statistics["splits"]
+    merged = tf_input.open(directory, fold=(3, 1)).statistics["splits"]["train"]["pixels"]
+    parts = [splits[name]["pixels"] for name in ("fold0", "fold2")]
+    nums = np.array([part["num_pixels"] for part in parts])[:, None]
+    means, variances = (np.array([part[name] for part in parts]) for name in ("mean", "variance"))
+    mean = (nums * means).sum(0) / nums.sum()
+    np.testing.assert_allclose(merged["mean"], mean)
+    np.testing.assert_allclose(merged["variance"], (nums * (variances + means**2)).sum(0) / nums.sum() - mean**2)
+
+
+@pytest.mark.parametrize(
+    ("fold", "message"),
+    [
+        ((3, 3), r"expected \(number of folds, which one\), such as \(5, 0\) to \(5, 4\)"),
+        (1, r"expected \(number of folds, which one\)"),
+        ((5, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 5"),
+        ((2, 0), r"the data set has the splits fold0, fold1, fold2; expected one prepared with --folds 2"),
+    ],
+)
+def test_folds_that_are_not_there_are_one_line(directory, fold, message):
+    with pytest.raises(ValueError, match=message):
+        tf_input.open(directory, fold=fold)

@@ -1,0 +1,79 @@
+"""`recordmill prepare` with strata, groups, folds, splits that are divided and splits of an earlier data set, as a user types it."""
+
+import json
+import pathlib
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.shards.catalog import read_catalog
+from made_images import jpeg, write_class_folders, write_files
+from tf_input import dataset_format
+
+pytestmark = pytest.mark.slow(3)
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> dict[str, tuple[str, str, str]]:
+    """Key -> (split, label, group) of the data set."""
+    assert main(["prepare", "--input", str(source), "--output", str(output), "--check=header", *options]) == 0
+    found = {}
+    for split, shards in dataset_format.read_manifest(output).splits.items():
+        for shard in shards:
+            for row in read_catalog(f"{output}/{shard.catalog}").select(["key", "label", "group"]).to_pylist():
+                found[row["key"]] = split, row["label"], row["group"]
+    return found
+
+
+def division(output: pathlib.Path) -> dict:
+    return json.loads((output / dataset_format.STATISTICS).read_text())["division"]
+
+
+def test_classes_have_their_shares_and_keep_their_splits_when_data_grow(tmp_path, capsys):
+    source, options = tmp_path / "in", ("--stratify", "--splits=train=0.7,validation=0.2,test=0.1")
+    write_class_folders(source, {"ant": 30, "bee": 20})
+    first = prepare(source, tmp_path / "first", *options)
+    assert Counter((label, split) for split, label, _ in first.values()) == {
+        **{("ant", "train"): 21, ("ant", "validation"): 6, ("ant", "test"): 3},
+        **{("bee", "train"): 14, ("bee", "validation"): 4, ("bee", "test"): 2},
+    }
+    assert "splits:       stratified by label: train 70.00% (asked: 0.7)" in capsys.readouterr().out
+    write_class_folders(source, {"ant": 31, "bee": 49})
+    table = pa.table({"key": list(first), "split": [split for split, *_ in first.values()]})
+    pq.write_table(table, tmp_path / "splits.parquet")
+    from_data_set = prepare(source, tmp_path / "grown", *options, f"--splits_from={tmp_path / 'first'}")
+    assert {key: from_data_set[key] for key in first} == first and division(tmp_path / "grown")["num_kept"] == 50
+    assert Counter(split for split, *_ in from_data_set.values()) == {"train": 56, "validation": 16, "test": 8}
+    assert prepare(source, tmp_path / "table", *options, f"--splits_from={tmp_path / 'splits.parquet'}") == from_data_set
+
+
+def test_patients_stay_in_one_fold_and_classes_are_spread(tmp_path):
+    write_files(tmp_path / "in", {f"{index:03d}.jpg": jpeg(index) for index in range(90)})
+    rows = [f"{index:03d}.jpg,{'well' if index % 3 else 'ill'},p{index // 6}" for index in range(90)]
+    (tmp_path / "in" / "rows.csv").write_text("\n".join(["image,label,patient", *rows]) + "\n")
+    found = prepare(tmp_path / "in" / "rows.csv", tmp_path / "out", "--folds=5", "--stratify", "--group=patient")
+    folds: dict[str, set[str]] = {}
+    for split, _, group in found.values():
+        folds.setdefault(group, set()).add(split)
+    assert len(folds) == 15 and all(len(splits) == 1 for splits in folds.values())
+    assert Counter((split, label) for split, label, _ in found.values()) == {
+        **{(f"fold{fold}", "ill"): 6 for fold in range(5)},
+        **{(f"fold{fold}", "well"): 12 for fold in range(5)},
+    }
+    assert division(tmp_path / "out")["num_groups"] == 15 and division(tmp_path / "out")["largest_excess"] is None
+
+
+def test_a_validation_split_is_cut_from_train_and_a_damaged_shard_of_it_is_made_again(tmp_path, capsys):
+    write_class_folders(tmp_path / "in", {"train/ant": 40, "train/bee": 20, "test/ant": 9, "test/bee": 9})
+    found = prepare(tmp_path / "in", tmp_path / "out", "--divide=train", "--stratify")
+    assert Counter((split, label) for split, label, _ in found.values()) == {
+        **{("train", "ant"): 36, ("validation", "ant"): 4, ("train", "bee"): 18, ("validation", "bee"): 2},
+        **{("test", "ant"): 9, ("test", "bee"): 9},
+    }
+    assert {key.split("/")[0] for key, (split, *_) in found.items() if split == "test"} == {"test"}
+    (shard,) = tmp_path.glob("out/*-validation.tfrecord-*")
+    before = shard.read_bytes()
+    shard.write_bytes(b"damaged")
+    assert main(["repair", str(tmp_path / "out")]) == 0 and shard.read_bytes() == before

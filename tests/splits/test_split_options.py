@@ -1,0 +1,73 @@
+"""Options on splits that do not go together, or not with the inputs: one line each, before any work."""
+
+import pathlib
+
+import pytest
+
+from beam_pipelines.__main__ import main
+from made_images import jpeg, write_class_folders, write_files
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("inputs")
+    write_class_folders(folder / "classes", {"ant": 12, "bee": 12})
+    write_files(folder / "images", {f"{index:02d}.jpg": jpeg(index) for index in range(40)})
+    rows = [f"images/{index:02d}.jpg,{'ab'[index % 2]},{index / 7},{'p' * (index > 2)}{index // 4 * (index > 2) or ''},{'c' * (index != 5)}" for index in range(40)]
+    (folder / "rows.csv").write_text("\n".join(["image,label,age,patient,city", *rows]) + "\n")
+    (folder / "other.csv").write_text("key,split\nelsewhere.jpg,train\n")
+    (folder / "folds.csv").write_text("key,split\nant/000.jpg,fold0\n")
+    (folder / "twice.csv").write_text("key,split\nant/000.jpg,train\nant/000.jpg,validation\n")
+    (folder / "half.csv").write_text("key,split\nant/000.jpg,train\nant/001.jpg,\n")
+    (folder / "odd.csv").write_text("key,split\nant/000.jpg,a split\n")
+    (folder / "columns.csv").write_text("name,split\nant/000.jpg,train\n")
+    return folder
+
+
+CASES = {
+    "shares and folds": ("classes", ["--splits=train=1", "--folds=3"], "--splits and --folds exclude each other"),
+    "one fold": ("classes", ["--folds=1"], "--folds=1: expected a number from 2 to 256"),
+    "a column and a pattern": ("rows.csv", ["--group=patient", "--group_pattern=x"], "--group and --group_pattern exclude each other"),
+    "a column of folders": ("classes", ["--group=patient"], "has no use for it; expected --group_pattern, which finds groups in the keys"),
+    "no such column": ("rows.csv", ["--group=pateint"], "no column 'pateint' in it (--group)"),
+    "rows without a group": ("rows.csv", ["--group=patient"], "3 of 40 rows have no group, as rows.csv:2: column 'patient' is empty"),
+    "a bad pattern": ("classes", ["--group_pattern=("], "--group_pattern=(: missing ), unterminated subpattern"),
+    "keys without a group": ("classes", ["--group_pattern=ant"], "finds no group in 12 of 24 keys: 'bee/000.jpg', 'bee/001.jpg', 'bee/002.jpg' and 9 more"),
+    "no such feature": ("rows.csv", ["--feature=city", "--stratify=ctiy"], "--stratify=ctiy: there is no such label or feature; expected one of label, city, or --feature ctiy; did you mean 'city'?"),
+    "no label": ("classes", ["--label=none", "--stratify"], "--stratify=label: there is no such label or feature; expected --feature label"),
+    "a number": ("rows.csv", ["--feature=age:float", "--stratify=age"], "--stratify=age: is of kind float; expected a class, an integer or a text"),
+    "rows without a value": ("rows.csv", ["--feature=city", "--stratify=label,city"], "1 of 40 inputs have no value of it: 'images/05.jpg'"),
+    "twice": ("classes", ["--stratify=label,label"], "--stratify=label,label: expected names of features, each once"),
+    "nothing to divide": ("classes", ["--divide="], "--divide=: expected names with commas between them"),
+    "no earlier splits": ("classes", ["--splits_from=nowhere"], "nowhere: is no data set, and not named .csv or .parquet; expected"),
+    "no such file": ("classes", ["--splits_from=nowhere.csv"], "No such file or directory; expected a data set prepared earlier"),
+    "a table of something else": ("classes", ["--splits_from=columns.csv"], "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"),
+    "keys without a split": ("classes", ["--splits_from=half.csv"], "has rows without a key or a split: 1"),
+    "no name of a split": ("classes", ["--splits_from=odd.csv"], "has split 'a split'; expected names of letters"),
+    "other splits": ("classes", ["--splits_from=folds.csv"], "has the splits fold0, and new inputs would come into train, validation; expected --splits"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_does_not_go_together_is_one_line(case, inputs, monkeypatch, capsys):
+    monkeypatch.chdir(inputs)
+    name, options, message = CASES[case]
+    assert main(["prepare", "--input", name, "--output", "out", "--estimate", *options]) == 2
+    told = capsys.readouterr().err
+    assert message in told and told.count("\n") == 1 + told.count("by the names in"), told
+
+
+@pytest.mark.slow(2)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--splits_from=other.csv"], "none of the inputs has its key there"),
+        (["--splits_from=twice.csv"], "1 input has two splits, one there and another there or here: 'ant/000.jpg'"),
+    ],
+)
+def test_what_only_the_inputs_tell_is_one_line(options, message, inputs, monkeypatch, capsys):
+    monkeypatch.chdir(inputs)
+    monkeypatch.setattr("beam_pipelines.shards.measure.look_at", None)  # no image is read
+    assert main(["prepare", "--input", "classes", "--output", "out", *options]) == 2
+    told = capsys.readouterr().err
+    assert message in told and told.count("\n") == 1, told

@@ -1,0 +1,203 @@
+"""Settled splits without Beam: groups stay whole, shares are right, and neither the listing's order nor how it is cut changes anything."""
+
+import contextlib
+import csv
+import pathlib
+import random
+import tempfile
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import Any, Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.config.prepare_config import SourceConfig
+from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.reference_runs import write_run
+from beam_pipelines.elements.split_hashes import SplitByGroup
+from beam_pipelines.errors import RunError, UserError
+from beam_pipelines.splits import run_facts
+from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
+from beam_pipelines.splits.split_bounds import find_candidates, place, settle_bounds
+from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
+from made_references import make_config, make_references
+from tf_input.dataset_format import Feature
+
+LABEL = [Feature("label", "class_label")]
+SHARES = {"train": Fraction("0.7"), "validation": Fraction("0.2"), "test": Fraction("0.1")}
+
+
+@contextlib.contextmanager
+def folder() -> Iterator[pathlib.Path]:
+    """Of one example of a property."""
+    with tempfile.TemporaryDirectory() as name:
+        yield pathlib.Path(name)
+
+
+def settle(images: Sequence[LabeledImage], num_runs: int = 1, directory: pathlib.Path | None = None, **options: Any) -> tuple[dict[str, str], SplitPlan]:
+    """Key -> split, as the stage settles it; and its plan."""
+    with folder() as own:
+        config = make_config(directory or own, **{"splits": SHARES, **options})
+        batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
+        runs = [write_run([make_references(batch, config, LABEL)], config.spool_directory) for batch in batches]
+        marked, facts = zip(*(mark_run(run, config) for run in runs))
+        plan = plan_splits(merge_facts(facts[::-1]), config)
+        candidates = [find_candidates(read_marked(run, config), plan) for run in marked]
+        bounds = settle_bounds(candidates[::-1], plan)
+        found = {}
+        for run in marked:
+            references = place(read_marked(run, config), plan, bounds)
+            found |= {key.decode(): references.splits[split] for key, split in zip(references.keys, references.rows["split"].tolist())}
+            assert not references.strata.blob, "what splits are settled by goes no further"
+    return found, plan
+
+
+def image(number: int, label: str, group: str = "", split: str | None = None) -> LabeledImage:
+    return LabeledImage(f"{number:05d}.jpg", f"{number:05d}.jpg", label, split, group=group)
+
+
+def counts_by(found: dict[str, str], images: Sequence[LabeledImage], field: str = "label") -> dict[str, Counter]:
+    """Label, or group -> how many inputs each split has of it."""
+    counts: dict[str, Counter] = defaultdict(Counter)
+    for one in images:
+        counts[getattr(one, field)][found[one.key]] += 1
+    return counts
+
+
+LABELS = st.lists(st.sampled_from("aaaaabbc"), min_size=1, max_size=120)
+
+
+@settings(max_examples=30)
+@given(LABELS, st.integers(1, 4), st.integers(0, 2**32))
+def test_each_class_and_each_split_has_its_share_whatever_the_listing(labels, num_runs, seed):
+    images = [image(number, label) for number, label in enumerate(labels + list("abc") * 10)]
+    found, plan = settle(images, splits=SHARES, stratify=("label",))
+    for label, counts in counts_by(found, images).items():
+        for split, share in SHARES.items():
+            assert abs(counts[split] - share * counts.total()) < 1, (label, split)
+    totals = Counter(found.values())
+    assert all(abs(totals[split] - share * len(images)) < 1 for split, share in SHARES.items())
+    assert dict(plan.division.num_inputs) == dict(totals) and plan.division.excess is None
+    shuffled = random.Random(seed).sample(images, len(images))
+    assert settle(shuffled, num_runs, stratify=("label",), seed=seed)[0] == found, "nor does the seed of the shuffle"
+
+
+GROUPS = st.lists(st.tuples(st.sampled_from("aab"), st.integers(0, 12)), min_size=30, max_size=120)
+
+
+@settings(max_examples=30)
+@given(GROUPS, st.integers(1, 4), st.integers(0, 2**32))
+def test_no_group_straddles_and_the_same_inputs_give_the_same_splits(rows, num_runs, seed):
+    images = [image(number, label, f"p{group}" if group else "") for number, (label, group) in enumerate(rows)]
+    options = {"splits": {"train": Fraction(1, 2), "test": Fraction(1, 2)}, "stratify": ("label",)}
+    found, plan = settle(images, **options)
+    groups = counts_by(found, [one for one in images if one.group], "group")
+    assert all(len(counts) == 1 for counts in groups.values())
+    totals = Counter(found.values())
+    assert dict(plan.division.num_inputs) == dict(totals) and plan.division.num_groups == len(groups)
+    largest = max((counts.total() for counts in groups.values()), default=0)
+    assert abs(totals["train"] - len(images) / 2) <= max(largest, 1)
+    shuffled = random.Random(seed).sample(images, len(images))
+    assert settle(shuffled, num_runs, **options)[0] == found
+
+
+@pytest.mark.parametrize("options", [{"stratify": ("label",)}, {}], ids=["by strata", "by the hash"])
+def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path):
+    images = [image(number, "ab"[number % 3 == 0], f"p{number // 7}" if number % 2 else "") for number in range(300)]
+    old, new = images[:150], images
+    found, _ = settle(old, stratify=("label",))
+    with open(tmp_path / "old.csv", "w") as file:
+        csv.writer(file).writerows([("key", "split", "note"), *((key, split, "") for key, split in found.items()), ("gone.jpg", "train", "")])
+    options = {**options, "splits_from": str(tmp_path / "old.csv")}
+    grown, plan = settle(new, 3, **options)
+    assert {key: grown[key] for key in found} == found and plan.division.num_kept == len(found)
+    assert all(len(counts) == 1 for counts in counts_by(grown, [one for one in new if one.group], "group").values())
+    assert settle(new[::-1], 2, **options)[0] == grown
+    if options.get("stratify"):
+        totals = Counter(grown.values())
+        assert all(abs(totals[split] - share * len(new)) <= 2 for split, share in SHARES.items()), "what is new makes up for what was there"
+
+
+def test_splits_that_are_divided_and_those_that_stay():
+    images = [image(number, "ab"[number % 2], split="test" if number % 5 == 0 else "train") for number in range(200)]
+    shares = {"train": Fraction("0.9"), "validation": Fraction("0.1")}
+    for stratify in ((), ("label",)):
+        found, plan = settle(images, 2, splits=shares, stratify=stratify, source=SourceConfig("image_folder", divide=("train",)))
+        assert {key for key, split in found.items() if split == "test"} == {one.key for one in images if one.split == "test"}
+        assert plan.names == ("train", "validation", "test")
+    assert {label: dict(counts) for label, counts in counts_by(found, images).items()} == {
+        label: {"train": 72, "validation": 8, "test": 20} for label in "ab"
+    }
+    # Without strata it is the hash of those that are divided.
+    found, _ = settle(images, splits=shares, source=SourceConfig("image_folder", divide=("train",)))
+    names = ("train", "validation")
+    places = SplitByGroup(shares)([one.key.encode() for one in images if one.split == "train"])
+    assert [found[one.key] for one in images if one.split == "train"] == [names[split] for split in places]
+
+
+def test_inputs_without_a_split_follow_their_group():
+    images = [image(0, "a", "p1", "test"), image(1, "a", "p1"), image(2, "b", "p2", "train"), image(3, "b", "p2")]
+    images += [image(number, "ab"[number % 2]) for number in range(4, 60)]
+    source = SourceConfig("table", divide=("rest",))
+    for stratify in ((), ("label",)):
+        found, _ = settle(images, 3, splits={"train": Fraction(1, 2), "dev": Fraction(1, 2)}, stratify=stratify, source=source)
+        assert [found[one.key] for one in images[:4]] == ["test", "test", "train", "train"]
+        assert set(found.values()) == {"train", "dev", "test"}
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "message"),
+    [
+        (
+            [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "", "train")],
+            {"source": SourceConfig("image_folder", divide=("train",)), "splits": {"train": Fraction(1, 2), "dev": Fraction(1, 2)}},
+            "1 group is in several splits already, such as 'p1' in train and test; expected each in one",
+        ),
+        (
+            [image(0, "a", "p1", "test"), image(1, "a", "p1", "train"), image(2, "a", "p1")],
+            {"source": SourceConfig("table", divide=("rest",))},
+            "1 group is in several splits already, such as 'p1' in train and test; expected each in one: other groups",
+        ),
+        (
+            [image(number, "a", f"p{number % 2}") for number in range(50)],
+            {"stratify": ("label",)},
+            "split 'test' would come out empty: 50 inputs are in 2 groups of up to 25, of which none fits into its share",
+        ),
+        ([image(number, "a") for number in range(3)], {"stratify": ("label",)}, "split 'test' would come out empty: none of the 3 examples falls into it"),
+    ],
+)
+def test_what_cannot_be_divided_so_is_refused(images, options, message):
+    with pytest.raises(UserError, match=message):
+        settle(images, **options)
+
+
+def test_how_near_the_shares_came_and_what_stood_in_the_way_is_said():
+    images = [image(number, "a", "large" if number < 40 else f"p{number // 3}") for number in range(100)]
+    found, plan = settle(images, splits={"one": Fraction(1, 4), "two": Fraction(1, 4), "three": Fraction(1, 2)}, stratify=("label",))
+    assert plan.division.excess is None or plan.division.excess.group
+    found, plan = settle(images, splits={f"fold{fold}": Fraction(1, 5) for fold in range(5)}, stratify=("label",))
+    excess = plan.division.excess
+    assert (excess.stratum, excess.num_inputs, excess.target, excess.group, excess.num_group) == ("a", 40, 20, "large", 40)
+    assert plan.division.to_json()["largest_excess"]["target"] == 20 and Counter(found.values())[excess.split] == 40
+
+
+def test_equal_hashes_are_told_apart_by_their_keys(monkeypatch):
+    images = [image(number, "a") for number in range(20)]
+    monkeypatch.setattr(run_facts, "split_hashes", lambda texts: SplitByGroup.__call__.__globals__["split_hashes"]([b"one"] * len(texts)))
+    found, _ = settle(images, 3, splits={"train": Fraction(3, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    assert [found[key] for key in sorted(found)] == ["train"] * 15 + ["test"] * 5
+
+
+def test_inputs_that_a_runner_lost_are_missed(tmp_path):
+    config = make_config(tmp_path, splits=SHARES, stratify=("label",))
+    run = write_run([make_references([image(number, "a") for number in range(100)], config, LABEL)], config.spool_directory)
+    _, facts = mark_run(run, config)
+    with pytest.raises(RunError, match="the runner lost or repeated some"):
+        settle_bounds([], plan_splits(facts, config))
+
+
+def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
+    _, plan = settle([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
+    assert list(plan.division.warnings()) == ["label: 1 stratum has fewer inputs than there are splits, such as 'rare'"]
