@@ -72,8 +72,11 @@ def mix(
         model.fit(train, epochs=10)
 
     Args:
-        parts, stop, class_names: As in `Mixture`, which says what an epoch is, and how shares are kept.
-        config, **options: As in `Mixture.batches`, and so are what is returned and the errors.
+        parts: As in `Mixture`, which says what an epoch is, and how shares are kept.
+        config: As in `Mixture.batches`, and so are what is returned and the errors.
+        stop: As in `Mixture`.
+        class_names: As in `Mixture`.
+        **options: As in `Mixture.batches`.
     """
     return Mixture(parts, stop=stop, class_names=class_names).batches(config, **options)
 

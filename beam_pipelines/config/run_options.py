@@ -20,6 +20,7 @@ OPTION_OF = {
     "source.kind": "source",
     "source.labels": "label",
     "source.features": "feature",
+    "source.has_images": "image",
     "source.label_names_of": "label_names",
     "source.first_label_names": "label_names_from",
     "source.has_masks": "masks",
@@ -44,8 +45,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
     if isinstance(value, Column):
-        inside = [value.dtype] * bool(value.dtype) + ["?" if side is None else str(side) for side in value.shape]
-        shape = f"[{','.join(inside)}]" if inside else ""
+        inside = [value.dtype] * bool(value.dtype) + [str(side) if side else "?" * (value.kind == "tensor") for side in value.shape]
+        shape = f"[{','.join(inside)}]" if inside else ""  # of a list of any length "[]"
         return plain(f"{value.name}={','.join(value.names)}:{value.kind}{shape}")
     if dataclasses.is_dataclass(value):
         return plain_options(value)
@@ -81,6 +82,8 @@ def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 
 def _text(field: str, value: Any) -> str | None:
+    if field == "has_images" and isinstance(value, bool):
+        return None if value else "none"
     if value is None or value == {} or (value == [] and field != "labels") or (value is False and field != "split_folders"):
         return None
     match value:
