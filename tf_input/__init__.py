@@ -14,7 +14,7 @@ The rooms, of which each says in its `__init__` what comes in and what goes out:
     description overview       what it says of itself, and at a glance
     mixture                    several data sets in one stream of batches
     decoders random_access     which features a split is read for; flowers["train"][17]
-    predictions batch_examples catalog    what a model says of a split; which examples a past batch had; what is told beside keys
+    predictions batch_examples    what a model says of a split; which examples a past batch had
     read_config options        how a split is read, and that as options of functions
     training serving foreign benchmark    around a model; in one with it; others' records; how fast
     selection                  which examples are read, and how often

@@ -113,6 +113,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
     @functools.cached_property
     def loaded_transform(self) -> Transform:
         """The transform with its graph; errors as in `transform`."""
+        if self.fold is not None:
+            raise ValueError(f"transform=True: {self.directory} was analysed as a whole, and is read as fold {self.fold[1]} of {self.fold[0]}; expected no fold")
         # It may be made anew while the data set stays the same, and so is not read from what is kept of that.
         files = self._files.source if isinstance(self._files, CachedFiles) else self._files
         return Transform(self.directory, files, self.cache, self.manifest)

@@ -44,6 +44,7 @@ _OF_ALL = (
     *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
     *("memory_budget", "read_buffer", "map_example", "map_batch", "keys"),
 )
+_MAX_BATCHES = 1 << 40  # of an epoch: places in a mix are reckoned with in 64 bits
 _ROUNDED_ROWS = 16  # which numbers of examples that are decoded at a time are divided by
 _logger = logging.getLogger("tf_input")
 
@@ -120,7 +121,7 @@ class Mixture:
     def __init__(self, parts: Mapping[str, Part], *, stop: Stop = "first", class_names: Sequence[str] | None = None) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise ValueError(f"parts={parts!r}: expected some by name, such as {{'photos': (photos, 'train', 0.7), ...}}")
-        is_count = isinstance(stop, Integral) and not isinstance(stop, bool) and 0 < stop < 2**63
+        is_count = isinstance(stop, Integral) and not isinstance(stop, bool) and 0 < stop < _MAX_BATCHES
         if not is_count and not (isinstance(stop, str) and stop in ("first", "all")):
             raise ValueError(f"stop={stop!r}: expected 'first', 'all' or a number of batches")
         if class_names is not None and (isinstance(class_names, str) or len(set(class_names)) < len(class_names)):
@@ -198,7 +199,7 @@ class Mixture:
         found = {
             name: part.dataset.identify(part.split, own.config, own) for (name, part), own in zip(self._parts.items(), plan.parts)
         }
-        return identify_mix(found, config, plan.order.weights, self._stop, self._given_names)
+        return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
 
     def plan(self, split: None, config: ReadConfig) -> MixedPlan:
         """How it is read, by `batches` and by `Sequence`; the errors are theirs."""
@@ -293,7 +294,8 @@ class Mixture:
             rows = tf.range(tf.size(records, tf.int64))
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
 
-        return ladder.example_spec(decode, dataclasses.replace(config, drop_remainder=False))
+        augment = any(one.config.augment for one in decoder.decoders)
+        return ladder.example_spec(decode, dataclasses.replace(config, drop_remainder=False, augment=augment))
 
     def _check_alike(self, decoders: Sequence[ExampleDecoder]) -> None:
         """Raises ValueError where parts are asked for other features, or for some of other kinds."""

@@ -58,9 +58,14 @@ def predict(model: Any, batches: Iterable[Any], decoder: ExampleDecoder, catalog
     class_names = {f"{OUTPUT}/{name}": decoder.features[name].label_names for name in heads}
     if len(decoder.targets) == len(heads) == 1:
         class_names[OUTPUT] = decoder.features[heads[0]].label_names
+    shapes: dict[str, tuple[int, ...]] = {}
     for batch, keys in batches:
         x = batch[0] if isinstance(batch, tuple) else batch
         outputs = _name_outputs(model, call(tf.nest.map_structure(_plain, x)), len(keys))
+        for name, values in outputs.items():
+            if values.shape[1:] != shapes.setdefault(name, values.shape[1:]):
+                told = " and then ".join(str(list(shape)) for shape in (shapes[name], values.shape[1:]))
+                raise ValueError(f"{name}: {told} for each example; expected one shape: max_length=... pads lists alike")
         is_example = keys.numpy() != b""  # and not what only fills up a batch
         texts = [key.decode("utf-8", "backslashreplace") for key in keys.numpy()[is_example]]
         found = {KEY: np.array(texts, object)}

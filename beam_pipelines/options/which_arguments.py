@@ -8,7 +8,7 @@ from beam_pipelines.options.benchmark_arguments import parse_num_bytes, parse_or
 
 # Of a training, as its `batches` was given them: which examples a batch has depends on these, and on no other.
 TRAINING_OPTIONS = (
-    *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance"),
+    *("batch_size", "seed", "shuffle", "drop_remainder", "inputs", "targets", "where", "fold", "subset", "take", "balance", "channels"),
     *("transform", "on_error", "memory_budget", "read_buffer"),
 )
 _EXAMPLE = """\
@@ -47,6 +47,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--take", type=int, metavar="N", help="how many of the examples were read")
     add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
     add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
+    add("--channels", type=int, choices=(1, 3, 4), help="of the images, where the training said it: a split that is small enough was held in memory")
     add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
     add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
     add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")

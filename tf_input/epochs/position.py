@@ -144,13 +144,13 @@ def identify_mix(
     Args:
         parts: What `identify` says of each.
         config: How the mix is read.
-        weights, stop, class_names: Of the mix: to which the shares are as; where an epoch ends; in which order classes were asked for.
+        weights, stop, class_names: Of the mix: to which the shares are as, in the order of the parts; where an epoch ends; its classes in their order.
 
     Returns:
         As `identify`; what is not the same for all parts, by their names.
     """
     of_dataset = {f"{fact} of {name}": value for name, one in parts.items() for fact, value in one["dataset"].items()}
-    found: dict[str, Any] = {"dataset": of_dataset, "weights": dict(zip(parts, weights)), "stop": stop, "class_names": class_names}
+    found: dict[str, Any] = {"dataset": of_dataset, "weights": [*zip(parts, weights)], "stop": stop, "class_names": class_names}
     for option in dict.fromkeys(option for one in parts.values() for option in one if option not in found):
         values = {name: one.get(option) for name, one in parts.items()}
         first = next(iter(values.values()))

@@ -197,6 +197,8 @@ class RecordFiles:
         for name in _INDEXED:
             if getattr(config, name) != getattr(ReadConfig, name):
                 raise ValueError(f"{name}={getattr(config, name)!r}: only a data set that was prepared has the index for it")
+        if config.transform:
+            raise ValueError("transform=True: only a data set that was prepared and analysed has a transform")
         if config.order(split) == "exact":
             raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
         targets = config.target_names(self.targets)

@@ -19,7 +19,6 @@ from tf_input.foreign.record_numbers import NumberReader
 from tf_input.record_layouts import BBOX, SIDES, Item, Layout
 
 
-VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
 
 
 @dataclasses.dataclass(frozen=True)

@@ -102,6 +102,7 @@ def service_batches(
     num_batches = config.num_batches(split, part.count)
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
+    _check_shapes(data)
     _check_graph(data, config.service)
     _warn_of_silence(config.service)
     data = data.apply(
@@ -116,6 +117,16 @@ def service_batches(
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return data.with_options(options).prefetch(tf.data.AUTOTUNE)
+
+
+def _check_shapes(data: tf.data.Dataset) -> None:
+    """Batches that workers end with are joined, which takes one shape for all."""
+    for spec in tf.nest.flatten(data.element_spec):
+        if isinstance(spec, tf.TensorSpec) and None in spec.shape[1:]:
+            raise ValueError(
+                f"service: {spec.dtype.name} {[size for size in spec.shape]} differs from batch to batch; expected max_length=..., or max_objects=..., that "
+                "say how many there may be"
+            )
 
 
 def _check_service_config(config: ReadConfig) -> None:

@@ -59,7 +59,13 @@ def _meet(where: str | Callable[[Mapping[str, np.ndarray]], np.ndarray], catalog
     """Which examples meet a condition: bool [num_examples]."""
     if isinstance(where, str):
         return evaluate(where, catalog, catalog.num_examples)
-    found = np.asarray(where(_Arrays(catalog)))
+    arrays = _Arrays(catalog)
+    try:
+        found = np.asarray(where(arrays))
+    except KeyError as error:
+        if arrays.missing is None:  # one of the function's own
+            raise
+        raise ValueError(f"where={where!r}: {error.args[0]}") from None
     if found.dtype != bool or found.shape != (catalog.num_examples,):
         raise ValueError(f"where={where!r}: it gave {found.dtype} {list(found.shape)}; expected bool [{catalog.num_examples}], one of each example")
     return found
@@ -70,6 +76,7 @@ class _Arrays(Mapping[str, np.ndarray]):
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self.missing: str | None = None  # a column that was asked for, and is not there
 
     def __len__(self) -> int:
         return len(self._catalog)
@@ -78,7 +85,11 @@ class _Arrays(Mapping[str, np.ndarray]):
         return iter(self._catalog)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        column: Column = self._catalog[name]
+        try:
+            column: Column = self._catalog[name]
+        except KeyError:
+            self.missing = name
+            raise
         return column.copy() if isinstance(column, np.ndarray) else column.to_numpy()
 
 

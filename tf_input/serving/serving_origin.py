@@ -45,7 +45,7 @@ def find_origin(train: Any, options: Mapping[str, Any], batch_size: int) -> Read
         raise ValueError(f"train={train!r}: {_BOTH_WAYS}{lost}")
     _check_raw(reading)
     # Weights, order, host and service change nothing in what a model is fed with.
-    kept = ("image_size", "channels", "fit", "inputs", "targets", "transform", "memory_budget", "on_error")
+    kept = ("image_size", "channels", "fit", "ragged", "max_length", "inputs", "targets", "transform", "memory_budget", "on_error")
     config = ReadConfig(batch_size, shuffle=False, use_weights=False, **{name: getattr(reading.config, name) for name in kept})
     return reading._replace(config=config)
 
