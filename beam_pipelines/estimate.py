@@ -132,7 +132,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         found.merge(in_part)
     listing = make_listing(config, source, found)
     for split in listing.splits:
-        if split not in num_examples and not config.settles_splits:
+        if split not in num_examples and not (config.stratify or config.splits_from):
             raise empty_split(split, num_examples.total())
     if not listing.has_images:
         example_bytes = _measure(first, listing, config)

@@ -225,12 +225,12 @@ class PrepareConfig:
         """Whether a split depends on more than the group: then it is settled once all is listed."""
         return bool(self.stratify or self.splits_from or self.source.divide)
 
-
     def _refuse_image_options(self) -> None:
         """Of examples without an image nothing is to be said of images."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
+        depth = [("keep_depth", "keep_depth")]
         of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "has_masks"))
-        options = ((self.images, of_images), (self.source, of_source), (self, [("check", "check")]))
+        options = ((self.images, of_images), (self.images, depth), (self.source, of_source), (self, [("check", "check")]))
         for config, names in options:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):

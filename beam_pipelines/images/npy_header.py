@@ -47,7 +47,8 @@ def read_npy_header(data: bytes) -> NpyHeader:
         with warnings.catch_warnings(action="ignore"):  # that Python 2 wrote it
             shape, is_fortran, dtype = read(file, max_header_size=MAX_HEADER_BYTES)
     except (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError) as error:
-        raise ValueError(f"no NumPy array: {printable(str(error)).splitlines()[0][:200]}") from error
+        reason = (printable(str(error)).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"no NumPy array: {reason[:200]}") from error
     if any(type(side) is not int or side < 0 for side in shape):
         raise ValueError(f"an array of shape {shape}; expected one value or more")
     return NpyHeader(dtype, shape, is_fortran, file.tell())

@@ -3,9 +3,9 @@
 from typing import Sequence
 
 from beam_pipelines.tfrecord.example_encoder import is_core
-from beam_pipelines.tfrecord.example_reader import ExampleReader
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, Record
-from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, NO_LABEL, Feature
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, LABEL, NO_LABEL, Feature, stored_features
 
 
 class IndexRows:
@@ -16,24 +16,25 @@ class IndexRows:
     """
 
     def __init__(self, schema: Sequence[Feature]) -> None:
-        self._has_image = any(one.name == IMAGE and FEATURE_KINDS[one.kind] == "bytes" for one in schema)
+        of_image = (one.name for one in stored_features(schema) if one.name in (IMAGE, f"{IMAGE}/value") and FEATURE_KINDS[one.kind] == "bytes")
+        self._image = next(of_image, None)
         self._has_labels = any(one.name == LABEL and is_core(one) for one in schema)
 
     def of(self, record: Record, example: ExampleReader) -> tuple[int, int, int, int]:
         """What `dataset_format.IndexRow` holds of a record.
 
         Raises:
-            ValueError: It has not one image, or not one label, where each of the data set has.
+            BadExampleError: It has not one image, or not one label, where each of the data set has.
         """
         offset, num_bytes, label = 0, len(record.data), NO_LABEL
-        if self._has_image:
-            spans = example.spans(IMAGE)
+        if self._image:
+            spans = example.spans(self._image)
             if len(spans) != 1:
-                raise ValueError(f"{len(spans)} images; expected one")
+                raise BadExampleError(f"{len(spans)} images; expected one")
             ((offset, num_bytes),) = spans
         if self._has_labels:
             labels = example.values(LABEL)
             if len(labels) != 1:
-                raise ValueError(f"{len(labels)} labels; expected one")
+                raise BadExampleError(f"{len(labels)} labels; expected one")
             (label,) = labels
         return record.offset, record.offset + HEADER_BYTES + offset, num_bytes, label

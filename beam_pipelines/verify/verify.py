@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections import Counter
 from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
@@ -202,7 +203,8 @@ def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyCo
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for one, other in repeated(parts):
         both = [_keys(f"{context.directory}/{infos[place].name}") for place in (one, other)]
-        same = [key for key in set(both[0]) & set(both[1]) if one != other or both[0].count(key) > 1]
+        count = Counter(both[0])
+        same = [key for key in count.keys() & set(both[1]) if one != other or count[key] > 1]
         if same:  # else only their hashes are alike
             names = ", ".join(repr(key.decode(errors="replace")) for key in sorted(same)[:_MAX_KEYS_SHOWN])
             where = "twice in it" if one == other else f"also in {infos[other].name}"

@@ -51,7 +51,7 @@ def check_sizes(directory: str, manifest: Manifest) -> Iterator[Damage]:
 
 def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
     """Whether the other metadata files are there, and say what the manifest says."""
-    statistics: Mapping[str, Any] = {}
+    statistics: Mapping[str, Any] | None = None
     for name in (STATISTICS, RUN):
         data = _read(directory, name)
         if isinstance(data, Damage):
@@ -65,7 +65,7 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
             yield Damage(name, f"no JSON: {error}")
             continue
         statistics = fields if name == STATISTICS else statistics
-    if statistics:
+    if statistics is not None:
         yield from _check_counts(statistics, manifest)
         yield from _check_derived(directory, manifest, statistics)
     yield from _check_dead_letters(directory, manifest)

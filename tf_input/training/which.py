@@ -64,7 +64,7 @@ def _find_training(dataset: "PreparedDataset", path: pathlib.Path) -> tuple[str,
             raise ValueError(f"--backup={path}: no backup is there; one that is done deletes its own, unless delete_checkpoint=False")
         path = backups[-1]
     identity = read_backup(path, with_arrays=False)[0]["identity"]
-    if not isinstance(identity.get("split"), str):
+    if isinstance(identity.get("split"), dict):
         raise ValueError(f"{path}: a mix of several data sets; expected the backup of a training that reads one split")
     if str(identity.get("where") or "").startswith("<") or "<locals>" in str(identity.get("where")):
         raise ValueError(f"{path}: where was a function, of which its name alone is known; expected PreparedDataset.which(..., where=function)")

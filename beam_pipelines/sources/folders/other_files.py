@@ -17,6 +17,7 @@ _NOTES = re.compile(
 _DATA = re.compile(r".*\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)", re.IGNORECASE)
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
+_ARRAY_ENDS = (".npy", ".NPY")
 
 _NUM_SHOWN = 5
 # Different extensions that are told apart; of more, those that sort first.
@@ -44,12 +45,17 @@ class Strays:
         self._num_unknown = 0
         self._unknown: dict[str, str] = {}  # pattern -> the first path
         self._has_more_kinds = False
+        self._arrays, self._pictures = "", ""  # the first .npy file, and the first other image
         self._num_beside = 0
         self._beside: list[str] = []
 
     def is_image(self, path: str) -> bool:
         """Whether a file is called like an image; if not, it is a stray."""
         if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # most are in lower case already
+            if path.endswith(_ARRAY_ENDS):
+                self._arrays = min(path, self._arrays or path)
+            elif not self._pictures:
+                self._pictures = path
             return True
         self._num_unknown += 1
         name = path.rpartition("/")[2]
@@ -81,6 +87,9 @@ class Strays:
             are = "1 image lies" if self._num_beside == 1 else f"{self._num_beside:,} images lie"
             shown = _shown([repr(printable(path)) for path in self._beside], self._num_beside)
             problems.append(f"{are} beside the class folders: {shown}; expected {expected}")
+        if self._arrays and self._pictures:  # masks, mostly, which would be examples too
+            both = f"{printable(self._pictures)} and {printable(self._arrays)}"
+            problems.append(f"images and arrays, as {both}; expected one of the two; --ignore='*.npy' leaves the arrays out")
         if self._num_unknown:
             problems.append(self._describe_unknown())
         if without_images:

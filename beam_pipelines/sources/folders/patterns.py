@@ -88,7 +88,10 @@ def split_input(path: str) -> InputNames:
 
 def _as_regex(pattern: str) -> re.Pattern[str]:
     """A glob pattern: `*` and `?` stay within one part of a path, `**/` does not."""
-    return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
+    try:
+        return re.compile("".join(map(_as_regex_piece, _GLOB.split(pattern))))
+    except re.error as error:
+        raise UserError(f"--input=…{pattern}: {error}; expected a pattern as a shell has it, such as [a-z]*.csv") from None
 
 
 def _as_regex_piece(piece: str) -> str:

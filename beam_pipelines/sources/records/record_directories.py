@@ -13,7 +13,6 @@ import json
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
-import numpy as np
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
@@ -107,10 +106,6 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
         *("recordmill", "image" if image else ""),
         **{"key": "key", "raw": raw, "objects": objects, "labels": targets, "features": kept, "class_names": names, "shapes": shapes},
     )
-
-
-def _stored_dtype(feature: Feature) -> str:
-    return np.dtype(feature.dtype or "uint8").newbyteorder("<").str
 
 
 def _pop_objects(features: dict[str, Feature]) -> ObjectsLayout | None:

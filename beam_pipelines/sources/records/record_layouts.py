@@ -17,7 +17,6 @@ from tf_input.first_records import Seen
 from tf_input.record_layouts import Item
 
 # What `--layout` may say of a folder that describes itself.
-DIRECTORY_LAYOUTS = ("recordmill", "tfds")
 _ROLES = ("key", WEIGHT)
 
 

@@ -93,7 +93,9 @@ class Table:
         self._columns = columns = dataclasses.replace(columns, roles=roles)
         self.has_images = columns.image is not None
         if source.has_images and not self.has_images:
-            _check_no_images(read_first_row(first, source, head.columns), first)
+            said = {name for column in (*columns.labels, *source.features) for name in column.names}
+            rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
+            _check_no_images(rest, first)
         self._is_embedded = columns.image in head.has_bytes
         self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)

@@ -69,7 +69,7 @@ class TextList:
         labels = (Column(LABEL, (LABEL,)),) if source.labels is None else source.labels
         self._fields = _Fields((*labels, *source.features), source.separator)
         self._labels, self._features = labels, source.features
-        if any(column.kind == "array" and not column.shape for column in (*labels, *source.features)):
+        if any(not column.is_settled for column in (*labels, *source.features)):
             row, root = self._first_row(files[0]), self._root_of(files[0])
             self._labels, self._features = (find_array_shapes(some, row, root) for some in (labels, source.features))
         reader = self._make_reader(Root(self.root))

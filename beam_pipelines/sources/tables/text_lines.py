@@ -29,6 +29,7 @@ from beam_pipelines.sources.tables.table_files import TableFile, find_files
 
 _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", "": "text"}
 _TEXT, _FILE = "text", "file"
+_PATHS = ("tensor", "array", "mask", "image")  # kinds of features of which a line would say where they lie
 
 _OPTIONS = "has_images labels features label_names skip_lines comment".split()
 
@@ -59,6 +60,9 @@ class TextLines:
             if name not in (_TEXT, _FILE):
                 nearest = did_you_mean(name, (_TEXT, _FILE))
                 raise UserError(f"--label or --feature: a line has no {printable(name)!r}; expected {_TEXT} or {_FILE}{nearest}")
+        for column in (*labels, *features):
+            if column.kind in _PATHS:
+                raise UserError(f"--label or --feature: a line is no {column.kind}; expected a text, a class, numbers or a list of them")
         if not any(_TEXT in column.names for column in (*labels, *features)):
             features = (Column(_TEXT, (_TEXT,), "text"), *features)
         self._reader = ColumnReader(labels, features, root, source.names_of)
