@@ -12,7 +12,7 @@ from typing import Iterator, Sequence
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.parallel.cores import num_cores
@@ -23,6 +23,7 @@ from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.source import other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -117,6 +118,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     num_bytes: Counter[str] = Counter()
     found, first = ListedPart(), []
     source = open_source(config, with_sizes=True)
+    others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config.stratify)
     for part in source.parts():
         in_part = ListedPart()
@@ -128,7 +130,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
             keys = [image.key.encode() for image in listed]
             for image, split in zip(listed, _splits(listed, groups.read(listed, keys, in_part) or keys, config)):
                 num_examples[split] += 1
-                num_bytes[split] += image.num_bytes
+                num_bytes[split] += image_bytes(image, others)
         found.merge(in_part)
     listing = make_listing(config, source, found)
     for split in listing.splits:

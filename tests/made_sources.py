@@ -22,6 +22,8 @@ SIDE = 16
 PICTURES = [picture(seed, (SIDE, SIDE)) for seed in range(NUM)]
 PNGS = [encode(pixels, "PNG") for pixels in PICTURES]
 GREYS = [pixels[..., 0] for pixels in PICTURES]
+# Other images beside these, of other sizes.
+RIGHTS = [picture(NUM + seed, (SIDE - 4, SIDE + seed % 5)) for seed in range(NUM)]
 CLASSES = ("ant", "bee", "cow")
 # What belongs to each picture, in the terms of a table.
 ROWS = [
@@ -42,6 +44,7 @@ ROWS = [
         "where": ("train", "val")[index % 5 == 0],
         "mask_path": f"masks/{index:02d}.png",
         "heat_path": f"heat/{index:02d}.npy",
+        "right_path": f"right/{index:02d}.png",
         **{name: int(bool(index >> position & 1)) for position, name in enumerate(CLASSES)},
     }
     for index in range(NUM)
@@ -84,6 +87,7 @@ def write_pictures(root: pathlib.Path) -> None:
     write_files(root, {row["file_name"]: data for row, data in zip(ROWS, PNGS)})
     write_files(root, {row["mask_path"]: encode(mask, "PNG") for row, mask in zip(ROWS, MASKS)})
     write_files(root, {row["heat_path"]: npy(heat) for row, heat in zip(ROWS, HEATS)})
+    write_files(root, {row["right_path"]: encode(right, "PNG") for row, right in zip(ROWS, RIGHTS)})
 
 
 def plain(row: Values) -> dict:
@@ -116,7 +120,8 @@ def write_embedded(root: pathlib.Path) -> str:
     """As Hugging Face's datasets stores images in Parquet."""
     root.mkdir(parents=True)
     images = [{"bytes": data, "path": f"{index}.png"} for index, data in enumerate(PNGS)]
-    pq.write_table(pa.table({"image": images, "label": [row["class"] for row in ROWS]}), root / "train.parquet")
+    rights = [encode(pixels, "PNG") for pixels in RIGHTS]  # bare bytes, as they come too
+    pq.write_table(pa.table({"image": images, "label": [row["class"] for row in ROWS], "right": rights}), root / "train.parquet")
     return "train.parquet"
 
 
@@ -268,7 +273,12 @@ def feature_shape_label(index: int) -> Values:
 
 
 def own_names(index: int) -> Values:
-    return {"picture": PNGS[index], "kind": index % 3, "years": index / 8}
+    return {"picture": PNGS[index], "kind": index % 3, "years": index / 8, "second": encode(RIGHTS[index], "PNG")}
+
+
+def pair(index: int) -> Mapping[str, bytes]:
+    images = {"left.png": PNGS[index], "right.png": encode(RIGHTS[index], "PNG"), "seg.png": encode(MASKS[index], "PNG")}
+    return {**images, "cls": str(index % 3).encode()}
 
 
 def write_tars(members: Callable[[int], Mapping[str, bytes]], mode: str = "w") -> Callable[[pathlib.Path], str]:
@@ -331,8 +341,13 @@ def drawn(index: int) -> Values:
     return {**of_objects("name")(index), "mask": mask}
 
 
+def of_pair(label: Callable[[int], Values]) -> Callable[[int], Values]:
+    return lambda index: {**label(index), "right": RIGHTS[index]}
+
+
 HEADS = ("--label=weather", "--label=ground")
 COMMENTED = ("--skip_lines=1", "--comment=#")
+PAIR = ("--image_column=left.png", "--feature=right=right.png:image", "--feature=mask=seg.png:mask")
 
 CASES = {
     "image_folder, class": Case(write_folders, [], of_class),
@@ -342,6 +357,7 @@ CASES = {
     "table jsonl, class": Case(write_jsonl, ["--label=class"], of_class),
     "table parquet, class": Case(write_parquet, ["--label=class"], of_class),
     "table parquet, embedded images": Case(write_embedded, [], of_class),
+    "table parquet, embedded pairs": Case(write_embedded, ["--feature=right:image"], of_pair(of_class)),
     "table hugging face, class": Case(write_hugging_face, [], of_class, has_splits=True),
     "table csv, integer class": Case(write_csv, ["--label=number"], of_number),
     "table csv, multi-label": Case(write_csv, ["--label=tags:multi_label"], of_column("tags")),
@@ -362,6 +378,16 @@ CASES = {
         write_csv,
         ["--label=class", "--feature=city", "--feature=count:integer", "--feature=age:float"],
         lambda i: {**of_class(i), "city": [ROWS[i]["city"].encode()], "count": [i * 1000], "age": [i / 8]},
+    ),
+    "table csv, pairs": Case(
+        write_csv,
+        ["--label=class", "--feature=city", "--feature=right=right_path:image"],
+        lambda i: {**of_pair(of_class)(i), "city": [ROWS[i]["city"].encode()]},
+    ),
+    "table csv, raw pairs": Case(
+        write_csv,
+        ["--label=class", "--feature=right=file_name:image", "--image_encoding=raw", f"--image_size=exact={SIDE}x{SIDE}"],
+        lambda i: {**of_class(i), "right": PICTURES[i]},
     ),
     "table csv, weights": Case(write_csv, ["--label=class"], lambda i: {**of_class(i), "weight": [0.5 + i % 2]}),
     "text, class": Case(write_text(lambda row: f"{row['file_name']} {row['class']}"), COMMENTED, of_class),
@@ -404,12 +430,17 @@ CASES = {
     "tfrecord mapping, regression": Case(
         write_tfrecord(own_names), ["--layout=image=picture", "--label=years:float"], of_column("age")
     ),
+    "tfrecord mapping, pairs": Case(
+        write_tfrecord(own_names), ["--layout=image=picture,label=kind", "--feature=right=second:image"], of_pair(of_number)
+    ),
     "webdataset, class": Case(
         write_tars(lambda i: {"png": PNGS[i], "cls": str(i % 3).encode()}), [], of_number
     ),
     "webdataset gz, class": Case(
         write_tars(lambda i: {"png": PNGS[i], "cls": str(i % 3).encode()}, "w:gz"), [], of_number
     ),
+    "webdataset, pairs": Case(write_tars(pair), PAIR, lambda i: {**of_pair(of_number)(i), "mask": MASKS[i]}),
+    "webdataset gz, pairs": Case(write_tars(pair, "w:gz"), PAIR, lambda i: {**of_pair(of_number)(i), "mask": MASKS[i]}),
     "webdataset json, two heads": Case(
         write_tars(with_json), HEADS, lambda i: {"weather": [ROWS[i]["weather"]], "ground": [ROWS[i]["ground"]]}, ("weather", "ground")
     ),

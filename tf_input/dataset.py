@@ -151,7 +151,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             its kind:
 
             - `image`: uint8 [batch, height, width, 3], RGB, or with one channel where all images are grey; `channels` says otherwise. Where
-              images keep 16 bits (`--keep_depth`), uint16.
+              images keep 16 bits (`--keep_depth`), uint16. Of several images in an example each in its own size, all in as many channels.
             - `pixels`: uint8 [batch, height, width, channels], as stored, unless `channels` says otherwise.
             - `tensor`: of its own dtype, [batch, *shape], exact. Of [height, width, channels] it is the image, or a map that lies over it,
               as below; where what is seen is resized or mirrored, it is interpolated in float32, and rounded where it has no fractions. Maps
@@ -393,7 +393,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
     ) -> memory.Held:
         """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
-        key = (split, config.on_error, config.transform, config.keys, selection and selection.digest, decoder.channels, *decoder.wanted())
+        key = (split, config.on_error, config.transform, config.keys, selection and selection.digest, config.channels, *decoder.wanted())
         if key not in self._held or selection is not None:
             shards = self.manifest.splits[split]
             reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)

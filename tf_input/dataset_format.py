@@ -290,17 +290,19 @@ def default_channels(statistics: Mapping[str, Any]) -> int:
     Args:
         statistics: What `statistics.json` says.
     """
-    found = (statistics.get("images") or {}).get("channels") or {}
-    return 1 if found and set(found) <= {"1", "2"} else 3
+    images = (statistics.get("images") or {}, *statistics.get("other_images", {}).values())
+    found = {channels for facts in images for channels in facts.get("channels") or ()}
+    return 1 if found and found <= {"1", "2"} else 3
 
 
 def input_names(features: Mapping[str, Feature], targets: Collection[str]) -> tuple[str, ...]:
-    """What a model is fed with where nobody says it: the image, or else all features that are neither targets nor the key nor the weight."""
+    """What a model is fed with where nobody says it: the image, or else all features that are neither targets nor the key nor the weight nor an image's size."""
     if IMAGE in features:
         return (IMAGE,)
     objects = [OBJECTS] * (f"{OBJECTS}/bbox" in features)
     others = [name for name, one in features.items() if not name.startswith(f"{OBJECTS}/") and one.kind != "bbox"]
-    return tuple(name for name in (*objects, *others) if name not in (*targets, KEY, WEIGHT))
+    sides = {f"{name}/{side}" for name, one in features.items() if one.kind in ("image", "pixels") for side in ("height", "width")}
+    return tuple(name for name in (*objects, *others) if name not in (*targets, KEY, WEIGHT, *sides))
 
 
 def is_training_split(name: str) -> bool | None:

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, Feature, default_channels
 from tf_input.decoding import class_weights
-from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import SIDES, STORED_KINDS, key_parser, parse_examples
+from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
+from tf_input.decoding.schema import STORED_KINDS, is_other_image, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
 from tf_input.description import Description
 from tf_input.read_config import ReadConfig
@@ -24,10 +24,8 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         ValueError: An option does not fit the data set.
     """
     schema, stored_size = dataset.manifest.schema, dataset.image_size
-    if IMAGE not in dataset.features and config.image_size is not None:
+    if config.image_size is not None and not any(name == IMAGE or is_other_image(one) for name, one in dataset.features.items()):
         raise ValueError(f"image_size={config.image_size!r}: there are no images; the data set has {', '.join(dataset.features)}")
-    images = dataset.statistics.get("images", {})
-    largest = [(images.get(side) or {}).get("max") for side in SIDES]
     targets = config.target_names(dataset.targets)
     config = with_inputs(config, dataset.features, targets)
     decoder = ExampleDecoder(
@@ -37,7 +35,8 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         targets=targets,
         image_size=_frame_size(dataset, config, stored_size),
         stored_size=stored_size,
-        max_size=None if None in largest else tuple(largest),
+        max_size=_largest(dataset, IMAGE),
+        others=_other_sizes(dataset.features, dataset, config),
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(config.class_weight, dataset.features, targets, dataset.counted(split, config), split),
         stored_channels=default_channels(dataset.statistics),
@@ -66,6 +65,7 @@ def make_transformed_decoder(dataset: Description, transform: Transform, config:
         targets=targets,
         image_size=_frame_size(dataset, config, size),
         stored_size=size,
+        others=_other_sizes(features, dataset, config),
         mask_dtype=dataset.mask_dtype,
         class_weights=class_weights.tables(
             config.class_weight, features, targets, dataset.counted(split, config) if are_counted else None, split
@@ -83,24 +83,40 @@ def _stored_keys(dataset: Description) -> Callable[[tf.Tensor], tf.Tensor] | Non
 
 
 def _frame_size(dataset: Description, config: ReadConfig, stored_size: tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of the images in a batch; None where they are as stored, and differ."""
+    """(height, width) of `image` in a batch; None where its images are as stored, and differ, or there are none."""
     if config.image_size != "largest":
         return config.height_and_width or stored_size
-    images = dataset.statistics.get("images", {})
-    sides = stored_size or tuple((images.get(side) or {}).get("max") for side in SIDES)
-    if None in sides:
+    largest = stored_size or _largest(dataset, IMAGE)
+    if largest is None and IMAGE in dataset.features:
         raise ValueError("image_size='largest': sizes are unknown after --check=none; expected a size such as 224, or (height, width)")
-    return sides
+    return largest
 
 
 def _with_size(decoder: ExampleDecoder, dataset: Description) -> ExampleDecoder:
     """Images that are decoded here have a size, stored or asked for."""
-    if decoder.sees_stored and decoder.image_size is None:
-        ranges = [(side, dataset.statistics["images"][side]) for side in SIDES]
+    for name in decoder.unsized:
+        ranges = dataset.side_ranges(name).items()
         known = [f"{side}s from {values['min']} to {values['max']}" for side, values in ranges if values]
         found = f"images have {' and '.join(known)}" if known else "sizes are unknown after --check=none"
-        raise ValueError(f"image_size=None: {found}; expected a size such as 224, or (height, width)")
+        of_which = "" if name == IMAGE else f" of {name!r}"
+        raise ValueError(f"image_size=None{of_which}: {found}; expected a size such as 224, or (height, width)")
     return decoder
+
+
+def _other_sizes(features: Mapping[str, Feature], dataset: Description, config: ReadConfig) -> dict[str, ImageSizes]:
+    """Of the images beside `image` among some features; a transform that gives one passes it on as it is stored."""
+    sizes = {}
+    for name, feature in features.items():
+        if is_other_image(feature):
+            stored, largest = dataset.image_size_of(name), _largest(dataset, name)
+            shown = largest if config.image_size == "largest" else config.size_of(name)
+            sizes[name] = ImageSizes(shown or stored, stored, largest)
+    return sizes
+
+
+def _largest(dataset: Description, name: str) -> tuple[int, int] | None:
+    largest = [(values or {}).get("max") for values in dataset.side_ranges(name).values()]
+    return None if None in largest else tuple(largest)
 
 
 def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
@@ -115,7 +131,7 @@ def _check_options(config: ReadConfig, features: Mapping[str, Feature]) -> None:
 
 def _stored_size(features: Mapping[str, Feature], names: Collection[str], dataset: Description) -> tuple[int, int] | None:
     """(height, width) of images and masks that are passed on as they are stored; None if they differ, or none is asked for."""
-    stored = [name for name in names if _is_stored(features.get(name))]
+    stored = [name for name in names if _is_stored(features.get(name)) and not is_other_image(features[name])]
     if not stored:
         return None
     if dataset.image_size is None and not _is_stored(features.get(IMAGE)):

@@ -111,15 +111,24 @@ class Description:
     @property
     def image_size(self) -> tuple[int, int] | None:
         """The (height, width) of all images; None where they differ, or where `--check=none` left them unknown, or there are none."""
-        image = self.features.get(IMAGE)
+        return self.image_size_of(IMAGE)
+
+    def image_size_of(self, name: str) -> tuple[int, int] | None:
+        """The (height, width) of all images of a feature, as `image_size` has it of `image`."""
+        image = self.features.get(name)
         if image is None or image.kind == "pixels" or (is_map(image) and None not in image.shape):
             return image and image.shape[:2]
         if image.kind not in ("image", "tensor"):
             return None
-        ranges = [self.statistics["images"][side] for side in SIDES]
+        ranges = list(self.side_ranges(name).values())
         if not all(values and values["min"] == values["max"] for values in ranges):
             return None
         return ranges[0]["min"], ranges[1]["min"]
+
+    def side_ranges(self, name: str) -> dict[str, dict[str, Any] | None]:
+        """`height` and `width` -> the smallest and the largest of a feature's images, as `statistics.json` has them; None: unknown."""
+        found = self.statistics.get("images", {}) if name == IMAGE else self.statistics.get("other_images", {}).get(name, {})
+        return {side: found.get(side) for side in SIDES}
 
     @property
     def channels(self) -> int | None:

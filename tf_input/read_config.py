@@ -11,6 +11,7 @@ Fit = Literal["crop", "stretch", "pad", "unscaled"]
 Ragged = Literal["pad", "mask", "ragged"]
 ShuffleOrder = Literal["window", "exact"]
 OnError = Literal["raise", "skip"]
+ImageSize = int | tuple[int, int]
 Balancing = Literal["oversample", "undersample"]
 FITS: tuple[Fit, ...] = get_args(Fit)
 RAGGED: tuple[Ragged, ...] = get_args(Ragged)
@@ -66,10 +67,15 @@ class ReadConfig:
     Attributes:
         batch_size: Images in a batch, of all hosts together.
         image_size: (height, width) of the images in a batch, or one integer for both. None: as stored, if all have one size. "largest":
-            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`.
+            the largest height and the largest width that the data set has; each image lies in the middle, `unscaled`. Of several images
+            in an example the same for all, or by their names: {"image": 224, "right": (64, 128)}.
         channels: Of images: 1, grey; 3, red, green and blue; 4, with alpha (255 where an image has none). None: 1 where all images of the
             data set are grey, else 3; of pixels without a format as many as they have.
         augment: Whether to crop and flip at random; an `Augmentation` says how.
+        augment_together: Of several images in an example those that share what is drawn at random, by their names: they show the same
+            part, the same way round, and their colours change alike. Each of the others varies for itself. True: all share it, as
+            the two views of a scene must, or an image and the one that is to be made of it; False: none does, which makes harder
+            pairs for a siamese model. Masks, maps and boxes follow `image`.
         shuffle: Whether each epoch has an order of its own; if not, it is that of the records in the shards. None: it has
             with `augment`, or for a split whose name says that it is for training, such as `train`, `Training` or `train_extra`; a
             name that says neither this nor `validation`, `test` or the like is warned of. "window", or True: long runs of records
@@ -142,9 +148,10 @@ class ReadConfig:
     """
 
     batch_size: int
-    image_size: int | tuple[int, int] | Literal["largest"] | None = None
+    image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None = None
     channels: int | None = None
     augment: bool | Augmentation = False
+    augment_together: bool | Sequence[str] = True
     shuffle: bool | ShuffleOrder | None = None
     seed: int | None = None
     drop_remainder: bool = False
@@ -175,17 +182,21 @@ class ReadConfig:
     map_batch: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
-        size, seed = self.image_size, self.seed
-        is_pair = isinstance(size, (tuple, list)) and len(size) == 2 and all(map(_is_count, size))
+        size, seed, together = self.image_size, self.seed, self.augment_together
+        is_of_each = isinstance(size, Mapping) and bool(size) and all(isinstance(name, str) for name in size)
+        is_size = all(map(_is_size, size.values())) if is_of_each else size is None or _is_size(size)
+        is_together = isinstance(together, bool) or (not isinstance(together, str) and _is_names(together) and len(together) > 1)
         is_seed = isinstance(seed, Integral) and -(2**63) <= seed < 2**63
         is_augment = isinstance(self.augment, (bool, Augmentation))
         is_names = self.targets is None or _is_names(self.targets)
         _require(_is_count(self.batch_size), "batch_size", self.batch_size, "an integer above 0")
-        is_size = size is None or _is_count(size) or is_pair or _is_one_of(size, "largest")
-        _require(is_size, "image_size", size, "such as 224, or (height, width), or 'largest'")
+        is_size = is_size or _is_one_of(size, "largest")
+        expected = "such as 224, or (height, width), or one of these for each image by its name, or 'largest'"
+        _require(is_size, "image_size", size, expected)
         is_channels = self.channels is None or _is_count(self.channels) and self.channels in (1, 3, 4)
         _require(is_channels, "channels", self.channels, "1 (grey), 3 (RGB), 4 (with alpha) or None")
         _require(is_augment, "augment", self.augment, "True, False or an Augmentation")
+        _require(is_together, "augment_together", together, "True, False, or the names of two images or more")
         is_order = self.shuffle is None or isinstance(self.shuffle, bool) or _is_one_of(self.shuffle, *ORDERS)
         _require(is_order, "shuffle", self.shuffle, "True, False, None, 'window' or 'exact'")
         _require(seed is None or is_seed, "seed", seed, "an integer of 64 bits, or None")
@@ -257,10 +268,15 @@ class ReadConfig:
 
     @property
     def height_and_width(self) -> tuple[int, int] | None:
-        """`image_size` in full; None: as stored, or the data set says it."""
-        if self.image_size is None or self.image_size == "largest":
+        """`image_size` of `image`, in full; None: as stored, or the data set says it."""
+        return self.size_of(IMAGE)
+
+    def size_of(self, image: str) -> tuple[int, int] | None:
+        """`image_size` of a feature with images, in full; None: as stored, or the data set says it."""
+        size = self.image_size.get(image) if isinstance(self.image_size, Mapping) else self.image_size
+        if size is None or size == "largest":
             return None
-        return (self.image_size, self.image_size) if isinstance(self.image_size, Integral) else tuple(self.image_size)
+        return (size, size) if isinstance(size, Integral) else tuple(size)
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -307,6 +323,10 @@ def _is_names(value: Any) -> bool:
     if isinstance(value, str):
         return bool(value)
     return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+
+
+def _is_size(value: Any) -> bool:
+    return _is_count(value) or (isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_count, value)))
 
 
 def _is_count(value: Any) -> bool:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Callable, Collection, Literal, Mapping, Sequence, TypedDict
 
-from tf_input.read_config import Augmentation, Balancing, Fit, OnError, Ragged, ReadConfig, ShuffleOrder
+from tf_input.read_config import Augmentation, Balancing, Fit, ImageSize, OnError, Ragged, ReadConfig, ShuffleOrder
 
 
 class ReadOptions(TypedDict, total=False):
@@ -13,9 +13,10 @@ class ReadOptions(TypedDict, total=False):
     """
 
     batch_size: int
-    image_size: int | tuple[int, int] | Literal["largest"] | None
+    image_size: ImageSize | Mapping[str, ImageSize] | Literal["largest"] | None
     channels: int | None
     augment: bool | Augmentation
+    augment_together: bool | Sequence[str]
     shuffle: bool | ShuffleOrder | None
     seed: int | None
     drop_remainder: bool

@@ -16,6 +16,7 @@ where the feature is to have another name, `tree_height=height:float`:
     float[], integer[], text[]: a list of any length, in brackets; numbers also with spaces    of that kind, shape (None,)
     between them, texts with `--label_separator`; integer[N], text[N]: N of them               or (N,)
     mask          the path of a mask                                          mask
+    image         the path of another image                                   image
     array         the path of a `.npy` file, or numbers in lists of lists     float, of the first one's shape
     array[H,W,C]  the path of a `.npy` file, or numbers in lists of lists     float, of that shape
     tensor        the path of a `.npy` file, or the bytes of one              tensor, of the first one's type and shape: exact
@@ -31,7 +32,7 @@ from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
 LIST_KINDS = ("float", "integer", "text")
-KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "array", "tensor")
+KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
 _COLUMN = re.compile(
     r"(?:(?P<feature>[A-Za-z][A-Za-z0-9_.-]{0,63})=)?(?P<names>[^:]+)"

@@ -50,8 +50,9 @@ class SourceConfig:
         image_root: The folder that paths are relative to; None: the one where the table or the annotations lie.
         image_suffix: What the names of images in a list or a table end with, where they stand there without it; empty: they are whole.
         image_column: Column of a table, or field of a record, with the image; None: by the usual names.
-        key_column: Column or field with the key; None: `key`, if there is one, else the image's path, or a sample's name. Empty: none,
-            so that the key is the path, or the container's path with the place in it.
+        key_column: Column or field with the key, or, of a table, columns that are the key together, with commas between their names.
+            None: `key`, if there is one, else the image's path, or a sample's name. Empty: none, so that the key is the path, or the
+            container's path with the place in it.
         split_column: Column or field with the split; None: `split`, if there is one; empty: none.
         divide: Splits that the source says and that are divided; `REST`: what it says no split of.
         group: Column or field with the group; None: `group`, if there is one; empty: none.

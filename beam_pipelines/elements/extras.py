@@ -1,6 +1,28 @@
 """What an example has beside its image and its label, encoded."""
 
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
+
+
+class OtherImage(NamedTuple):
+    """What is kept of another image of an example.
+
+    Attributes:
+        path: The file where it lay, relative to the source's root.
+        num_bytes: As stored.
+        format: What the source's bytes are; empty where nobody looked.
+        reencoded: Why the stored ones are others; else empty.
+        height: As stored, in pixels; 0 where nobody looked.
+        width: As stored, in pixels; 0 where nobody looked.
+        num_channels: As stored, 2 and 4 with alpha; 0 where nobody looked.
+    """
+
+    path: str
+    num_bytes: int
+    format: str = ""
+    reencoded: str = ""
+    height: int = 0
+    width: int = 0
+    num_channels: int = 0
 
 
 class Extras(NamedTuple):
@@ -13,6 +35,7 @@ class Extras(NamedTuple):
         mask_bits: Of a pixel of its masks, 8 or 16 at most; 0 where there is none.
         num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: Boxes of which a part was outside.
+        images: Other image -> what is kept of it.
     """
 
     entries: bytes
@@ -21,3 +44,4 @@ class Extras(NamedTuple):
     mask_bits: int = 0
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
+    images: Mapping[str, OtherImage] = {}

@@ -1,6 +1,6 @@
 """What a source lists of one input, and what it points at beside the image: where bytes lie, not the bytes."""
 
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.images.raw_image import RawImage
 
@@ -10,17 +10,19 @@ NO_IMAGE = -2
 
 
 class FilePart(NamedTuple):
-    """Where bytes lie that belong to an image: its mask, its target.
+    """Where bytes lie that belong to an image: its mask, its target, another image.
 
     Attributes:
         path: A file, relative to the source's root.
         offset: Of the first byte; `WHOLE_FILE`: all of the file.
-        num_bytes: How many, of a part.
+        num_bytes: How many, of a part; of a whole file 0 where the listing did not say.
+        spool: The spool file where the bytes lie instead, because the source can't give them twice by range; 0: none.
     """
 
     path: str
     offset: int = WHOLE_FILE
     num_bytes: int = 0
+    spool: int = 0
 
 
 class ArrayPart(NamedTuple):
@@ -69,3 +71,11 @@ class LabeledImage(NamedTuple):
     raw: RawImage | None = None
     spool: int = 0
     values: Mapping[str, Any] | None = None
+
+
+def image_bytes(image: LabeledImage, others: Sequence[str]) -> int:
+    """The bytes of an input's images at the source: of its own, and of those of other features; 0 where one's number is not known."""
+    if not others:
+        return image.num_bytes
+    sizes = [image.num_bytes, *(image.values[name].num_bytes for name in others)]
+    return sum(sizes) if all(sizes) else 0

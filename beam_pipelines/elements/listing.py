@@ -23,7 +23,7 @@ class Listing:
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's group decides; None where the source does.
         num_inputs: Examples and dead letters.
-        num_bytes: Of the images, as they lie at the source; 0 where the listing did not say of each.
+        num_bytes: Of all images, as they lie at the source; 0 where the listing did not say of each.
         reference_bytes: Of all references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused when they were listed.

@@ -20,13 +20,14 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, WrittenShard
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import Stretch
-from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics
 from tf_input.dataset_format import Feature, ShardInfo
 
 _CLASSES = {
     kind.__name__: kind
     for kind in (
-        *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageStatistics, LabelSequence, Listing, PixelSums),
+        *(Column, DeadLetter, DeadLetterCount, Division, Excess, Feature, ImageConfig, ImageFacts, ImageStatistics, LabelSequence, Listing),
+        PixelSums,
         *(PrepareJob, Range, ShardAddress, ShardInfo, SourceConfig, SplitShards, SplitStatistics, Stretch, WrittenShard),
         Plan,
     )

@@ -10,7 +10,8 @@ from typing import Any, Iterable, Sequence
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
-from beam_pipelines.elements.extras import Extras
+from beam_pipelines.elements.extras import Extras, OtherImage
+from tf_input.dataset_format import IMAGE
 
 # Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
 NUM_PIXEL_SAMPLES = 512
@@ -81,6 +82,57 @@ class Range:
 
 
 @dataclasses.dataclass
+class ImageFacts:
+    """What was found in the images of one feature.
+
+    Attributes:
+        formats: Format -> images; empty where they were not looked into.
+        reencoded: Why an image was re-encoded -> images.
+        channels: Of an image as stored, 2 and 4 with alpha -> images; empty where they were not looked into, or are tensors.
+        heights: In pixels, as stored.
+        widths: In pixels, as stored.
+        num_bytes: Sizes, as stored.
+    """
+
+    formats: Counter[str] = dataclasses.field(default_factory=Counter)
+    reencoded: Counter[str] = dataclasses.field(default_factory=Counter)
+    channels: Counter[int] = dataclasses.field(default_factory=Counter)
+    heights: Range = dataclasses.field(default_factory=Range)
+    widths: Range = dataclasses.field(default_factory=Range)
+    num_bytes: Range = dataclasses.field(default_factory=Range)
+
+    def add(self, image: OtherImage) -> None:
+        self.num_bytes.add([image.num_bytes])
+        if image.format:
+            self.formats[image.format] += 1
+            self.channels[image.num_channels] += 1
+            self.heights.add([image.height])
+            self.widths.add([image.width])
+        if image.reencoded:
+            self.reencoded[image.reencoded] += 1
+
+    def merge(self, other: "ImageFacts") -> None:
+        self.formats.update(other.formats)
+        self.reencoded.update(other.reencoded)
+        self.channels.update(other.channels)
+        self.heights.merge(other.heights)
+        self.widths.merge(other.widths)
+        self.num_bytes.merge(other.num_bytes)
+
+    def to_json(self, num: int) -> dict[str, Any]:
+        """As `statistics.json` has them, of so many images."""
+        return {
+            "num_images": num,
+            "formats": dict(sorted(self.formats.items())) or None,
+            "reencoded": dict(sorted(self.reencoded.items())),
+            "channels": {str(channels): count for channels, count in sorted(self.channels.items())} or None,
+            "height": self.heights.to_json(num),
+            "width": self.widths.to_json(num),
+            "bytes": self.num_bytes.to_json(num),
+        }
+
+
+@dataclasses.dataclass
 class SplitStatistics:
     """One split's share.
 
@@ -113,12 +165,7 @@ class ImageStatistics:
 
     Attributes:
         splits: Split, as a position in the listing's splits -> its share.
-        formats: Image format -> examples; empty where images were not looked into.
-        reencoded: Why an image was re-encoded -> examples.
-        channels: Of an image as stored, 2 and 4 with alpha -> examples; empty where images were not looked into, or are tensors.
-        heights: In pixels, as stored.
-        widths: In pixels, as stored.
-        image_bytes: Sizes, as stored.
+        images: `image`, and each other feature with images -> what was found in them.
         dead_letters: How many there are, and the first few.
         mask_values: Of the pixels of masks.
         mask_bits: Of a pixel of a mask.
@@ -127,12 +174,7 @@ class ImageStatistics:
     """
 
     splits: dict[int, SplitStatistics] = dataclasses.field(default_factory=dict)
-    formats: Counter[str] = dataclasses.field(default_factory=Counter)
-    reencoded: Counter[str] = dataclasses.field(default_factory=Counter)
-    channels: Counter[int] = dataclasses.field(default_factory=Counter)
-    heights: Range = dataclasses.field(default_factory=Range)
-    widths: Range = dataclasses.field(default_factory=Range)
-    image_bytes: Range = dataclasses.field(default_factory=Range)
+    images: dict[str, ImageFacts] = dataclasses.field(default_factory=dict)
     dead_letters: DeadLetterCount = dataclasses.field(default_factory=DeadLetterCount)
     mask_values: Range = dataclasses.field(default_factory=Range)
     mask_bits: Range = dataclasses.field(default_factory=Range)
@@ -143,6 +185,10 @@ class ImageStatistics:
     def num_examples(self) -> int:
         return sum(split.num_examples for split in self.splits.values())
 
+    def images_of(self, name: str) -> ImageFacts:
+        """What was found in the images of a feature so far: to be added to."""
+        return self.images.setdefault(name, ImageFacts())
+
     def add_extras(self, split: SplitStatistics, extras: Extras) -> None:
         """Those of one example, in its split, which is one of ours."""
         counts = split.other_labels
@@ -151,18 +197,16 @@ class ImageStatistics:
         if extras.mask_values:
             self.mask_values.add(extras.mask_values)
             self.mask_bits.add([extras.mask_bits])
+        for name, image in extras.images.items():
+            self.images_of(name).add(image)
         self.num_dropped_boxes += extras.num_dropped_boxes
         self.num_clipped_boxes += extras.num_clipped_boxes
 
     def merge(self, other: "ImageStatistics") -> None:
         for position, split in other.splits.items():
             self.splits.setdefault(position, SplitStatistics()).merge(split)
-        self.formats.update(other.formats)
-        self.reencoded.update(other.reencoded)
-        self.channels.update(other.channels)
-        self.heights.merge(other.heights)
-        self.widths.merge(other.widths)
-        self.image_bytes.merge(other.image_bytes)
+        for name, facts in other.images.items():
+            self.images_of(name).merge(facts)
         self.dead_letters.merge(other.dead_letters)
         self.mask_values.merge(other.mask_values)
         self.mask_bits.merge(other.mask_bits)
@@ -170,17 +214,10 @@ class ImageStatistics:
         self.num_clipped_boxes += other.num_clipped_boxes
 
     def to_json(self) -> dict[str, Any]:
-        """The part of `statistics.json` about all images."""
-        num = self.num_examples
-        return {
-            "num_images": num,
-            "formats": dict(sorted(self.formats.items())) or None,
-            "reencoded": dict(sorted(self.reencoded.items())),
-            "channels": {str(channels): count for channels, count in sorted(self.channels.items())} or None,
-            "height": self.heights.to_json(num),
-            "width": self.widths.to_json(num),
-            "bytes": self.image_bytes.to_json(num),
-        }
+        """The parts of `statistics.json` about all images: of `image`, and of other features by name, if there are any."""
+        found = {name: facts.to_json(self.num_examples) for name, facts in sorted(self.images.items())}
+        images = found.pop(IMAGE, None) or ImageFacts().to_json(self.num_examples)
+        return {"images": images} | ({"other_images": found} if found else {})
 
     def mask_values_to_json(self) -> dict[str, int] | None:
         """Of all pixels of all masks."""

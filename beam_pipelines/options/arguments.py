@@ -57,7 +57,7 @@ other sources:
 
 _COLUMNS = {
     "image": "images' paths, or of images (default: by the usual names, file_name, image, path, ...)",
-    "key": "unique names of examples (default: key; '' for none: then an image's path, or its container's and its name there)",
+    "key": "unique names of examples; of a table also several columns, with commas between them, that are unique together (default: key; '' for none: then an image's path, or its container's and its name there)",
     "split": "splits (default: split; '' for none)",
     "weight": "weights of examples (default: weight; '' for none)",
 }

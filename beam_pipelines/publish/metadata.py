@@ -205,7 +205,9 @@ def statistics(
     images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
     """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images; without images there are none."""
-    facts: dict[str, Any] = {"images": images.to_json()} if listing.has_images else {}
+    facts: dict[str, Any] = images.to_json()
+    if not listing.has_images:
+        del facts["images"]
     facts["num_ignored_files"] = listing.num_ignored
     facts["warnings"] = warnings(images, listing)
     names = {feature.name for feature in listing.schema}

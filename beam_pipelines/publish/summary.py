@@ -70,8 +70,11 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield ""
     yield "next, in Python:"
     yield "  import tf_input"
-    size = ", image_size=224" if _differ_in_size(manifest, statistics) else ""
-    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size})"
+    images = _images(manifest)
+    size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
+    inputs = tuple(name for name in images if name not in manifest.targets)
+    inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
+    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size}{inputs})"
 
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
@@ -101,12 +104,18 @@ def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], sp
         yield f"  and {len(feature.label_names) - len(names):,} more classes"
 
 
-def _differ_in_size(manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> bool:
+def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
+    """`image`, and then other images by their names -> kind; none where there is no `image`, and nobody is told what to read."""
+    first = manifest.features.get(dataset_format.IMAGE)
+    if first is None or first.kind not in ("image", "pixels", "tensor"):
+        return {}
+    return {first.name: first.kind} | {one.name: one.kind for one in manifest.schema if one is not first and one.kind in ("image", "pixels")}
+
+
+def _differ_in_size(image: str, statistics: dict[str, Any]) -> bool:
     """Then images must be brought to one."""
-    image = manifest.features.get(dataset_format.IMAGE)
-    if image is None or image.kind not in ("image", "tensor"):
-        return False
-    ranges = [statistics["images"][side] for side in ("height", "width")]
+    facts = statistics["images"] if image == dataset_format.IMAGE else statistics.get("other_images", {}).get(image, {})
+    ranges = [facts.get(side) for side in ("height", "width")]
     return not all(values and values["min"] == values["max"] for values in ranges)
 
 

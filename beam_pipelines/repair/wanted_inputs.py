@@ -12,8 +12,8 @@ from beam_pipelines.parallel.light_processes import TaskWindow, share
 from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
 from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
 from beam_pipelines.sources.listed_part import ListedPart
-from beam_pipelines.sources.source import Source
-from tf_input.dataset_format import IMAGE, KEY, Manifest
+from beam_pipelines.sources.source import Source, other_images
+from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
 
 _OF_IMAGE = (IMAGE, "height", "width")
 
@@ -95,11 +95,17 @@ def list_wanted(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Sourc
 
 def _check_features(source: Source, manifest: Manifest) -> None:
     own = {KEY, *(_OF_IMAGE if IMAGE in manifest.features else ())}
-    expected = {(one.name, one.kind, one.shape) for one in manifest.schema if one.name not in own}
+    own |= {f"{name}/{side}" for name in other_images(source) for side in ("height", "width")}
+    expected = {_as_listed(one) for one in manifest.schema if one.name not in own}
     found = {(one.name, one.kind, one.shape) for one in source.features}
     if found != expected:
         now, then = (_describe_features(those) for those in (found - expected, expected - found))
         raise UserError(f"{printable(source.root)} has other features than it had: {now}; expected {then}")
+
+
+def _as_listed(feature: Feature) -> tuple[str, str, tuple]:
+    """As its source has it, which knows of no pixels."""
+    return (feature.name, "image", ()) if feature.kind == "pixels" else (feature.name, feature.kind, feature.shape)
 
 
 def _describe_features(features: Iterable[tuple[str, str, tuple]]) -> str:

@@ -11,6 +11,7 @@
 | `group`, `weight` | where they were given |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
 | each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
+| `NAME_path` | of each other image, the file where it lay; `image_NAME_path` where that is the name of another column |
 
 The same rows give the same bytes.
 """
@@ -77,6 +78,11 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         while name in columns:
             name = f"label_{name}"
         columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+    for image in parts[0].paths:
+        name = f"{image}_path"
+        while name in columns:
+            name = f"image_{name}"
+        columns[name] = pa.array([one for part in parts for one in part.paths[image]], pa.string())
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer, use_dictionary=list(_dictionaries(columns)), **_WRITER)
     return buffer.getvalue()

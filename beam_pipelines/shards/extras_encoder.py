@@ -4,18 +4,22 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from beam_pipelines.elements.extras import Extras
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
-from beam_pipelines.errors import Refusal
+from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
+from beam_pipelines.images.images import check_image
 from beam_pipelines.images.resize import Geometry
 from beam_pipelines.images.tensor_values import TensorValue, tensor_of_bytes, tensor_of_file
 from beam_pipelines.storage.files import Files
-from beam_pipelines.storage.spool import SpoolReader
+from beam_pipelines.storage.spool import SpoolReader, read_whole
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+
+IMAGE_KINDS = ("image", "pixels")
 
 # Only what follows no image comes here then: there is none, or the array has one dimension.
 _NOT_LOOKED_INTO = Geometry((0, 0), 1, (0, 0))
@@ -28,12 +32,18 @@ class ExtrasEncoder:
         schema: Of the data set.
         root: The source's root.
         bad_boxes: One of `config.BAD_BOXES`.
+        check: How far other images are checked: one of `config.CHECKS`.
+        images: How they are stored.
     """
 
-    def __init__(self, schema: Sequence[Feature], root: str, bad_boxes: str) -> None:
+    def __init__(
+        self, schema: Sequence[Feature], root: str, bad_boxes: str, check: str = "strict", images: ImageConfig = ImageConfig()
+    ) -> None:
         self.features = extra_features(schema)
         self._root = root
         self._bad_boxes = bad_boxes
+        self._check = check
+        self._images = images
         self._by_name = {feature.name: feature for feature in schema}
         self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
         self._positions = {
@@ -47,14 +57,19 @@ class ExtrasEncoder:
         """The names of the features that are class labels."""
         return tuple(self._positions)
 
+    @property
+    def image_names(self) -> tuple[str, ...]:
+        """The names of the features that are other images."""
+        return tuple(feature.name for feature in self.features if feature.kind in IMAGE_KINDS)
+
     def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:
         """Encodes one example's values.
 
         Args:
             values: As `sources` describes them.
             geometry: Of the image, for what follows it; None where it was not looked into, or there is none.
-            files: Where masks and arrays lie.
-            spool: Where those of them lie whose file is compressed.
+            files: Where other images, masks and arrays lie.
+            spool: Where those of them lie that the source can't give twice by range.
 
         Raises:
             Refusal: One of them does not fit.
@@ -73,6 +88,10 @@ class ExtrasEncoder:
                 smallest, largest = facts.get("mask_values", (mask.min(), mask.max()))
                 facts["mask_values"] = (min(int(mask.min()), int(smallest)), max(int(mask.max()), int(largest)))
                 facts["mask_bits"] = max(8 * mask.itemsize, facts.get("mask_bits", 0))
+            elif self._by_name[name].kind in IMAGE_KINDS:
+                encoded[name], image = self._make_image(self._by_name[name], value, files, spool)
+                encoded |= {f"{name}/height": image.height, f"{name}/width": image.width}
+                facts.setdefault("images", {})[name] = image
             elif self._by_name[name].kind == "tensor":
                 tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
                 encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}  # under one of its names
@@ -88,7 +107,7 @@ class ExtrasEncoder:
         if feature.kind == "text":
             return [one.encode() for one in value] if feature.shape else value.encode()
         if isinstance(value, FilePart):
-            return read_array(self._read(value, files), feature.shape, geometry or _NOT_LOOKED_INTO)
+            return read_array(self._read(value, files, spool), feature.shape, geometry or _NOT_LOOKED_INTO)
         if feature.kind == "float":
             check_upright(feature.shape, geometry or _NOT_LOOKED_INTO)
         return to_float32(self._read_numbers(value, files, spool)) if isinstance(value, ArrayPart) else value
@@ -99,9 +118,9 @@ class ExtrasEncoder:
         if isinstance(value, np.ndarray):
             tensor = tensor_of_bytes(value.tobytes(), value.dtype, value.shape, feature)
         elif isinstance(value, ArrayPart):
-            tensor = tensor_of_bytes(self._read_part(value, files, spool), value.dtype, value.shape, feature)
+            tensor = tensor_of_bytes(self._read(value, files, spool), value.dtype, value.shape, feature)
         else:
-            tensor = tensor_of_file(value if isinstance(value, bytes) else self._read(value, files), feature)
+            tensor = tensor_of_file(value if isinstance(value, bytes) else self._read(value, files, spool), feature)
         check_upright(tensor.shape, geometry or _NOT_LOOKED_INTO)
         return tensor
 
@@ -122,18 +141,30 @@ class ExtrasEncoder:
         elif isinstance(value, ArrayPart):
             mask = check_ids(self._read_numbers(value, files, spool))
         else:
-            mask = read_mask(self._read(value, files))
+            mask = read_mask(self._read(value, files, spool))
         return place_mask(mask, geometry)
 
+    def _make_image(self, feature: Feature, part: FilePart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
+        """Its bytes as stored, and what is kept of it: checked, turned and resized as the example's own image is, for itself."""
+        data = self._read(part, files, spool)
+        try:
+            if self._check == "none":
+                if not data:
+                    raise Refusal("unreadable", "the file is empty")
+                return data, OtherImage(part.path, len(data))
+            checked = check_image(data, self._check, images=self._images)
+        except Refusal as error:
+            raise Refusal(error.reason, f"{feature.name}: {printable(part.path)}: {error}") from None
+        stored = data if checked.encoded is None else checked.encoded
+        kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels
+        return stored, OtherImage(part.path, len(stored), *kept)
+
     def _read_numbers(self, part: ArrayPart, files: Files, spool: SpoolReader) -> np.ndarray:
-        return np.frombuffer(self._read_part(part, files, spool), part.dtype).reshape(part.shape)
+        return np.frombuffer(self._read(part, files, spool), part.dtype).reshape(part.shape)
 
-    def _read_part(self, part: ArrayPart, files: Files, spool: SpoolReader) -> bytes:
+    def _read(self, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> bytes:
         if part.spool:
-            return spool.read(part.spool, part.offset, part.num_bytes)
-        return self._read(FilePart(part.path, part.offset, part.num_bytes), files)
-
-    def _read(self, part: FilePart, files: Files) -> bytes:
+            return read_whole(spool, part.spool, part.offset, part.num_bytes)
         path = f"{self._root}/{part.path}"
         if part.offset == WHOLE_FILE:
             return files.read(path)

@@ -7,7 +7,7 @@ from typing import Iterable, Iterator, NamedTuple
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
-from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage, image_bytes
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
@@ -47,6 +47,12 @@ class ReadImage(NamedTuple):
     width: int
     num_channels: int = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all its images, as stored."""
+        others = self.extras.images.values() if self.extras else ()
+        return len(self.data) + sum(image.num_bytes for image in others)
+
 
 class InputReader:
     """Makes of one input what is fit, or a dead letter. For any number of threads."""
@@ -66,7 +72,8 @@ class InputReader:
                     items = itertools.chain([pair], items)
                     break
                 yield self.read(*pair)
-        yield from read_ahead(lambda pair: self.read(*pair), ((pair, pair[0].num_bytes) for pair in items), _size_of)
+        others = self._context.extras.image_names
+        yield from read_ahead(lambda pair: self.read(*pair), ((pair, image_bytes(pair[0], others)) for pair in items), _size_of)
 
     def is_slow(self) -> bool:
         """Whether nearly all of the last reads waited for their medium, while others could have been under way.
@@ -132,8 +139,11 @@ class InputReader:
 
     def _refuse(self, image: LabeledImage, error: OSError) -> DeadLetter:
         """RunError where the error says nothing about the image, or a file that belongs to it."""
-        path = error.filename if isinstance(error.filename, str) else f"{self._context.listing.root}/{image.path}"
-        return _dead_letter(image, "read", "unreadable", describe_fact(error, path))
+        root = self._context.listing.root
+        path = error.filename if isinstance(error.filename, str) else f"{root}/{image.path}"
+        found = describe_fact(error, path)
+        of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
+        return _dead_letter(image, "read", "unreadable", of_another + found)
 
     def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
         context, raw, pixels = self._context, image.raw, data
@@ -161,7 +171,7 @@ class InputReader:
 
 
 def _size_of(result: ReadImage | DeadLetter) -> int:
-    return len(result.data) if isinstance(result, ReadImage) else 0
+    return result.num_bytes if isinstance(result, ReadImage) else 0
 
 
 class _CutOffError(ValueError):

@@ -20,7 +20,7 @@ _TASK_INPUTS = 8
 
 
 def measure_inputs(references: References, listing: Listing, config: PrepareJob) -> Iterator[int | DeadLetter]:
-    """The size of each image, or of an example without one, as it would be stored, or why it would not be."""
+    """The size of each input's images as they would be stored, or of an example without one, or why it would not be stored."""
     tasks = TaskWindow(config.num_processes)
     context = share(WriteContext(config, listing))
     step = _TASK_INPUTS if config.num_processes else len(references)
@@ -44,4 +44,4 @@ def look_at(shared_context: bytes, pieces: bytes) -> list[int | DeadLetter]:
     with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
         reader = InputReader(context, files_at(context.listing.root), spool)
         read = reader.read_all(list_again(references, spool), itertools.repeat(False))
-        return [one if isinstance(one, DeadLetter) else len(one.data) for one in read]
+        return [one if isinstance(one, DeadLetter) else one.num_bytes for one in read]

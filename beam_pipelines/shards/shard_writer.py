@@ -29,7 +29,7 @@ from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
 from beam_pipelines.tfrecord.record_writer import RecordWriter
-from tf_input.dataset_format import INDEX_ROW, LABEL, NO_LABEL, WEIGHT, shard_name
+from tf_input.dataset_format import IMAGE, INDEX_ROW, LABEL, NO_LABEL, WEIGHT, shard_name
 
 _INDEX = np.dtype([("record", "<u8"), ("image", "<u8"), ("length", "<u4"), ("label", "<i4")])
 assert _INDEX.itemsize == INDEX_ROW.size
@@ -66,6 +66,7 @@ class WrittenPart:
         references: Of all inputs of the part.
         kept: Places among them of those that became examples, ascending.
         labels: Feature with class names -> of each example its label, or a list of them.
+        paths: Other image -> of each example the file where it lay.
         weights: Of each example, or None.
         statistics: Of all of them, and of the dead letters.
         dead_letters: Of the inputs that are not among them.
@@ -84,6 +85,7 @@ class WrittenPart:
     references: References
     kept: np.ndarray
     labels: dict[str, list[Any]]
+    paths: dict[str, list[str]]
     weights: list[float] | None
     statistics: ImageStatistics
     dead_letters: list[DeadLetter]
@@ -154,6 +156,7 @@ class _Part:
         keys, labels = list(self._references.keys), self._labels()
         kept, index, crcs, sizes, formats, reencoded, channels = self._kept, [], [], [], [], [], []
         extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
+        paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
         statistics = ImageStatistics()
         split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
         position, has_images = -1, context.listing.has_images
@@ -183,13 +186,16 @@ class _Part:
                 statistics.add_extras(split, extras)
                 for name, those in extra_labels.items():
                     those.append(extras.labels[name])
-        statistics.channels.update(filter(None, channels))
+                for name, of_image in paths.items():
+                    of_image.append(extras.images[name].path)
+        if has_images:
+            statistics.images_of(IMAGE).channels.update(filter(None, channels))
         writer.flush()
         self._count()
         rows = np.array(index, _INDEX)
         part = WrittenPart(
             self._shard, which, path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
-            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, self._weights(), statistics, self._dead_letters,
+            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, paths, self._weights(), statistics, self._dead_letters,
         )  # fmt: skip
         if context.has_labels:
             part.labels[LABEL] = rows["label"].tolist()
@@ -248,12 +254,17 @@ def _add_up(part: WrittenPart, split: SplitStatistics, context: WriteContext) ->
     """Completes the statistics of a part."""
     statistics, lengths = part.statistics, part.index["length"].tolist()
     statistics.dead_letters.add(part.dead_letters)
-    statistics.image_bytes.add(lengths)
-    if context.config.check != "none" and context.listing.has_images:
-        statistics.formats.update(part.formats)
-        statistics.heights.add(part.sizes[:, 0].tolist())
-        statistics.widths.add(part.sizes[:, 1].tolist())
-    statistics.reencoded.update(why for why in part.reencoded if why)
-    split.num_examples, split.num_bytes = len(lengths), sum(lengths)
+    if context.listing.has_images:
+        images = statistics.images_of(IMAGE)
+        images.num_bytes.add(lengths)
+        if context.config.check != "none":
+            images.formats.update(part.formats)
+            images.heights.add(part.sizes[:, 0].tolist())
+            images.widths.add(part.sizes[:, 1].tolist())
+        images.reencoded.update(why for why in part.reencoded if why)
+        split.num_bytes = sum(facts.num_bytes.total for facts in statistics.images.values())
+    else:
+        split.num_bytes = sum(lengths)
+    split.num_examples = len(lengths)
     if context.has_labels:
         split.labels.update(Counter(part.labels[LABEL]))

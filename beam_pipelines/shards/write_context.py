@@ -56,7 +56,8 @@ class WriteContext:
     @functools.cached_property
     def extras(self) -> ExtrasEncoder:
         """What encodes an example's values beside its image."""
-        return ExtrasEncoder(self.listing.schema, self.listing.root, self.config.source.bad_boxes)
+        config = self.config
+        return ExtrasEncoder(self.listing.schema, self.listing.root, config.source.bad_boxes, config.check, config.images)
 
     @functools.cached_property
     def encoder(self) -> ExampleEncoder:

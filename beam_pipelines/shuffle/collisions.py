@@ -115,8 +115,16 @@ def refuse_collisions(collisions: Collisions, config: PrepareJob, listing: Listi
     )
 
 
+def _other_columns(source: SourceConfig) -> str:
+    """The columns of other images, each with a comma before it."""
+    return "".join(f",{printable(column.names[0])}" for column in (*(source.labels or ()), *source.features) if column.kind == "image")
+
+
 def _advice(source: SourceConfig) -> str:
-    key_column = source.key_column
+    key_column, others = source.key_column, _other_columns(source)
+    if source.kind == "table" and key_column is None and others:  # an image has its place in many pairs
+        image = printable(source.image_column or "IMAGE")
+        return f"expected each image once, or --key_column={image}{others}, by which a key is made of all images of a row, or a column of unique keys"
     if not source.can.has_key_column:
         return "expected each input once, and so each file under one name"
     if key_column:

@@ -11,14 +11,14 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.class_tables import OBJECT_LABEL, make_class_table
 from beam_pipelines.elements.dead_letters import NO_GROUP, NO_SPLIT, DeadLetter, DeadLetterCount
 from beam_pipelines.elements.first_keys import FirstKeys
-from beam_pipelines.elements.labeled_image import LabeledImage
+from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
 from beam_pipelines.elements.listing import Listing, order_splits
 from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.folders.layouts import given_already
-from beam_pipelines.sources.source import Source
+from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
 from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
@@ -38,8 +38,8 @@ class ListedPart:
 
     Attributes:
         num_images: Inputs that were listed.
-        num_bytes: Of them, as far as it is known.
-        num_unsized: Of which images it is not known.
+        num_bytes: Of all their images, as far as it is known.
+        num_unsized: Of which inputs it is not known.
         reference_bytes: Of their references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused.
@@ -107,7 +107,7 @@ class ListedPart:
 def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[LabeledImage] | DeadLetter]:
     """The inputs of one part, about `BATCH_IMAGES` at a time, while `found` learns of them."""
     source.num_ignored = 0
-    collect = label_collectors(source)
+    collect, others = label_collectors(source), other_images(source)
     for feature, _ in collect:
         found.labels.setdefault(feature, set())
     inputs = source.list(part)
@@ -119,15 +119,15 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
         yield from refused
         images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
         if images:
-            _learn(found, images, collect)
+            _learn(found, images, collect, others)
             yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
 
 
-def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector]) -> None:
+def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector], others: tuple[str, ...]) -> None:
     found.num_images += len(batch)
-    sizes = [image.num_bytes for image in batch]
+    sizes = [image_bytes(image, others) for image in batch]
     found.num_bytes += sum(sizes)
     found.num_unsized += sizes.count(0)
     found.splits.update({image.split for image in batch})
@@ -281,6 +281,9 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
             is_one_each = feature.name not in found.several_labels if feature.shape else None
             table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
             feature = dataclasses.replace(feature, label_names=table)
+        if feature.kind == "image":
+            feature = _other_image(config, feature.name)
+            features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if config.check != "none"]
         features.append(feature)
     names = sorted(feature.name for feature in features)
     for name in config.descriptions:
@@ -318,6 +321,14 @@ def _image_feature(config: PrepareJob, root: str, found: ListedPart) -> Feature:
     if len(channels) > 1:
         raise UserError("--image_encoding=raw: some arrays are grey and others have colours; expected one kind")
     return Feature(IMAGE, "pixels", (height, width, channels.pop()))
+
+
+def _other_image(config: PrepareJob, name: str) -> Feature:
+    if config.images.encoding == "file":
+        return Feature(name, "image", dtype="uint16" if config.images.keep_depth else "")
+    if config.images.size is None or config.images.size[0] != "exact":
+        raise UserError(f"--image_encoding=raw: images of {name!r} may differ in size; expected --image_size=exact=HEIGHTxWIDTH")
+    return Feature(name, "pixels", (*config.images.size[1:], 3))
 
 
 def _image_tensor(config: PrepareJob, raws: set[RawImage], is_of_files: bool) -> Feature:

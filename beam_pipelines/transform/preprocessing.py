@@ -15,7 +15,7 @@ from beam_pipelines.transform.tft_modules import tft
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding.decode import NUM_CHANNELS
 from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import SIDES, is_seen
+from tf_input.decoding.schema import IMAGE_KINDS, is_seen, sides_of
 from tf_input.decoding.targets import VALID, object_features
 from tf_input.read_config import ReadConfig
 
@@ -64,14 +64,15 @@ class DefaultPreprocessing:
         """Parsed features by name -> transformed ones.
 
         Args:
-            inputs: As `tf_input.decoding.schema.parse_examples` gives them; of `SIDES`, nothing is needed.
+            inputs: As `tf_input.decoding.schema.parse_examples` gives them; of what states images' sizes, nothing is needed.
         """
         outputs = dict(inputs)
         if self.has_images:
-            outputs = {name: value for name, value in inputs.items() if name not in SIDES}
+            outputs = {name: value for name, value in inputs.items() if name not in self._sides}
             seen = self._seen(inputs)
             outputs |= {name: _let_out(value) for name, value in seen.items()}
-            outputs[IMAGE] = _normalise(seen[IMAGE], self.image_size)
+            for name in self._images:
+                outputs[name] = _normalise(name, seen[name], self.image_size)
         for feature in self.schema:
             if feature.kind == "class_label" and feature.label_names:
                 _count_classes(feature, inputs[feature.name])
@@ -87,9 +88,17 @@ class DefaultPreprocessing:
         known = {feature.name: feature for feature in self.schema}
         return known[output.name] if output.name.startswith(f"{OBJECTS}/") else output
 
+    @property
+    def _images(self) -> list[str]:
+        return [feature.name for feature in self.schema if feature.kind in IMAGE_KINDS]
+
+    @property
+    def _sides(self) -> set[str]:
+        return {side for name in self._images for side in sides_of(name)}
+
     def _decoder(self) -> ExampleDecoder:
         """The reader's own. Without the stated sizes of images it needs nothing but their bytes: serving has no more."""
-        features = {feature.name: feature for feature in self.schema if feature.name not in SIDES}
+        features = {feature.name: feature for feature in self.schema if feature.name not in self._sides}
         objects = set(object_features(features).values())
         names = [name for name, feature in features.items() if is_seen(feature) and name not in objects]
         inputs = tuple(names + [OBJECTS] if objects else names)
@@ -131,8 +140,8 @@ def _ragged(padded: tf.Tensor, counts: tf.Tensor) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(padded, tf.sequence_mask(counts, tf.shape(padded)[1])), counts)
 
 
-def _normalise(images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
-    """uint8 [batch, height, width, channels] -> float32, of mean 0 and variance 1 in each channel over all examples.
+def _normalise(name: str, images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
+    """uint8 [batch, height, width, channels] -> float32, of mean 0 and variance 1 in each channel over all examples: a feature's own.
 
     Sums are integers, so that they are the same in whatever order batches arrive.
     """
@@ -141,8 +150,9 @@ def _normalise(images: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
     sums, squares = (tft.sum(_sum_pixels(one), reduce_instance_dims=False) for one in (values, values * values))
     offset = tf.cast(sums, tf.float64) / tf.cast(num_pixels, tf.float64)
     variance = tf.cast(squares, tf.float64) / tf.cast(num_pixels, tf.float64) - offset**2
-    mean = tf.identity(offset + _CENTRE, name="channel_mean")
-    variance = tf.identity(variance, name="channel_variance")
+    of_which = "" if name == IMAGE else f"_{name}"
+    mean = tf.identity(offset + _CENTRE, name=f"channel_mean{of_which}")
+    variance = tf.identity(variance, name=f"channel_variance{of_which}")
     deviation = tf.where(variance > 0, tf.sqrt(variance), 1.0)  # a channel of one value becomes 0
     return (tf.cast(images, tf.float32) - tf.cast(mean, tf.float32)) / tf.cast(deviation, tf.float32)
 

@@ -129,6 +129,7 @@ def _example_bytes(directory: str, manifest: Manifest, schema: tuple[Feature, ..
     sides = image_sides(directory)
     shards = [shard for shards in manifest.splits.values() for shard in shards]
     stored = sum(shard.num_bytes for shard in shards) // max(1, sum(shard.num_examples for shard in shards))
-    decoded = 3 * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored
+    num_images = max(1, sum(feature.kind in BYTES_OF_IMAGES for feature in manifest.schema))
+    decoded = 3 * num_images * math.prod(side["max"] for side in sides) if all(sides) else _DECODED_RATIO * stored
     outputs = [_VALUE_BYTES[FEATURE_KINDS[one.kind]] * math.prod(side or 1 for side in one.shape) for one in schema]
     return stored + decoded + sum(outputs)

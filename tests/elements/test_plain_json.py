@@ -91,8 +91,8 @@ LISTING = Listing(
 
 STATISTICS = ImageStatistics()
 STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), PixelSums.of(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
-STATISTICS.formats.update(["jpeg", "png", "jpeg"])
-STATISTICS.heights.add([5, 2**31])
+STATISTICS.images_of("image").formats.update(["jpeg", "png", "jpeg"])
+STATISTICS.images_of("right").heights.add([5, 2**31])
 STATISTICS.dead_letters.merge(LETTERS)
 
 WRITTEN = WrittenShard(

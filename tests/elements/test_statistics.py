@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
-from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics, merge_statistics
+from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics, merge_statistics
 from made_images import noise
 
 COUNTS = st.integers(0, 2**40)
@@ -37,14 +37,11 @@ def count_letters(letters: list[DeadLetter]) -> DeadLetterCount:
 
 RANGES = st.lists(st.integers(0, 10**6), max_size=4).map(make_range)
 FORMATS = st.dictionaries(st.sampled_from(["jpeg", "png", "gif"]), st.integers(1, 9)).map(Counter)
+CHANNELS = st.dictionaries(st.integers(1, 4), st.integers(1, 9)).map(Counter)
 STATISTICS = st.builds(
     ImageStatistics,
     st.dictionaries(st.integers(0, 2), SPLITS),
-    FORMATS,
-    FORMATS,
-    RANGES,
-    RANGES,
-    RANGES,
+    st.dictionaries(st.sampled_from(["image", "left", "right"]), st.builds(ImageFacts, FORMATS, FORMATS, CHANNELS, RANGES, RANGES, RANGES)),
     st.lists(LETTERS, max_size=7).map(count_letters),
     RANGES,
     RANGES,
@@ -78,31 +75,27 @@ def test_merging_leaves_its_parts_as_they_were(parts):
 
 
 def test_merging_adds_up():
-    first = ImageStatistics({0: SplitStatistics(2, 10, Counter({1: 2})), 1: SplitStatistics(1, 1, Counter({0: 1}))}, Counter(png=3))
-    second = ImageStatistics({0: SplitStatistics(2, 5, Counter({1: 1, 2: 1}))}, Counter(jpeg=2), Counter(cmyk=1))
+    first = ImageStatistics({0: SplitStatistics(2, 10, Counter({1: 2})), 1: SplitStatistics(1, 1, Counter({0: 1}))}, {"image": ImageFacts(Counter(png=3))})
+    of_second = {"image": ImageFacts(Counter(jpeg=2), Counter(cmyk=1)), "right": ImageFacts(Counter(bmp=2))}
+    second = ImageStatistics({0: SplitStatistics(2, 5, Counter({1: 1, 2: 1}))}, of_second)
     merged = merge_statistics([first, second])
     assert merged.num_examples == 5
     assert merged.splits[0].num_bytes == 15
     assert merged.splits[0].labels == {1: 3, 2: 1}
     assert merged.splits[1].num_examples == 1
-    assert merged.to_json()["formats"] == {"jpeg": 2, "png": 3}
-    assert merged.to_json()["reencoded"] == {"cmyk": 1}
+    assert merged.to_json()["images"]["formats"] == {"jpeg": 2, "png": 3}
+    assert merged.to_json()["images"]["reencoded"] == {"cmyk": 1}
+    assert merged.to_json()["other_images"]["right"]["formats"] == {"bmp": 2}
 
 
 def test_the_json_names_formats_in_one_order():
-    merged = merge_statistics([ImageStatistics(formats=Counter({name: 1})) for name in ("webp", "jpeg", "png")])
-    assert list(merged.to_json()["formats"]) == ["jpeg", "png", "webp"]
+    parts = [ImageStatistics(images={"image": ImageFacts(Counter({name: 1}))}) for name in ("webp", "jpeg", "png")]
+    assert list(merge_statistics(parts).to_json()["images"]["formats"]) == ["jpeg", "png", "webp"]
 
 
 def test_nothing_is_no_statistics():
-    assert merge_statistics([]).to_json() == {
-        "num_images": 0,
-        "formats": None,
-        "reencoded": {},
-        "height": None,
-        "width": None,
-        "bytes": None,
-    }
+    nothing = {"num_images": 0, "formats": None, "reencoded": {}, "channels": None, "height": None, "width": None, "bytes": None}
+    assert merge_statistics([]).to_json() == {"images": nothing}
     assert PixelSums().to_json() is None
 
 

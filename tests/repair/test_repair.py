@@ -175,6 +175,8 @@ def test_damage_of_several_files_is_repaired_at_once(made, name):
         "tfrecord slim gzip, class",
         "webdataset json, multi-label and extra",
         "webdataset, segmentation",
+        "webdataset gz, pairs",
+        "table csv, raw pairs",
     ],
 )
 def test_the_data_set_of_each_source_can_be_repaired(tmp_path, name):

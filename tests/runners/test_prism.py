@@ -9,6 +9,7 @@ import pytest
 import engines
 from engines import digest, finish, prepare_here, start_prepare, write_source
 from held_stages import Gate
+from made_sources import CASES
 
 SECONDS = 600
 
@@ -39,6 +40,14 @@ def test_the_bytes_are_those_of_the_local_runner(source, expected, options, tmp_
     finish(start_prepare(source, tmp_path / "out", *options))
     assert digest(tmp_path / "out") == expected
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_so_they_are_of_several_images_in_an_example(options, tmp_path):
+    case = CASES["table csv, pairs"]
+    table = tmp_path / "in" / case.write(tmp_path / "in")
+    prepare_here(table, tmp_path / "local", *case.options)
+    finish(start_prepare(table, tmp_path / "out", *case.options, *options))
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
 
 
 def test_settled_splits_are_those_of_the_local_runner(source, options, tmp_path):

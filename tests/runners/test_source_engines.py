@@ -17,10 +17,10 @@ from object_stores import put, reached, shared_server
 # engine and one object store of several: the pairs, and not every source by everything.
 ENGINES = {
     "coco, detection and segmentation": ("the worker alone", "s3"),
-    "table csv, extra columns": ("two workers", "gs"),
-    "table parquet, embedded images": ("the worker alone", "s3"),
+    "table csv, pairs": ("two workers", "gs"),
+    "table parquet, embedded pairs": ("the worker alone", "s3"),
     "arrays idx gz, class": ("two workers", "gs"),
-    "webdataset gz, class": ("the worker alone", "gs"),
+    "webdataset gz, pairs": ("the worker alone", "gs"),
     "webdataset, segmentation": ("two workers", "s3"),
     "tfrecord detection": ("the worker alone", "s3"),
 }

@@ -66,6 +66,7 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "table csv, two heads",
         "table jsonl, multi-label",
         "table parquet, embedded images",
+        "table csv, pairs",
         "table csv, weights",
         "table csv, no label",
         "coco, detection",
@@ -80,9 +81,11 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
     output = prepare(source, tmp_path / "out", *case.options, *splits)
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
+    others = [feature.name for feature in manifest.schema if feature.kind == "image" and feature.name != "image"]
     for shard in shards_of(output):
         table = pq.read_table(output / shard.catalog)
         types = {feature.name: pa.list_(pa.string()) if feature.shape else pa.string() for feature in labels}
+        types |= {f"{other}_path": pa.string() for other in others}
         found = {field.name: field.type for field in table.schema}
         assert {one: pa.list_(kind.value_type) if pa.types.is_list(kind) else kind for one, kind in found.items()} == {**COLUMNS, **types}
         rows, records = table.to_pylist(), list(records_of(output / shard.name, manifest))
@@ -96,6 +99,8 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
             assert row["weight"] == (record["weight"][0] if "weight" in record else None)
             for feature in labels:
                 assert row[feature.name] == (record[feature.name] if feature.shape else record[feature.name][0])
+            for other in others:
+                assert (tmp_path / "in" / row[f"{other}_path"]).read_bytes() == record[other][0]
 
 
 @pytest.mark.slow

@@ -328,7 +328,7 @@ def test_the_sample_of_pixels_is_every_image_of_a_small_data_set_and_about_as_ma
 
 def test_statistics_are_of_the_images_as_they_are_stored(tmp_path):
     run = PlannedInput(tmp_path, {**GOOD, "dog/bad.jpg": b""})
-    found = run.write().statistics.to_json()
+    found = run.write().statistics.to_json()["images"]
     checked = [check_image(data, "strict", full_scale=True) for data in GOOD.values()]
     assert found["num_images"] == 7
     assert found["formats"] == {"bmp": 1, "gif": 1, "jpeg": 3, "png": 1, "webp": 1}

@@ -357,8 +357,12 @@ def test_images_of_a_compressed_file_are_spooled(tmp_path):
         assert [(one.spool, one.num_bytes) for one in list_all(open_source(tmp_path / name))] == [
             (0, len(image)) for image in images
         ]
-        with pytest.raises(UserError, match="compressed"):
-            list_all(open_source(tmp_path / name, features=["png:mask"]))
+        source = open_source(tmp_path / name, features=["png:mask", "right=jpg:image"], spool=str(tmp_path / "spool"))
+        reader = SpoolReader(str(tmp_path / "spool"))
+        for one, image in zip(list_all(source), images, strict=True):
+            found = [reader.read(part.spool, part.offset, part.num_bytes) for part in (one.values["png"], one.values["right"])]
+            assert found == [b"x", image]
+        reader.close()
 
 
 def test_a_compressed_file_that_is_cut_off(tmp_path):

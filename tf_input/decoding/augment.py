@@ -1,6 +1,7 @@
 """Random crop, flip and colours, drawn for a whole batch at once, from a seed alone."""
 
 import math
+import zlib
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -47,6 +48,11 @@ def random_views(
     if not augmentation.flip:
         return boxes, None
     return boxes, _draw(tf.shape(sizes)[0], (), flip_seed, rows) < 0.5
+
+
+def seed_of(image: str, seed: tf.Tensor) -> tf.Tensor:
+    """A seed for what is drawn of one of several images in an example, from that of its batch: another name, another seed."""
+    return tf.random.experimental.stateless_fold_in(seed, tf.cast(zlib.crc32(image.encode()) >> 1, seed.dtype))
 
 
 def random_boxes(

@@ -3,17 +3,31 @@
 import dataclasses
 import functools
 import math
-from typing import Any, Callable, Collection, Mapping
+from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, whole_images
-from tf_input.decoding.schema import NUM_MAP_DIMENSIONS, SIDES, STORED_KINDS, is_map, is_seen
+from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KINDS, is_map, is_other_image, is_seen, sides_of
 from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
 
 KEYS = ""  # what no feature is called: keys among the features that were parsed
+
+
+class ImageSizes(NamedTuple):
+    """The sizes of one feature's images, each a (height, width).
+
+    Attributes:
+        shown: In a batch; None if it is not known: then none may be asked for.
+        stored: Of all stored images; None where they differ.
+        largest: The largest height and the largest width of stored images; None where they are not known.
+    """
+
+    shown: tuple[int, int] | None = None
+    stored: tuple[int, int] | None = None
+    largest: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +43,7 @@ class ExampleDecoder:
         stored_size: (height, width) of all stored images; None where they differ.
         mask_dtype: Of masks.
         max_size: The largest height and the largest width of stored images; None where they are not known.
+        others: Other images -> their sizes; those of which nothing stands here have the size that is asked for.
         class_weights: Of targets that are one class label: the weight of each label.
         has_padding: Whether batches may have rows that only fill them up, which weigh nothing. All others then weigh 1, if nothing else
             says what they weigh.
@@ -45,6 +60,7 @@ class ExampleDecoder:
     stored_size: tuple[int, int] | None
     mask_dtype: tf.DType = tf.uint8
     max_size: tuple[int, int] | None = None
+    others: Mapping[str, ImageSizes] = dataclasses.field(default_factory=dict)
     class_weights: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     has_padding: bool = False
     num_rows: int | None = None
@@ -58,11 +74,12 @@ class ExampleDecoder:
             raise ValueError(f"keys=True: expected records with a feature {KEY!r}; these have {', '.join(self.features)}")
         if self.config.fit is None:  # settled here, for all who read
             object.__setattr__(self, "config", dataclasses.replace(self.config, fit=self.default_fit))
-        lists.check_lists(self.config, self.targets, self.features, self._has_frames)
-        if self._makes_views or self.config.augmentation is not None:
+        lists.check_lists(self.config, self.targets, self.features, bool(self._framed))
+        if any(map(self._makes_views, self.image_names)) or self.config.augmentation is not None:
             feature_checks.check_image(self.config, self._named, self.features)
-            feature_checks.check_colors(self.config, self.channels, self.features)
-        if self._makes_views:
+            for name in self.image_names:
+                feature_checks.check_colors(self.config, self._channels_of(self.features[name]), self.features[name])
+        if self._makes_views():
             feature_checks.check_matrices(self.config, self._named, self.features)
 
     def __call__(self, serialized: tf.Tensor, seed: tf.Tensor | None = None) -> Any:
@@ -111,10 +128,10 @@ class ExampleDecoder:
     def _batch(self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: tf.Tensor | None) -> Any:
         parsed = {name: self._whole(name, value) if self._is_list_of_tensors(name) else value for name, value in parsed.items()}
         drawn = None if rows is None else augment.Rows(rows, self.config.batch_size)
-        views = self.views(parsed, seed, drawn)
+        views = self._all_views(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
         if self.config.ragged == "mask":
-            masks = self._masks(self.config.input_names, parsed) | ({IMAGE: frame_masks(views)} if self._has_frames else {})
+            masks = self._masks(self.config.input_names, parsed) | {name: frame_masks(views[name]) for name in self._framed}
             inputs |= {f"{name}{lists.MASK_SUFFIX}": one for name, one in masks.items()}
         x = _one_or_all(inputs)
         if not self.targets:
@@ -162,7 +179,7 @@ class ExampleDecoder:
         if name == OBJECTS:
             return 1
         feature = self.features[name]
-        return NUM_MAP_DIMENSIONS if feature.kind in ("mask", "image", "pixels") else max(1, len(feature.shape))
+        return NUM_MAP_DIMENSIONS if feature.kind in STORED_KINDS else max(1, len(feature.shape))
 
     @property
     def channels(self) -> int:
@@ -177,7 +194,7 @@ class ExampleDecoder:
         """Of each pixel of an image or a mask in a batch; 0 for another feature."""
         if feature.kind == "mask":
             return self.mask_dtype.size
-        return self._channels_of(feature) * _dtype(feature).size if feature.kind in ("image", "pixels") else 0
+        return self._channels_of(feature) * _dtype(feature).size if feature.kind in IMAGE_KINDS else 0
 
     @property
     def has_weights(self) -> bool:
@@ -192,18 +209,18 @@ class ExampleDecoder:
     def num_held_bytes(self) -> int | None:
         """Of an example's images, masks and maps, decoded; None if they can't be held: they differ in size, or none is asked for."""
         features = [self._settled(self.features[name]) for name in self._named]
-        num_pixel_bytes = sum(map(self._pixel_bytes, features))
-        if self.stored_size is None and (num_pixel_bytes or self._makes_views) or any(map(_is_of_any_size, features)):
+        stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
+        if any(size is None for _, size in stored) or (self.stored_size is None and self._makes_views()) or any(map(_is_of_any_size, features)):
             return None
         num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape)
-        return num_pixel_bytes * math.prod(self.stored_size or ()) + num_bytes or None
+        return sum(self._pixel_bytes(one) * math.prod(size) for one, size in stored) + num_bytes or None
 
     @property
     def num_output_bytes(self) -> int:
         """About what an example takes in a batch: what is of one size for all, which images, masks and maps are."""
-        area = math.prod(self.image_size or ())
         num_bytes = 0
         for feature in (self.features[name] for name in self._named):
+            area = math.prod(self.sizes_of(feature.name).shown or ())
             if depth := self._pixel_bytes(feature):
                 num_bytes += area * depth
             elif _is_of_any_size(feature):
@@ -211,17 +228,19 @@ class ExampleDecoder:
             else:
                 num_bytes += _dtype(feature).size * math.prod(size or 1 for size in feature.shape)
         weighed = [name for name in self.class_weights if self.features[name].kind == "mask"]  # pixel by pixel
-        return num_bytes + area * tf.float32.size * len(weighed)
+        return num_bytes + math.prod(self.image_size or ()) * tf.float32.size * len(weighed)
+
+    @property
+    def unsized(self) -> list[str]:
+        """The images that are decoded here and of which no size is known, neither stored nor asked for; `image` also for its masks."""
+        stored = [one for one in map(self.features.get, self._named) if one.kind in STORED_KINDS or _is_of_any_size(one)]
+        names = dict.fromkeys(one.name if is_other_image(one) else IMAGE for one in stored)
+        return [name for name in names if self.sizes_of(name).shown is None]
 
     @property
     def sees_images(self) -> bool:
         """Whether anything is asked for that is seen in an image."""
         return any(is_seen(self.features[name]) for name in self._named)
-
-    @property
-    def sees_stored(self) -> bool:
-        """Whether any of these is decoded here, and has no size in batches but the one that is asked for."""
-        return any(self.features[name].kind in STORED_KINDS or _is_of_any_size(self.features[name]) for name in self._named)
 
     @property
     def default_fit(self) -> str:
@@ -246,13 +265,29 @@ class ExampleDecoder:
             names += targets.object_features(self.features).values() if name == OBJECTS else [name]
         return list(dict.fromkeys([*names, WEIGHT] if self._reads_weights else names))
 
-    @property
-    def _makes_views(self) -> bool:
+    @functools.cached_property
+    def image_names(self) -> tuple[str, ...]:
+        """The images of which parts are seen: `image`, if anything depends on it, and others that are asked for, by name."""
+        seen = [feature for feature in map(self.features.get, self._named) if is_seen(feature)]
+        others = sorted(one.name for one in seen if is_other_image(one))
+        return (*[IMAGE] * (len(others) < len(seen)), *others)
+
+    def sizes_of(self, name: str) -> ImageSizes:
+        """The sizes of a feature's images, or of those over which it lies."""
+        feature = self.features.get(name)
+        if feature is None or not is_other_image(feature):
+            return ImageSizes(self.image_size, self.stored_size, self.max_size)
+        if name in self.others:
+            return self.others[name]
+        stored = feature.shape[:2] if feature.kind == "pixels" else None
+        return ImageSizes(self.config.size_of(name) or stored, stored)
+
+    def _makes_views(self, name: str = IMAGE) -> bool:
         """Whether images do not leave as they are stored, whole and of one size."""
-        augmentation = self.config.augmentation
+        augmentation, sizes = self.config.augmentation, self.sizes_of(name)
         moves = augmentation is not None and (augmentation.crop or augmentation.flip)
-        differ = any(_is_of_any_size(self._settled(self.features[name])) for name in self._named)
-        return self.sees_images and (moves or differ or self.image_size != self.stored_size)
+        differ = name == IMAGE and any(_is_of_any_size(self._settled(self.features[one])) for one in self._named)
+        return name in self.image_names and (moves or differ or sizes.shown != sizes.stored)
 
     def _settled(self, feature: Feature) -> Feature:
         """An image that is a tensor with its sides, where all images have the same."""
@@ -261,51 +296,96 @@ class ExampleDecoder:
         return dataclasses.replace(feature, shape=(*self.stored_size, *feature.shape[2:]))
 
     @property
-    def _has_frames(self) -> bool:
-        """Whether images that are asked for lie in a frame, which they may not fill."""
-        return self._makes_views and self.config.fit in FRAMED and IMAGE in self.config.input_names
+    def _framed(self) -> list[str]:
+        """The images that are asked for and lie in a frame, which they may not fill."""
+        asked = [name for name in self.image_names if name in self.config.input_names]
+        return [name for name in asked if self.config.fit in FRAMED and self._makes_views(name)]
 
     def wanted(self) -> list[str]:
         """The features that are parsed."""
         names = list(self._named)
-        if self._makes_views and self.stored_size is None:
-            names += SIDES if self._states_sizes else [IMAGE]
+        for name in self.image_names:
+            if self._makes_views(name) and self.sizes_of(name).stored is None:
+                names += sides_of(name) if self._states_sizes(name) else [name]
         return list(dict.fromkeys(names))
 
-    @property
-    def _states_sizes(self) -> bool:
-        return set(self.features).issuperset(SIDES)
+    def _states_sizes(self, name: str) -> bool:
+        return set(self.features).issuperset(sides_of(name))
 
     def views(
-        self, parsed: Mapping[str, Any], seed: tf.Tensor | None = None, rows: augment.Rows | None = None
+        self,
+        parsed: Mapping[str, Any],
+        seed: tf.Tensor | None = None,
+        rows: augment.Rows | None = None,
+        name: str = IMAGE,
+        leader: Views | None = None,
     ) -> Views | None:
-        """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored."""
-        if not self._makes_views:
-            return None
-        if self.stored_size is not None:
-            sizes = tf.tile(tf.constant([self.stored_size], tf.int32), tf.stack([_num_examples(parsed), 1]))
-        elif self._states_sizes:
-            sizes = tf.cast(tf.stack([parsed[side] for side in SIDES], axis=1), tf.int32)
-        elif self.features[IMAGE].kind == "tensor":
-            sizes = tf.cast(tensors.stored_shapes(parsed, self.features[IMAGE])[:, :2], tf.int32)
-        else:
-            sizes = decode.stored_sizes(parsed[IMAGE])
-        return make_views(sizes, self.image_size, self.config.fit, self.config.augmentation, seed, self._scales, rows)
+        """What is seen of images, of features as `parse_batch` gives them; None: all of them, as they are stored.
 
-    @property
-    def _scales(self) -> bool:
+        Args:
+            parsed: Of a batch.
+            seed, rows: As `outputs` has them.
+            name: Of the feature with the images.
+            leader: As `make_views` has it.
+        """
+        if not self._makes_views(name):
+            return None
+        known = self.sizes_of(name)
+        if known.stored is not None:
+            sizes = tf.tile(tf.constant([known.stored], tf.int32), tf.stack([_num_examples(parsed), 1]))
+        elif self._states_sizes(name):
+            sizes = tf.cast(tf.stack([parsed[side] for side in sides_of(name)], axis=1), tf.int32)
+        elif self.features[name].kind == "tensor":
+            sizes = tf.cast(tensors.stored_shapes(parsed, self.features[name])[:, :2], tf.int32)
+        else:
+            sizes = decode.stored_sizes(parsed[name])
+        augmentation, seed = self.config.augmentation, self._seed_of(name, seed)
+        return make_views(sizes, known.shown, self.config.fit, augmentation, seed, self._scales(name), rows, leader)
+
+    def _all_views(
+        self, parsed: Mapping[str, Any], seed: tf.Tensor | None, rows: augment.Rows | None
+    ) -> dict[str, Views | None]:
+        """By the images' names. Of those that vary together the first one's crop and turn are drawn, and the others have them too."""
+        found: dict[str, Views | None] = {}
+        for name in self.image_names:
+            leader = self._leader(name)
+            found[name] = self.views(parsed, seed, rows, name, found.get(leader) if leader != name else None)
+        return found
+
+    def _leader(self, name: str) -> str:
+        """The first of the images that vary together with one; itself, if it varies alone."""
+        together = self.config.augment_together
+        if together is True:
+            return self.image_names[0]
+        if not together or name not in together:
+            return name
+        return next(one for one in self.image_names if one in together)
+
+    def _seed_of(self, name: str, seed: tf.Tensor | None) -> tf.Tensor | None:
+        """Of what is drawn for an image, or for those that vary together with it."""
+        leader = self._leader(name)
+        return seed if seed is None or leader == IMAGE else augment.seed_of(leader, seed)
+
+    def _scales(self, name: str) -> bool:
         """Whether there may be images that are decoded at a smaller size, which they can be if encoded."""
-        largest = self.stored_size or self.max_size
-        if self.features[IMAGE].kind != "image" or largest is not None and whole_images.is_small(largest):
+        shown, stored, largest = self.sizes_of(name)
+        largest = stored or largest
+        if self.features[name].kind != "image" or largest is not None and whole_images.is_small(largest):
             return False
         if largest is None:
             return True
-        fits_twice = [2 * wanted <= side for wanted, side in zip(self.image_size, largest)]
+        fits_twice = [2 * wanted <= side for wanted, side in zip(shown, largest)]
         return any(fits_twice) if self.config.fit in FRAMED else all(fits_twice)
 
     def _output(
-        self, name: str, parsed: Mapping[str, Any], views: Views | None, seed: tf.Tensor | None, rows: augment.Rows | None
+        self,
+        name: str,
+        parsed: Mapping[str, Any],
+        all_views: Mapping[str, Views | None],
+        seed: tf.Tensor | None,
+        rows: augment.Rows | None,
     ) -> Any:
+        views = all_views.get(IMAGE)
         if name == OBJECTS:
             columns = {short: parsed[full] for short, full in targets.object_features(self.features).items()}
             return targets.pad_objects(columns, views, self.config.max_objects)
@@ -314,8 +394,8 @@ class ExampleDecoder:
             return value if self.config.ragged == "ragged" else lists.pad(value, self.config.max_length)
         if feature.kind == "tensor":
             return self._tensor(name, parsed, views)
-        if feature.kind in ("image", "pixels"):
-            return self._colored(self._seen(name, value, views), seed, rows)
+        if feature.kind in IMAGE_KINDS:
+            return self._colored(self._seen(name, value, all_views[name]), self._seed_of(name, seed), rows)
         if feature.kind == "mask":
             return tf.cast(self._seen(name, value, views), self.mask_dtype)
         if feature.kind == "class_label" and feature.is_ragged:
@@ -343,8 +423,8 @@ class ExampleDecoder:
 
     def _seen(self, name: str, value: tf.Tensor, views: Views | None) -> tf.Tensor:
         """Images or masks, pixels already or not yet -> what is seen of them."""
-        kind = self.features[name].kind
-        if kind == "pixels" or views is None or kind == "image" and self.stored_size and whole_images.is_small(self.stored_size):
+        kind, stored = self.features[name].kind, self.sizes_of(name).stored
+        if kind == "pixels" or views is None or kind == "image" and stored and whole_images.is_small(stored):
             num_hosts, _ = self.config.hosts or (1, 0)
             value = self._whole(name, value, self.num_rows or self.config.batch_size // num_hosts)
         if views is None:
@@ -352,13 +432,13 @@ class ExampleDecoder:
         if value.dtype != tf.string:
             return view_masks(value, views) if kind == "mask" else tf.cast(view_pixels(value, views) + 0.5, value.dtype)
         if kind == "mask":
-            return decode.decode_mask_boxes(value, views.sizes, views.boxes, self.image_size, views.mirrored, views.extents)
+            return decode.decode_mask_boxes(value, views.sizes, views.boxes, views.image_size, views.mirrored, views.extents)
         of_images = self._channels_of(self.features[name]), _dtype(self.features[name])
-        return decode.decode_boxes(value, views.boxes, self.image_size, views.mirrored, views.extents, views.ratios, *of_images)
+        return decode.decode_boxes(value, views.boxes, views.image_size, views.mirrored, views.extents, views.ratios, *of_images)
 
     def _whole(self, name: str, value: Any, batch_size: int | None = None) -> Any:
         """Of images, masks and tensors all numbers; as it is, what is anything else or has no one shape."""
-        feature = self.features.get(name)  # none of the shape of a tensor
+        feature = self.features.get(name)  # none of the shape of a tensor, nor of what states a size
         if feature is None or feature.kind not in (*STORED_KINDS, "tensor") or value.dtype != tf.string:
             return value
         if feature.kind == "tensor":
@@ -366,12 +446,13 @@ class ExampleDecoder:
             return value if _is_of_any_size(settled) else tensors.decode_tensors(value, settled)
         if feature.kind == "pixels":
             return decode.convert_channels(decode.decode_pixels(value, feature.shape), self._channels_of(feature))
-        if self.stored_size is None:
+        stored = self.sizes_of(name).stored
+        if stored is None:
             raise ValueError(f"{name}: images differ in size; expected one size, to decode them whole")
         if feature.kind == "mask":
-            return tf.cast(decode.decode_masks(value, self.stored_size), self.mask_dtype)
+            return tf.cast(decode.decode_masks(value, stored), self.mask_dtype)
         are_grey = self.stored_channels == 1
-        return whole_images.decode_images(value, self.stored_size, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
+        return whole_images.decode_images(value, stored, batch_size, self._channels_of(feature), _dtype(feature), are_grey)
 
     def _colored(self, images: tf.Tensor, seed: tf.Tensor | None, rows: augment.Rows | None) -> tf.Tensor:
         augmentation = self.config.augmentation
@@ -382,7 +463,7 @@ class ExampleDecoder:
 
 def _dtype(feature: Feature) -> tf.DType:
     """Of an image's pixels, or of a tensor's or a map's numbers."""
-    return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in ("image", "pixels") else "float32"))
+    return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
 
 
 def _is_of_any_size(feature: Feature) -> bool:

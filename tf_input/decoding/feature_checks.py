@@ -1,10 +1,10 @@
 """What is asked of a data set's features: whether it has them, and whether it is known what becomes of them."""
 
-from typing import Collection, Mapping, Sequence
+from typing import Collection, Iterable, Mapping, Sequence
 
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature
 from tf_input.decoding import targets
-from tf_input.decoding.schema import STORED_KINDS, is_map
+from tf_input.decoding.schema import IMAGE_KINDS, STORED_KINDS, is_map, is_other_image, is_seen
 from tf_input.options import meant
 from tf_input.read_config import ReadConfig
 
@@ -16,12 +16,24 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
     for option, names in (("inputs", config.input_names), ("targets", target_names)):
         for name in names:
             _check_name(option, name, features)
+    images = [name for name, feature in features.items() if name == IMAGE or is_other_image(feature)]
+    if isinstance(config.image_size, Mapping):
+        _check_images("image_size", config.image_size, images)
+    if not isinstance(config.augment_together, bool):
+        read = [name for name in images if name in (IMAGE, *config.input_names, *target_names)]
+        _check_images("augment_together", config.augment_together, read)
     if config.channels is not None and not any(feature.kind in ("image", "pixels") for feature in features.values()):
         image = features.get(IMAGE)
         found = "there is none" if image is None else f"{IMAGE!r} is a {image.kind} of shape {image.shape}"
         raise ValueError(f"channels={config.channels}: it is of images of uint8, and {found}; expected None")
     if config.max_objects is not None and OBJECTS not in (*config.input_names, *target_names):
         raise ValueError(f"max_objects={config.max_objects}: no objects are asked for")
+
+
+def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{option}: {name!r} is none of the images, {', '.join(known) or 'of which there are none'}{meant(name, known)}")
 
 
 def _check_name(option: str, name: str, features: Mapping[str, Feature]) -> None:
@@ -78,7 +90,9 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
     """
     image, augmentation = features.get(IMAGE), config.augmentation
     is_decoded = image is not None and is_map(image)
-    if not is_decoded and (image is None or image.kind not in STORED_KINDS):
+    seen = [features[name] for name in names if is_seen(features[name])]
+    are_others = bool(seen) and all(map(is_other_image, seen))
+    if not is_decoded and (image is None or image.kind not in STORED_KINDS) and not are_others:
         raise ValueError(f"image_size and augment are of images; the data set has {', '.join(features)}")
     if is_decoded and IMAGE in names and augmentation is not None and augmentation.jitters:
         found = f"a tensor of {image.dtype}" if image.kind == "tensor" else "transformed, to float32"
@@ -88,19 +102,19 @@ def check_image(config: ReadConfig, names: Collection[str], features: Mapping[st
         )
 
 
-def check_colors(config: ReadConfig, channels: int, features: Mapping[str, Feature]) -> None:
+def check_colors(config: ReadConfig, channels: int, image: Feature) -> None:
     """Colours vary of images that are red, green and blue of 8 bits, or grey.
 
     Args:
         config: With an augmentation, or without.
         channels: Of the images.
-        features: All that there are.
+        image: The feature that they are.
 
     Raises:
         ValueError: They are to vary of others.
     """
-    augmentation, image = config.augmentation, features.get(IMAGE)
-    if augmentation is None or not augmentation.jitters or image is None or image.kind not in ("image", "pixels"):
+    augmentation = config.augmentation
+    if augmentation is None or not augmentation.jitters or image.kind not in IMAGE_KINDS:
         return
     if channels not in (1, 3) or image.dtype:
         found = f"{image.dtype or 'uint8'} in {channels} channels"

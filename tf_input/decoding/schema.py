@@ -8,13 +8,14 @@ from typing import Any, Callable, Collection, Iterable, Mapping
 
 import tensorflow as tf
 
-from tf_input.dataset_format import FEATURE_KINDS, KEY, Feature, stored_features
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, stored_features
 
 # How a feature is stored in a tf.train.Example -> its dtype as a tensor.
 _DTYPES = {"bytes": tf.string, "int64": tf.int64, "float": tf.float32}
 
 SIDES = ("height", "width")
-STORED_KINDS = ("image", "pixels", "mask")  # of features that are decoded here, and have a size
+IMAGE_KINDS = ("image", "pixels")
+STORED_KINDS = (*IMAGE_KINDS, "mask")  # of features that are decoded here, and have a size
 _SEEN_KINDS = (*STORED_KINDS, "bbox")
 NUM_MAP_DIMENSIONS = 3
 
@@ -85,6 +86,16 @@ def _fold(value: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor | t
     with tf.control_dependencies([check]):
         folded = tf.reshape(value.values, (-1, *inner))
     return tf.RaggedTensor.from_row_splits(folded, value.row_splits // size, validate=False)
+
+
+def sides_of(image: str) -> tuple[str, str]:
+    """The features that state the height and the width of an image."""
+    return SIDES if image == IMAGE else (f"{image}/{SIDES[0]}", f"{image}/{SIDES[1]}")
+
+
+def is_other_image(feature: Feature) -> bool:
+    """Whether a feature is an image beside `image`, which has sizes and views of its own."""
+    return feature.name != IMAGE and feature.kind in IMAGE_KINDS
 
 
 def key_parser(

@@ -41,6 +41,14 @@ class Views(NamedTuple):
             sides = scale * tf.constant(self.image_size, tf.float32)
         return tf.concat([starts, starts + sides], axis=1) / tf.tile(sizes, [1, 2])
 
+    def same_parts(self, sizes: tf.Tensor) -> tf.Tensor:
+        """int32 [batch, 4]: boxes of the same parts of other images, int32 [batch, 2]; where these have one size, the same boxes."""
+        own, others = (tf.cast(one, tf.int64) for one in (self.sizes, sizes))
+        corners, extents = tf.split(tf.cast(self.boxes, tf.int64), 2, axis=1)
+        starts, ends = ((2 * edges * others + own) // (2 * own) for edges in (corners, corners + extents))  # rounded
+        starts = tf.minimum(starts, others - 1)
+        return tf.cast(tf.concat([starts, tf.maximum(ends - starts, 1)], axis=1), tf.int32)
+
 
 def make_views(
     sizes: tf.Tensor,
@@ -50,6 +58,7 @@ def make_views(
     seed: tf.Tensor | None = None,
     scales: bool = False,
     rows: augment.Rows | None = None,
+    leader: Views | None = None,
 ) -> Views:
     """What a model gets to see.
 
@@ -62,9 +71,12 @@ def make_views(
         scales: Whether JPEGs much larger than `image_size` are decoded at a smaller size. The edges of their boxes move a
             little then, by less than a pixel of the view, so that a pixel of the smaller image is either in a box or not.
         rows: Which rows of a batch these images are; None: the first ones.
+        leader: What is seen of other images of the same examples, whose random crop and turn these share; None: of none.
     """
     boxes, mirrored = None, None
-    if augmentation is not None:
+    if augmentation is not None and leader is not None:
+        boxes, mirrored = leader.same_parts(sizes), leader.mirrored
+    elif augmentation is not None:
         boxes, mirrored = augment.random_views(sizes, image_size, augmentation, seed, rows)
     if augmentation is None or not augmentation.crop:
         boxes = central_boxes(sizes, image_size) if fit == "crop" else tf.concat([tf.zeros_like(sizes), sizes], axis=1)

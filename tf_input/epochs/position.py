@@ -128,7 +128,11 @@ def identify(
         options["transform"] = transform
     options["shuffle"], options["num_examples"], options["selection"] = kind, num_examples, selection
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
-    options["image_size"], options["inputs"] = config.height_and_width, config.input_names
+    sizes = config.image_size
+    options["image_size"] = {name: config.size_of(name) for name in sizes} if isinstance(sizes, Mapping) else config.height_and_width
+    options["inputs"] = config.input_names
+    if config.augment_together is True:  # as it was before it could be said
+        del options["augment_together"]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
     # What a change of the manifest can be told by; the digest alone says only that there was one.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}

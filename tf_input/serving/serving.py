@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import label_file_name
-from tf_input.read_config import ReadConfig
+from tf_input.read_config import ImageSize, ReadConfig
 from tf_input.serving.serving_checks import check_fed, check_inputs, check_predictions, prediction_tolerance
 from tf_input.serving.serving_heads import Head, make_heads, name_predictions
 from tf_input.serving.serving_inputs import ServingInputs
@@ -51,7 +51,7 @@ class ServingConfig:
     """
 
     transform: bool | None = None
-    image_size: int | tuple[int, int] | None = None
+    image_size: ImageSize | Mapping[str, ImageSize] | None = None
     channels: int | None = None
     fit: str | None = None
     inputs: str | tuple[str, ...] | None = None
@@ -108,7 +108,8 @@ def export_serving(
       target without class names it answers `value`, float32 [batch, ...]. Of several targets they are `TARGET/label` and so on.
     - `preprocess` takes `image`, and answers what the model is fed with, by name.
 
-    Where inputs depend on other raw features than the image, the signatures take these too, under their names. Class names are also
+    Where inputs depend on other raw features than the image, the signatures take these too, under their names: other images as files,
+    like the first. Class names are also
     among the SavedModel's assets, one a line.
 
     From the bytes of a stored image on, all is as in training. What `recordmill prepare` does before it stores them is not done:

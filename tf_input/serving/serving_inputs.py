@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input.batches import Reading
-from tf_input.dataset_format import IMAGE
+from tf_input.dataset_format import IMAGE, Feature
 from tf_input.decoding import decode, schema, whole_images
-from tf_input.decoding.example_decoder import ExampleDecoder
-from tf_input.decoding.schema import SIDES
+from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
+from tf_input.decoding.schema import sides_of
 from tf_input.serving.serving_limits import check_pixels
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing
@@ -40,7 +40,8 @@ class ServingInputs:
         self._schema = dataset.manifest.schema
         self._transform = dataset.loaded_transform if config.transform else None
         self._any_size = _of_any_size(self.decoder)
-        self._same_size = _of_same_size(self.decoder, is_held=plan.held is not None)
+        self._is_held = plan.held is not None
+        self._same_size = _of_same_size(self.decoder, self._is_held)
         names = self._any_size.wanted()
         raw = names if self._transform is None else self._transform.graph.inputs_of(names)
         for name in raw:
@@ -73,10 +74,12 @@ class ServingInputs:
         if self._same_size is None:
             return self._any_size.outputs(parsed)
         # Small images of one size, and those that are held in memory, are decoded whole for training, which rounds otherwise.
-        sizes = decode.stored_sizes(parsed[IMAGE])
-        is_same = tf.reduce_all(sizes == tf.constant(self.decoder.stored_size, sizes.dtype))
-        same_size = self._same_size
-        return tf.cond(is_same, lambda: same_size.outputs(same_size.decode_stored(parsed)), lambda: self._any_size.outputs(parsed))
+        same_size, is_same = self._same_size, tf.constant(True)
+        for name, size in _stored_sizes(self.decoder).items():
+            sizes = decode.stored_sizes(parsed[name])
+            is_same &= tf.reduce_all(sizes == tf.constant(size, sizes.dtype))
+        held = same_size.decode_stored if self._is_held else lambda parsed: parsed
+        return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
 
     def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any]:
         """Some examples of the data set: the first ones, which the shuffle drew from all over it.
@@ -99,22 +102,35 @@ class ServingInputs:
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:
     """Without targets; images of any size, of which nothing is known but their bytes."""
-    alone = _alone(decoder)
-    names = decoder.config.input_names
-    if not any(decoder.features[name].kind == "image" for name in names if name in decoder.features):
+    alone, encoded = _alone(decoder), _encoded_inputs(decoder)
+    if not encoded:
         return alone
-    features = {name: one for name, one in decoder.features.items() if name not in SIDES or name in names}
-    return dataclasses.replace(alone, features=features, stored_size=None, max_size=None)
+    others = decoder.others | {name: ImageSizes(decoder.sizes_of(name).shown) for name in encoded if name != IMAGE}
+    return dataclasses.replace(alone, features=_without_sides(decoder), stored_size=None, max_size=None, others=others)
+
+
+def _encoded_inputs(decoder: ExampleDecoder) -> list[str]:
+    """Images with a format that a model is fed with."""
+    return [name for name in decoder.config.input_names if name in decoder.features and decoder.features[name].kind == "image"]
+
+
+def _without_sides(decoder: ExampleDecoder) -> dict[str, Feature]:
+    """Features without what states the sizes of images, which raw ones do not bring with them; but with what a model is fed with."""
+    sides = {side for name in (IMAGE, *decoder.others) for side in sides_of(name)}.difference(decoder.config.input_names)
+    return {name: one for name, one in decoder.features.items() if name not in sides}
 
 
 def _of_same_size(decoder: ExampleDecoder, is_held: bool) -> ExampleDecoder | None:
-    """For images of the stored size; None where that makes no difference."""
-    size, image = decoder.stored_size, decoder.features.get(IMAGE)
-    if size is None or size == decoder.image_size or image is None or image.kind != "image":
+    """For images of the stored sizes; None where these make no difference."""
+    resized = [size for name, size in _stored_sizes(decoder).items() if size != decoder.sizes_of(name).shown]
+    if not any(is_held or whole_images.is_small(size) for size in resized):
         return None
-    if not is_held and not whole_images.is_small(size):
-        return None
-    return _alone(decoder)
+    return dataclasses.replace(_alone(decoder), features=_without_sides(decoder))
+
+
+def _stored_sizes(decoder: ExampleDecoder) -> dict[str, tuple[int, int]]:
+    """Of the images that a model is fed with and that have a format: the (height, width) of all, by name, where that is known."""
+    return {name: size for name in _encoded_inputs(decoder) if (size := decoder.sizes_of(name).stored) is not None}
 
 
 def _alone(decoder: ExampleDecoder) -> ExampleDecoder:

@@ -9,7 +9,7 @@ from tf_input import opening
 from tf_input.batches import Reading
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE
-from tf_input.decoding.schema import is_map
+from tf_input.decoding.schema import is_map, is_other_image
 from tf_input.read_config import ReadConfig
 
 _BOTH_WAYS = (
@@ -78,8 +78,10 @@ def _asked_for(dataset: PreparedDataset, given: Mapping[str, Any]) -> Reading:
 
 def _shows_parts(reading: Reading) -> bool:
     """Whether it makes a difference how images are brought to a size."""
-    stored, shown = reading.dataset.image_size, reading.config.height_and_width
-    return shown is not None and (stored is None or stored[0] * shown[1] != stored[1] * shown[0])
+    names = [IMAGE, *(name for name in reading.config.input_names if name in reading.dataset.features and name != IMAGE)]
+    pairs = [(reading.dataset.image_size_of(name), reading.config.size_of(name)) for name in names]
+    pairs = [pair for name, pair in zip(names, pairs) if name == IMAGE or is_other_image(reading.dataset.features[name])]
+    return any(shown is not None and (stored is None or stored[0] * shown[1] != stored[1] * shown[0]) for stored, shown in pairs)
 
 
 def _check_raw(reading: Reading) -> None:

@@ -132,6 +132,9 @@ class ArrayColumns:
     def _typed(self, column: Column) -> Column:
         """With the shape of its field; UserError where the kind does not go with the type."""
         fields = [self.open(name) for name in column.names]
+        if column.kind == "image":
+            name = printable(column.names[0])
+            raise UserError(f"{name}:image: an array has one image for each example, and {name!r} is beside it; expected {name}:array")
         if column.is_list and column.kind != "float":
             return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):

@@ -13,6 +13,7 @@ from typing import Any, Callable
 import numpy as np
 
 from beam_pipelines.config.label_lists import is_bracketed, parse_list, split_names
+from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import CONTROL, Refusal, printable
 from beam_pipelines.sources.folders.file_listing import is_utf8
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -181,6 +182,17 @@ def read_image_path(cell: Any, root: Root, suffix: str) -> str:
         lacks = path and isinstance(path, (str, int)) and not isinstance(path, bool) and not str(path).endswith(suffix)
         path = f"{path}{suffix}" if lacks else path
     return read_path(path, root)
+
+
+def embedded_bytes(cell: Any) -> bytes | None:
+    """The bytes of an image that is in the table; None where only its path is."""
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    return data if isinstance(data, bytes) and data else None
+
+
+def read_other_image(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
+    """Where another image lies, as `read_image_path` has it; or its bytes, where they are in the table."""
+    return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 
 def plain(cell: Any, reason: str, keeps_lists: bool = False) -> Any:

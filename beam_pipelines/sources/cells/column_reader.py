@@ -8,7 +8,16 @@ from beam_pipelines.config.label_lists import DEFAULT_SEPARATOR
 from beam_pipelines.elements.labeled_image import FilePart
 from beam_pipelines.errors import Refusal, UserError
 from beam_pipelines.sources.cells.array_cells import holds_array, probe, read_array_cell, read_tensor_cell
-from beam_pipelines.sources.cells.cells import in_column, read_flag, read_float, read_integer, read_list, read_path, read_text
+from beam_pipelines.sources.cells.cells import (
+    in_column,
+    read_flag,
+    read_float,
+    read_integer,
+    read_list,
+    read_other_image,
+    read_path,
+    read_text,
+)
 from beam_pipelines.sources.cells.class_cells import class_name, known, read_classes, read_multi_hot, read_one_class
 from beam_pipelines.sources.folders.roots import Root
 from tf_input.dataset_format import LABEL
@@ -26,6 +35,7 @@ class ColumnReader:
         names_of: From a label to the class names that it may have; empty: any. Where they are a tuple, and none of them is
             a number, a label n means the n-th of them, from 0.
         separator: What stands between the names in the text of a multi_label.
+        suffix: What the paths of images end with, where they stand there without it.
 
     Attributes:
         features: What the columns become; class names are not known yet.
@@ -43,6 +53,7 @@ class ColumnReader:
         root: Root,
         names_of: Callable[[str], Collection[str]] = lambda name: (),
         separator: str = DEFAULT_SEPARATOR,
+        suffix: str = "",
     ) -> None:
         columns = (*labels, *features)
         names = [column.name for column in columns]
@@ -53,7 +64,7 @@ class ColumnReader:
         self.targets = tuple(column.name for column in labels)
         self.column_names = tuple(dict.fromkeys(name for column in columns for name in column.names))
         readers = {
-            column.name: _make_reader(column, root, names_of(column.name) if column in labels else (), separator)
+            column.name: _make_reader(column, root, names_of(column.name) if column in labels else (), separator, suffix)
             for column in columns
         }
         is_single_class = any(column.name == LABEL and column.kind == "class" for column in columns)
@@ -61,7 +72,8 @@ class ColumnReader:
         self._readers = tuple(readers.items())
 
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
-        """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them.
+        """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them; in place of an
+        image that is in the table itself its bytes.
 
         Raises:
             Refusal: A cell is not what its column's kind expects.
@@ -71,10 +83,10 @@ class ColumnReader:
 
 
 def _make_reader(
-    column: Column, root: Root, label_names: Collection[str], separator: str
+    column: Column, root: Root, label_names: Collection[str], separator: str, suffix: str
 ) -> Callable[[Mapping[str, Any]], Any]:
     if len(column.names) == 1:
-        return _reader_of_one(column.names[0], _converter(column, root, label_names, separator))
+        return _reader_of_one(column.names[0], _converter(column, root, label_names, separator, suffix))
     if column.kind == "float":
         numbers = [_reader_of_one(name, read_float) for name in column.names]
         return lambda row: tuple([read(row) for read in numbers])
@@ -95,7 +107,7 @@ def _reader_of_one(name: str, convert: Callable[[Any], Any]) -> Callable[[Mappin
     return lambda row: in_column(name, convert, row.get(name))
 
 
-def _converter(column: Column, root: Root, label_names: Collection[str], separator: str) -> Callable[[Any], Any]:
+def _converter(column: Column, root: Root, label_names: Collection[str], separator: str, suffix: str) -> Callable[[Any], Any]:
     match column.kind:
         case "class":
             return lambda cell: read_one_class(column.names[0], cell, label_names)
@@ -112,6 +124,8 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
             return lambda cell: read_list(cell, read, num_values, separator if column.kind == "text" else None)
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
+        case "image":
+            return lambda cell: read_other_image(cell, root, suffix)
         case "tensor":
             return lambda cell: read_tensor_cell(cell, column, root)
     return lambda cell: FilePart(read_path(cell, root))

@@ -10,12 +10,14 @@ from beam_pipelines.sources.cells.cells import bad_cell, in_column, is_empty, pl
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from tf_input.dataset_format import WEIGHT, Feature
 
+_KEY_SEPARATOR = "|"
+
 
 class RowRoles(NamedTuple):
     """The columns, or fields, that have a role. None: there is no such column.
 
     Attributes:
-        key: With the key of the example.
+        key: With the key of the example, or with parts of it; empty: there is none.
         split: With its split.
         group: With what stays in one split together.
         weight: With its weight.
@@ -23,7 +25,7 @@ class RowRoles(NamedTuple):
         may_lack_group: A row without a group is its own; else it is refused.
     """
 
-    key: str | None = None
+    key: tuple[str, ...] = ()
     split: str | None = None
     group: str | None = None
     weight: str | None = None
@@ -33,7 +35,7 @@ class RowRoles(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """Of the columns that there are."""
-        return tuple(name for name in self[:4] if name)
+        return tuple(name for name in (*self.key, self.split, self.group, self.weight) if name)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -52,7 +54,8 @@ class RowRoles(NamedTuple):
             split = in_column(self.split, _read_split, row.get(self.split), self.may_lack_split)
             image = image if split is None else image._replace(split=split)
         if self.key:
-            image = image._replace(key=in_column(self.key, read_name, "bad_key", row.get(self.key)))
+            parts = [in_column(name, read_name, "bad_key", row.get(name)) for name in self.key]
+            image = image._replace(key=_KEY_SEPARATOR.join(parts))
         if self.group:
             image = image._replace(group=in_column(self.group, _read_group, row.get(self.group), self.may_lack_group))
         return image

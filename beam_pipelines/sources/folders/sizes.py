@@ -10,7 +10,7 @@ batch of its rows.
 import bisect
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
@@ -46,13 +46,30 @@ def find_sizes(root: str, paths: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def add_sizes(listed: Iterable[LabeledImage | DeadLetter], root: str) -> Iterator[LabeledImage | DeadLetter]:
-    """The same with each file's size; one that is not there keeps 0, until it cannot be read either."""
+def add_sizes(
+    listed: Iterable[LabeledImage | DeadLetter], root: str, others: Sequence[str] = ()
+) -> Iterator[LabeledImage | DeadLetter]:
+    """The same with each file's size; one that is not there keeps 0, until it cannot be read either.
+
+    Args:
+        listed: Images that are files, and dead letters.
+        root: What the paths are relative to.
+        others: Names of features that are other images.
+    """
     listed = iter(listed)
     while batch := list(itertools.islice(listed, _BATCH)):
-        sizes = find_sizes(root, (one.path for one in batch if isinstance(one, LabeledImage)))
+        images = [one for one in batch if isinstance(one, LabeledImage)]
+        sizes = find_sizes(root, (path for one in images for path in (one.path, *(one.values[name].path for name in others))))
         for one in batch:
-            yield one if isinstance(one, DeadLetter) else one._replace(num_bytes=sizes.get(one.path, 0))
+            yield one if isinstance(one, DeadLetter) else _with_sizes(one, sizes, others)
+
+
+def _with_sizes(image: LabeledImage, sizes: Mapping[str, int], others: Sequence[str]) -> LabeledImage:
+    image = image._replace(num_bytes=sizes.get(image.path, 0))
+    if not others:
+        return image
+    parts: dict[str, Any] = {name: image.values[name] for name in others}
+    return image._replace(values={**image.values, **{name: part._replace(num_bytes=sizes.get(part.path, 0)) for name, part in parts.items()}})
 
 
 def _sizes_of_range(root: str, wanted: Sequence[str]) -> dict[str, int]:

@@ -13,7 +13,6 @@ import json
 import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
-
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import UserError
@@ -93,7 +92,8 @@ def _layout_of_schema(manifest: Manifest, folder: str) -> Layout:
                 f"{folder}: images of {image.dtype} in different sizes can't be prepared again; expected what they were made from"
             )
         raw = RawImage(*image.shape, dtype=stored_dtype(image.dtype or "uint8"))
-    for name in ("key", "height", "width"):
+    images = [name for name, feature in features.items() if feature.kind in ("image", "pixels")]
+    for name in ("key", "height", "width", *(f"{one}/{side}" for one in images for side in ("height", "width"))):
         features.pop(name, None)
     features.pop(WEIGHT, None)  # the reader of rows finds it by its name
     objects = _pop_objects(features)
@@ -124,10 +124,10 @@ def _column_of(feature: Feature, folder: str) -> Column:
         return Column(name, (name,), "multi_label" if feature.is_ragged else "class")
     if kind == "tensor" and None not in feature.shape:
         return Column(name, (name,), kind, feature.shape, feature.dtype)
-    if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask"):
+    if (len(feature.shape) > 1 and kind != "float") or kind not in ("float", "integer", "text", "mask", "image"):
         raise UserError(
             f"{folder}: feature {name!r} of kind {kind} and shape {list(feature.shape)} can't be prepared again; "
-            "expected labels, numbers, texts, masks, arrays of floats, and tensors of one shape"
+            "expected labels, numbers, texts, masks, encoded images, arrays of floats, and tensors of one shape"
         )
     return Column(name, (name,), "array" if len(feature.shape) > 1 else kind, feature.shape)
 

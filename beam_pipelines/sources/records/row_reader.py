@@ -14,7 +14,7 @@ from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
 
-_PARTS = ("mask", "array", "tensor")
+_PARTS = ("mask", "image", "array", "tensor")
 _ROLES = ("key", "split", "group", "weight")
 
 
@@ -36,7 +36,7 @@ class RowReader:
         targets: Those that are labels.
         value_names: Fields that `read` needs as they are.
         list_names: Those of them that are lists, also of one value.
-        part_names: Fields that it needs as a `FilePart`: masks and arrays.
+        part_names: Fields that it needs as a `FilePart`: masks, other images and arrays.
 
     Raises:
         UserError: A field that was named is not there.
@@ -66,7 +66,8 @@ class RowReader:
         self._columns = ColumnReader(*(_without_parts(some) for some in (labels, features)), root, config.names_of, config.separator)
         taken = {name for column in columns for name in column.names}
         given = (config.key_column, config.split_column, config.group, config.weight_column)
-        self._roles = RowRoles(*(self._find(*role, taken) for role in zip(_ROLES, given)), may_lack_split=REST in config.divide)
+        key, *others = (self._find(*role, taken) for role in zip(_ROLES, given))
+        self._roles = RowRoles((key,) if key else (), *others, may_lack_split=REST in config.divide)
         self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))

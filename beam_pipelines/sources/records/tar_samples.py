@@ -24,7 +24,7 @@ class Sample:
         key: What their names have in common: all before the first dot.
         members: A name's extension, which is all behind the first dot -> where the member lies.
         texts: Extension -> the member's bytes, of members that are read at once.
-        spooled: Extension -> the offset of the member's bytes in the spool, of images in a compressed file.
+        spooled: Extension -> the offset of the member's bytes in the spool, where the file is compressed.
         refusal: Reason and message, if the sample can't be taken.
     """
 
@@ -82,8 +82,8 @@ class SampleReader:
         tar: The file.
         name: Its path, for dead letters.
         texts: Members that are read: what is behind the first dot of their names.
-        images: Members that are spooled, if there is a spool.
-        spool: Where images of a compressed file go.
+        parts: Members that are spooled, if there is a spool: images, and what is pointed at beside them.
+        spool: Where those of a compressed file go.
         ignore: Glob patterns of members' names that are not wanted.
 
     Attributes:
@@ -95,7 +95,7 @@ class SampleReader:
         tar: TarReader,
         name: str,
         texts: Collection[str],
-        images: Collection[str] = (),
+        parts: Collection[str] = (),
         spool: SpoolWriter | ObjectSpoolWriter | None = None,
         ignore: tuple[str, ...] = (),
     ) -> None:
@@ -103,7 +103,7 @@ class SampleReader:
         self._tar = tar
         self._name = printable(name)
         self._texts = texts
-        self._images = images
+        self._parts = parts
         self._spool = spool
         self._ignore = ignore
 
@@ -148,13 +148,15 @@ class SampleReader:
         if extension in sample.members:
             sample.refuse("bad_sample", f"two members are called .{shown}")
             return
-        if extension in self._texts:
-            if member.num_bytes > MAX_TEXT_BYTES:
-                sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; expected at most {MAX_TEXT_BYTES}")
-            else:
-                sample.texts[extension] = self._tar.read(member)
-        elif self._spool and extension in self._images and member.num_bytes <= MAX_FILE_BYTES:
-            sample.spooled[extension] = self._spool.append(self._tar.read(member))
+        is_text, is_spooled = extension in self._texts, self._spool and extension in self._parts and member.num_bytes <= MAX_FILE_BYTES
+        if is_text and member.num_bytes > MAX_TEXT_BYTES:
+            sample.refuse("bad_value", f".{shown} has {member.num_bytes} bytes; expected at most {MAX_TEXT_BYTES}")
+        elif is_text or is_spooled:
+            data = self._tar.read(member)
+            if is_text:
+                sample.texts[extension] = data
+            if is_spooled:
+                sample.spooled[extension] = self._spool.append(data)
         sample.members[extension] = member
 
 

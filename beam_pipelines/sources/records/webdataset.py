@@ -6,14 +6,14 @@
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
-| other members, such as `.npy` or `.seg.png` | what they may name too, as an array or a mask |
+| other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
 | a name without a dot, a hidden one, one of `__…__` | ignored, and counted |
 | a link, a device, a sparse file, a name with `..`, a sample without an image | dead letter `FILE:NAME` |
 | the rest of a file that is damaged or cut off | one dead letter `FILE@OFFSET` |
-| a compressed file | its images are spooled; it has no masks and no arrays |
+| a compressed file | its images, masks and arrays are spooled |
 
 Nothing is unpacked. One sample at a time is in memory, and of its members those with text.
 """
@@ -33,10 +33,10 @@ from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
 from beam_pipelines.sources.records.containers import Containers
 from beam_pipelines.sources.records.row_reader import RowReader, describe_names, search_names, unknown_name, wanted_names
-from beam_pipelines.sources.records.tar_reader import NoTarError, TarReader
+from beam_pipelines.sources.records.tar_reader import BadTarError, NoTarError, TarReader
 from beam_pipelines.sources.records.tar_samples import Sample, SampleReader
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.storage.files import files_at, open_file
+from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from beam_pipelines.tfrecord.record_reader import inflate
@@ -91,7 +91,6 @@ class WebDataset:
         self._rows = RowReader(config.source, labels, features, self._root, found, place, {}, arrays)
         self.features: tuple[Feature, ...] = self._rows.features
         self.targets = self._rows.targets
-        self._part_members = [name for name in self._rows.part_names if name in members]
         self._uses_json = not {*self._rows.value_names, *self._rows.part_names} <= members
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
@@ -114,8 +113,11 @@ class WebDataset:
             if holds_array(field := sample.fields().get(extension)):
                 return field
             raise Refusal("bad_array", "there is none")
-        path = f"{self.root}/{self._root.relative(name)}"
-        return files_at(path).read_range(path, member.offset, min(member.num_bytes, _HEADER_BYTES))
+        try:
+            with self._open(name) as (tar, _):
+                return tar.read(member._replace(num_bytes=min(member.num_bytes, _HEADER_BYTES)))
+        except BadTarError as error:
+            raise Refusal("bad_array", str(error)) from None
 
     def label_names(self) -> Mapping[str, Collection[str]]:
         """Returns nothing: a tar file names no classes."""
@@ -135,17 +137,12 @@ class WebDataset:
             return
         with contextlib.ExitStack() as stack:
             tar, is_compressed = stack.enter_context(self._open(part))
-            if is_compressed and self._part_members:
-                name = self._part_members[0]
-                raise UserError(
-                    f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
-                )
             spool = (
                 stack.enter_context(own_spool(self._spool_directory))
                 if is_compressed and self._spool_directory
                 else None
             )
-            samples = SampleReader(tar, part, self._texts, self._images, spool, self._ignore)
+            samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, spool, self._ignore)
             for sample in samples:
                 yield sample if isinstance(sample, DeadLetter) else self._list_sample(part, sample, spool)
             self.num_ignored += samples.num_ignored
@@ -170,42 +167,46 @@ class WebDataset:
         try:
             if sample.refusal:
                 raise Refusal(*sample.refusal)
-            extension = self._find_image(sample)
-            member = sample.members[extension]
+            extension = next((extension for extension in self._images if extension in sample.members), None)
+            if extension is None:
+                raise Refusal(
+                    "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
+                )
+            place = _find_member(part, sample, extension, spool)
             image = LabeledImage(
                 key=nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key),
                 path=part,
                 label="",
                 split=self._splits.get(part),
-                num_bytes=member.num_bytes,
-                offset=sample.spooled[extension] if spool else member.offset,
-                spool=spool.spool if spool else 0,
+                num_bytes=place.num_bytes,
+                offset=place.offset,
+                spool=place.spool,
             )
-            return self._rows.read(self._make_row(part, sample), image)
+            return self._rows.read(self._make_row(part, sample, spool), image)
         except Refusal as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
-    def _find_image(self, sample: Sample) -> str:
-        extension = next((extension for extension in self._images if extension in sample.members), None)
-        if extension is None:
-            raise Refusal(
-                "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
-            )
-        num_bytes = sample.members[extension].num_bytes
-        if num_bytes > MAX_FILE_BYTES:
-            raise Refusal("too_large", f".{extension} has {num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
-        return extension
-
-    def _make_row(self, part: str, sample: Sample) -> dict[str, Any]:
+    def _make_row(
+        self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None
+    ) -> dict[str, Any]:
         row = sample.fields() if self._uses_json else {}
         for extension in sample.texts:
             if extension != "json":
                 row[extension] = sample.text(extension)
         for extension in self._rows.part_names:
-            member = sample.members.get(extension)
-            if member or extension not in row:
-                row[extension] = FilePart(part, member.offset, member.num_bytes) if member else None
+            if extension in sample.members:
+                row[extension] = _find_member(part, sample, extension, spool)
         return row
+
+
+def _find_member(part: str, sample: Sample, extension: str, spool: SpoolWriter | ObjectSpoolWriter | None) -> FilePart:
+    """Where the bytes of a sample's member lie: in the spool, if there is one; Refusal where they are too many."""
+    member = sample.members[extension]
+    if member.num_bytes > MAX_FILE_BYTES:
+        raise Refusal("too_large", f".{extension} has {member.num_bytes} bytes; expected at most {MAX_FILE_BYTES}")
+    if spool is None:
+        return FilePart(part, member.offset, member.num_bytes)
+    return FilePart(part, sample.spooled[extension], member.num_bytes, spool.spool)
 
 
 def is_tar_file(name: str) -> bool:

@@ -9,6 +9,7 @@
 | no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values alone; its key is `rows.csv:17` |
 | `--column_names a,b,c` | CSV without a header |
 | images in Parquet, as bytes or `{"bytes", "path"}` | spooled; the key is the row's place in the file |
+| other images, as `right:image` | the same, below the same root; a row with one that is bad is a dead letter |
 | `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
 | a row that is not well-formed, or a cell that is not what its column is for | dead letter |
 | a path that leads out of the root, directly or by a link | dead letter; never opened |
@@ -23,10 +24,10 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig, SourceConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.cells.cells import in_column, read_image_path
+from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
 from beam_pipelines.sources.folders.file_listing import matches
@@ -34,11 +35,12 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import given_already, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
+from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
 from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
-from tf_input.dataset_format import OBJECTS
+from tf_input.dataset_format import IMAGE, OBJECTS
 
 # References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
 _SPOOL_IMAGES = 16_384
@@ -54,7 +56,7 @@ _OPTIONS = (
 
 class _Embedded(NamedTuple):
     image: LabeledImage
-    data: bytes
+    data: Mapping[str, bytes]  # of `image`, and of other images, by name
 
 
 class Table:
@@ -96,7 +98,8 @@ class Table:
             said = {name for column in (*columns.labels, *source.features) for name in column.names}
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
-        self._is_embedded = columns.image in head.has_bytes
+        image_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind == "image"]
+        self._is_embedded = not head.has_bytes.isdisjoint([columns.image, *image_columns])
         self._class_names = names_of_integers(columns.labels, head.class_names)
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
@@ -118,7 +121,7 @@ class Table:
         listed = self._read(self._files[part])
         if self._is_embedded:
             return _spool(listed, self._spool_directory)
-        return add_sizes(listed, self.root) if self._with_sizes and self.has_images else listed
+        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes and self.has_images else listed
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
         """Where the table says what its integers stand for."""
@@ -131,7 +134,8 @@ class Table:
         return open_root(self.root, "" if self._config.source.image_root else file.folder)
 
     def _make_reader(self, root: Root) -> ColumnReader:
-        return ColumnReader(self._labels, self._features, root, self._names_of, self._config.source.separator)
+        source = self._config.source
+        return ColumnReader(self._labels, self._features, root, self._names_of, source.separator, source.image_suffix)
 
     def _choose_split(self, column: str | None, files: Iterable[TableFile]) -> str | None:
         """The column of the split, unless folders or files are named after splits and no option names it."""
@@ -145,7 +149,7 @@ class Table:
         config, root = self._config, self._root_of(file)
         label_names = config.source.names_of(OBJECT_LABEL)
         suffix = config.source.image_suffix
-        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, suffix, self._is_embedded)
+        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, suffix, other_images(self))
         for number, row in read_rows(file, config.source, self._needed):
             try:
                 image = reader.read(number, row) if not isinstance(row, Refusal) else row
@@ -169,7 +173,7 @@ class _RowReader:
         read_columns: Reads labels and features.
         label_names: Those that objects may have.
         suffix: What paths end with, where they stand there without it.
-        is_embedded: Whether the images are in the table.
+        others: Names of the features that are other images.
     """
 
     def __init__(
@@ -180,7 +184,7 @@ class _RowReader:
         read_columns: ColumnReader,
         label_names: tuple[str, ...],
         suffix: str,
-        is_embedded: bool,
+        others: tuple[str, ...],
     ) -> None:
         self._columns = columns
         self._file = file
@@ -188,13 +192,16 @@ class _RowReader:
         self._read_columns = read_columns.read
         self._label_names = label_names
         self._suffix = suffix
-        self._is_embedded = is_embedded
+        self._others = others
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
         """Raises Refusal where a cell is not what its column is for."""
         label, values = self._read_columns(row)
+        embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
+        if embedded:
+            values |= {name: FilePart(self._file.name, 0, len(one)) for name, one in embedded.items()}
         cell = row.get(self._columns.image) if self._columns.image else None
-        data = _embedded_bytes(cell) if self._is_embedded else None
+        data = embedded_bytes(cell)
         if self._columns.image is None:
             key = nfc(f"{self._file.name}:{number}")
             image = LabeledImage(key, self._file.name, label, self._file.split, offset=NO_IMAGE, values=values)
@@ -202,13 +209,14 @@ class _RowReader:
             path = in_column(self._columns.image, read_image_path, cell, self._root, self._suffix)
             image = LabeledImage(nfc(path), path, label, self._file.split, values=values)
         else:
+            embedded[IMAGE] = data
             key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
             image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, values=values)
         image = self._columns.roles.read(row, image)
         if (objects := self._columns.objects) is not None:
             found = in_column(objects, read_objects, row.get(objects), self._label_names)
             image = image._replace(values={**(image.values or {}), OBJECTS: found})
-        return image if data is None else _Embedded(image, data)
+        return _Embedded(image, embedded) if embedded else image
 
 
 def _first_with_rows(files: list[TableFile], source: SourceConfig) -> tuple[TableFile, Head]:
@@ -227,12 +235,6 @@ def _check_no_images(row: Mapping[str, Any], file: TableFile) -> None:
             raise UserError(f"{printable(file.name)}: column {column!r} has {shown}, which may be an image; expected {expected}")
 
 
-def _embedded_bytes(cell: Any) -> bytes | None:
-    """The bytes of an image that is in the table; None where only its path is."""
-    data = cell.get("bytes") if isinstance(cell, dict) else cell
-    return data if isinstance(data, bytes) and data else None
-
-
 def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Iterator[Listed]:
     """The same with embedded images spooled; what is yielded can be read."""
     if directory is None:
@@ -246,4 +248,11 @@ def _spool(listed: Iterator[Listed | _Embedded], directory: str | None) -> Itera
 
 
 def _append(embedded: _Embedded, writer: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
-    return embedded.image._replace(spool=writer.spool, offset=writer.append(embedded.data))
+    image = embedded.image
+    for name, data in embedded.data.items():
+        place = {"spool": writer.spool, "offset": writer.append(data)}
+        if name == IMAGE:
+            image = image._replace(**place)
+        else:
+            image = image._replace(values={**image.values, name: image.values[name]._replace(**place)})
+    return image

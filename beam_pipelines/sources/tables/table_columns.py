@@ -73,7 +73,7 @@ def choose_columns(head: Head, config: SourceConfig, table: str) -> TableColumns
     return TableColumns(
         image=image,
         roles=RowRoles(
-            key=chooser.choose("--key_column", config.key_column, ("key",)),
+            key=chooser.choose_key(config.key_column),
             split=chooser.choose("--split_column", config.split_column, ("split",)),
             group=chooser.choose("--group", config.group, ("group",)),
             weight=chooser.choose("--weight_column", config.weight_column, ("weight",)),
@@ -120,6 +120,12 @@ class _Chooser:
             return given or None
         by_name = {name.lower(): name for name in reversed(self._columns)}
         return next((name if name in self._columns else by_name[name] for name in usual if name in by_name), None)
+
+    def choose_key(self, given: str | None) -> tuple[str, ...]:
+        """The columns of the key: one, or, with commas between their names, several that are the key together."""
+        names = [given] if given is None or given in self._columns else given.split(",")
+        found = (self.choose("--key_column", name and name.strip(), ("key",)) for name in names)
+        return tuple(name for name in found if name)
 
     def error(self, problem: str, expected: str) -> UserError:
         names = f"it has the columns {show_columns(self._columns)}"

@@ -32,6 +32,7 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
+from beam_pipelines.sources.source import other_images
 from beam_pipelines.sources.tables.lines import full_lines, open_lines
 from beam_pipelines.sources.tables.table_files import TableFile, find_files, open_root
 from tf_input.dataset_format import LABEL
@@ -81,7 +82,7 @@ class TextList:
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
         listed = self._list(self._files[part])
-        return add_sizes(listed, self.root) if self._with_sizes else listed
+        return add_sizes(listed, self.root, other_images(self)) if self._with_sizes else listed
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
         return {}
@@ -90,7 +91,8 @@ class TextList:
         return open_root(self.root, "" if self._config.source.image_root else file.folder)
 
     def _make_reader(self, root: Root) -> ColumnReader:
-        return ColumnReader(self._labels, self._features, root, self._config.source.names_of, self._config.source.separator)
+        source = self._config.source
+        return ColumnReader(self._labels, self._features, root, source.names_of, source.separator, source.image_suffix)
 
     def _first_row(self, file: TableFile) -> Mapping[str, str]:
         with open_lines(file.path, file.name, self._config.source) as lines:

@@ -1,0 +1,422 @@
+"""Several images in an example: prepared by the real command, read each in its own size, varied alike or apart, and trained on."""
+
+import csv
+import json
+import pathlib
+from typing import Any, Callable, Mapping
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+import tf_input
+from beam_pipelines.__main__ import main
+from beam_pipelines.images.images import check_image
+from beam_pipelines.publish.summary import format_size
+from engines import digest
+from made_images import encode, write_files
+from prepared import picture
+from tf_input.dataset_format import DEAD_LETTERS, STATISTICS
+from tf_input.decoding.raw_images import decode_images
+from tf_input.read_config import Augmentation, ReadConfig
+
+NUM = 24
+SIZES = [(40 + seed % 3, 60 + seed % 7) for seed in range(NUM)]  # of the left images; the right ones are half as large
+OPTIONS = ("--feature=right=second:image", "--splits=train=0.75,test=0.25", "--num_shards=train=2,test=1")
+BOTH = ("image", "right")
+
+
+def write_table(root: pathlib.Path, rows: list[dict[str, Any]], files: Mapping[str, bytes]) -> pathlib.Path:
+    write_files(root, files)
+    with open(root / "pairs.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return root / "pairs.csv"
+
+
+def right_files() -> list[bytes]:
+    """JPEGs, upright and not, PNGs and BMPs: of the same pictures as the left ones."""
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    files = []
+    for index, (height, width) in enumerate(SIZES):
+        half = np.asarray(Image.fromarray(picture(index, SIZES[index])).resize((width // 2, height // 2), Image.Resampling.BOX))
+        ways = [("JPEG", {"quality": 95}), ("JPEG", {"quality": 95, "exif": turned}), ("PNG", {}), ("BMP", {})]
+        image_format, options = ways[index % 4]
+        files.append(encode(np.rot90(half) if "exif" in options else half, image_format, **options))
+    return files
+
+
+def write_pairs(root: pathlib.Path, bad: Mapping[int, bytes] = {}) -> pathlib.Path:
+    """A table with two columns of images; some of the second may be bad."""
+    rows = [{"file_name": f"left/{i}.png", "second": f"right/{i}", "label": ["odd", "even"][i % 2]} for i in range(NUM)]
+    files = {f"left/{index}.png": encode(picture(index, size), "PNG") for index, size in enumerate(SIZES)}
+    files |= {f"right/{index}": bad.get(index, data) for index, data in enumerate(right_files())}
+    return write_table(root, rows, files)
+
+
+def prepare(table: pathlib.Path, output: pathlib.Path, *options: str) -> pathlib.Path:
+    assert main(["prepare", "--input", str(table), "--output", str(output), "--name=made", *options]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> tf_input.PreparedDataset:
+    root = tmp_path_factory.mktemp("pairs")
+    return tf_input.open(prepare(write_pairs(root / "in"), root / "out", *OPTIONS))
+
+
+def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
+    """Key -> feature -> its only value, without the reader."""
+    found = {}
+    for path in sorted(pathlib.Path(data.directory).glob("*.tfrecord-*")):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            features = tf.train.Example.FromString(record).features.feature
+            values = {name: getattr(one, one.WhichOneof("kind")).value[0] for name, one in features.items()}
+            found[values["key"].decode()] = values
+    return found
+
+
+def test_another_image_is_stored_as_the_first_would_be(pairs):
+    rights = right_files()
+    found = stored(pairs)
+    assert len(found) == NUM
+    for index, (height, width) in enumerate(SIZES):
+        values, checked = found[f"left/{index}.png"], check_image(rights[index], "strict")
+        assert values["right"] == (checked.encoded or rights[index])
+        assert (values["height"], values["width"]) == (height, width)
+        assert (values["right/height"], values["right/width"]) == (height // 2, width // 2) == (checked.height, checked.width)
+    facts = json.loads((pairs.directory / STATISTICS).read_text())
+    assert facts["images"]["formats"] == {"png": NUM}
+    right = facts["other_images"]["right"]
+    assert (right["formats"], right["reencoded"]) == ({"bmp": 6, "jpeg": 12, "png": 6}, {"bmp": 6, "exif_orientation": 6})
+    assert (right["num_images"], right["height"]["min"], right["width"]["max"]) == (NUM, 20, 33)
+    sizes = [len(values[name]) for values in found.values() for name in BOTH]
+    assert sum(split["image_bytes"] for split in facts["splits"].values()) == sum(sizes)
+    assert main(["verify", str(pairs.directory), "--decode"]) == 0
+    assert right["bytes"]["mean"] == sum(len(values["right"]) for values in found.values()) / NUM
+
+
+def test_all_images_are_resized_and_converted(tmp_path):
+    options = (*OPTIONS, "--image_size=short=16", "--image_format=jpeg:90")
+    for values in stored(tf_input.open(prepare(write_pairs(tmp_path / "in"), tmp_path / "out", *options))).values():
+        for name, (height, width) in {"image": (values["height"], values["width"]), "right": (values["right/height"], values["right/width"])}.items():
+            assert min(height, width) == 16 and values[name].startswith(b"\xff\xd8\xff")
+            assert tf.io.decode_jpeg(values[name]).shape == (height, width, 3)
+
+
+def test_a_bad_other_image_makes_the_whole_example_a_dead_letter_and_a_run_goes_on_all_the_same(tmp_path, capsys):
+    bad = {3: b"<!DOCTYPE html>", 8: right_files()[8][:200], 11: b""}
+    table = write_pairs(tmp_path / "in", bad)
+    (tmp_path / "in/right/5").unlink()
+    command = ["prepare", "--input", str(table), "--output", str(tmp_path / "out"), "--name=made", *OPTIONS]
+    assert main([*command, "--max_bad_fraction=0.01"]) == 2
+    assert "dead letters" in capsys.readouterr().err
+    assert main([*command, "--max_bad_fraction=0.5", "--resume"]) == 0
+    letters = {one["path"]: one for one in map(json.loads, (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines())}
+    assert set(letters) == {f"left/{index}.png" for index in (*bad, 5)}
+    for index in bad:
+        letter = letters[f"left/{index}.png"]
+        assert (letter["stage"], letter["reason"]) == ("check", "bad_image") and letter["message"].startswith(f"right: right/{index}: ")
+    missing = letters["left/5.png"]
+    assert (missing["stage"], missing["reason"], missing["message"]) == ("read", "unreadable", "right/5: No such file or directory")
+    assert main([*command[:4], str(tmp_path / "fresh"), *command[5:], "--max_bad_fraction=0.5"]) == 0
+    assert digest(tmp_path / "out") == digest(tmp_path / "fresh")
+    assert len(stored(tf_input.open(tmp_path / "out"))) == NUM - 4
+
+
+def test_nothing_but_its_bytes_is_known_of_what_was_not_looked_into(tmp_path):
+    """Except that it is there."""
+    table = write_pairs(tmp_path / "in", {7: b""})
+    data = tf_input.open(prepare(table, tmp_path / "out", *OPTIONS, "--check=none", "--max_bad_fraction=0.1"))
+    assert "right/height" not in data.features and len(stored(data)) == NUM - 1
+    x, _ = next(iter(data.batches("train", batch_size=4, inputs=BOTH, image_size={"image": 24, "right": (8, 12)}, augment=True, seed=0)))
+    assert (x["image"].shape, x["right"].shape) == ((4, 24, 24, 3), (4, 8, 12, 3))
+
+
+def test_an_image_in_many_pairs_takes_a_key_of_both(tmp_path, capsys):
+    files = {f"{index}.png": encode(picture(index, (8, 9)), "PNG") for index in range(5)}
+    rows = [{"a": f"{i}.png", "b": f"{j}.png", "label": "same" if i % 2 == j % 2 else "other"} for i in range(5) for j in range(i)]
+    command = ["--image_column=a", "--feature=b:image", "--splits=train=1"]
+    table = write_table(tmp_path / "in", rows, files)
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *command]) == 2
+    assert "expected each image once, or --key_column=a,b, by which a key is made of all images of a row" in capsys.readouterr().err
+    data = tf_input.open(prepare(table, tmp_path / "out", *command, "--key_column=a,b"))
+    assert set(stored(data)) == {f"{row['a']}|{row['b']}" for row in rows}
+    assert """batch_size=128, inputs=('image', 'b'))""" in capsys.readouterr().out
+
+
+def test_an_estimate_counts_all_images(tmp_path, capsys):
+    table = write_pairs(tmp_path / "in")
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *OPTIONS, "--estimate"]) == 0
+    num_bytes = sum(path.stat().st_size for path in (tmp_path / "in").rglob("*/*"))
+    assert f"read:      {format_size(num_bytes)} at the source" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
+def test_each_image_is_shown_in_its_own_size(pairs, fit):
+    sizes = {"image": (24, 20), "right": 16}
+    expected = stored(pairs)
+    options = {"inputs": (*BOTH, "key"), "image_size": sizes, "fit": fit}
+    for x, _ in pairs.batches("test", batch_size=5, **options):
+        for place, key in enumerate(x["key"].numpy()):
+            for name, size in sizes.items():
+                np.testing.assert_array_equal(x[name][place], decode_images(tf.constant([expected[key.decode()][name]]), size, fit)[0], name)
+    both, _ = next(iter(pairs.batches("test", batch_size=5, inputs=BOTH, image_size=16)))
+    assert both["image"].shape == both["right"].shape == (5, 16, 16, 3)
+
+
+def test_images_unscaled_have_frames_of_their_own(pairs):
+    x, _ = next(iter(pairs.batches("train", batch_size=4, inputs=BOTH, image_size="largest", ragged="mask")))
+    for name, (height, width) in {"image": (42, 66), "right": (21, 33)}.items():
+        assert x[name].shape == (4, height, width, 3) and x[f"{name}_mask"].shape[:3] == (4, height, width)
+        assert 0 < np.count_nonzero(x[f"{name}_mask"]) < 4 * height * width
+        assert not np.any(np.where(np.reshape(x[f"{name}_mask"], (4, height, width, 1)), 0, x[name]))
+
+
+def test_there_need_be_no_first_image(tmp_path):
+    table = write_pairs(tmp_path / "in")
+    options = ("--image=none", "--feature=left=file_name:image", "--feature=right=second:image", "--splits=train=1")
+    data = tf_input.open(prepare(table, tmp_path / "out", *options))
+    assert len(data["train"]) == NUM and data["train"][0]["left"].shape[2] == 3
+    x, y = next(iter(data.batches("train", batch_size=4, image_size={"left": 16, "right": 8}, augment=True, seed=0)))
+    assert {name: one.shape for name, one in x.items()} == {"left": (4, 16, 16, 3), "right": (4, 8, 8, 3)} and y.shape == (4,)
+
+
+def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path):
+    """One, if all are grey; and those that keep 16 bits all do."""
+    rng = np.random.default_rng(0)
+    greys, depths = rng.integers(0, 256, (2, 6, 8, 9), np.uint8), rng.integers(0, 2**16, (6, 8, 9), np.uint16)
+    files = {f"{side}/{i}.png": encode(one, "PNG") for side, images in zip("lr", greys) for i, one in enumerate(images)}
+    files |= {f"deep/{i}.png": encode(one, "PNG") for i, one in enumerate(depths)}
+    for index, one in enumerate(depths):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        np.save(tmp_path / f"in/{index}.npy", one[..., np.newaxis])
+    files["colours.png"] = encode(picture(0, (8, 9)), "PNG")
+    rows = [{"image": f"l/{i}.png", "right": f"r/{i}.png", "map": f"{i}.npy", "label": "ab"[i % 2], "deep": f"deep/{i}.png"} for i in range(6)]
+    table, options = write_table(tmp_path / "in", rows, files), ("--feature=right:image", "--feature=map:tensor", "--splits=train=1")
+    grey = tf_input.open(prepare(table, tmp_path / "grey", *options))
+    (x, _), keys = next(iter(grey.batches("train", batch_size=6, shuffle=False, inputs=(*BOTH, "map"), keys=True)))
+    order = [int(key.numpy().decode()[2:-4]) for key in keys]
+    for name, expected in {"image": greys[0], "right": greys[1], "map": depths}.items():
+        np.testing.assert_array_equal(x[name], expected[order, ..., np.newaxis])
+    assert x["map"].dtype == tf.uint16
+    x, _ = next(iter(grey.batches("train", batch_size=6, inputs=BOTH, channels=4)))
+    assert x["image"].shape == x["right"].shape == (6, 8, 9, 4)
+    with pytest.raises(ValueError, match="colours vary of images of uint8 in 1 or 3 channels; these are of uint8 in 4 channels"):
+        grey.batches("train", batch_size=6, inputs="right", channels=4, augment=Augmentation(crop=False, hue=0.1), seed=0)
+    rows[0]["right"] = "colours.png"
+    mixed = tf_input.open(prepare(write_table(tmp_path / "in", rows, {}), tmp_path / "mixed", *options))
+    x, _ = next(iter(mixed.batches("train", batch_size=6, inputs=BOTH)))
+    assert x["image"].shape == x["right"].shape == (6, 8, 9, 3)
+    deep = tf_input.open(prepare(table, tmp_path / "deep", "--image_column=deep", "--feature=right=deep:image", "--splits=train=1", "--keep_depth"))
+    x, _ = next(iter(deep.batches("train", batch_size=6, inputs=BOTH)))
+    assert x["image"].dtype == x["right"].dtype == tf.uint16 and bool(tf.reduce_all(x["image"] == x["right"])) and x["right"].shape[-1] == 1
+
+
+def test_an_example_by_its_number_has_all_its_images(pairs):
+    one = pairs["train"][3]
+    height, width, _ = one["image"].shape
+    assert one["right"].shape == (height // 2, width // 2, 3) and (one["right/height"], one["right/width"]) == (height // 2, width // 2)
+
+
+def test_an_image_may_be_what_is_to_be_made_of_another(tmp_path):
+    table = write_pairs(tmp_path / "in")
+    data = tf_input.open(prepare(table, tmp_path / "out", "--label=second:image", "--image_size=exact=20x30"))
+    assert data.targets == ("label",) and data.image_size == (20, 30)
+    for memory_budget in (0, 1 << 30):
+        for x, y in data.batches("train", batch_size=8, augment=True, seed=0, memory_budget=memory_budget):
+            assert x.shape == y.shape and np.abs(x.numpy().astype(float) - y.numpy()).mean() < 8, "the same part of both"
+
+
+def write_copies(root: pathlib.Path, sizes: Callable[[int], tuple[int, int]]) -> pathlib.Path:
+    """Examples of three times the same image: what differs in a batch was varied."""
+    files = {f"{index}.png": encode(picture(index, sizes(index)), "PNG") for index in range(NUM)}
+    return write_table(root, [{"file_name": name, "label": "a"} for name in files], files)
+
+
+COPIES = ("--feature=right=file_name:image", "--feature=third=file_name:image", "--splits=train=1")
+NAMES = ("image", "right", "third")
+COLOURS = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.2}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory) -> tf_input.PreparedDataset:
+    root = tmp_path_factory.mktemp("mixed")
+    return tf_input.open(prepare(write_copies(root / "in", lambda index: (100 + index, 120 - index)), root / "out", *COPIES))
+
+
+@pytest.fixture(scope="module")
+def uniform(tmp_path_factory) -> tf_input.PreparedDataset:
+    """Held in memory, if there is room for it."""
+    root = tmp_path_factory.mktemp("uniform")
+    return tf_input.open(prepare(write_copies(root / "in", lambda index: (40, 50)), root / "out", *COPIES))
+
+
+def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
+    return sum(np.array_equal(*pair) for pair in zip(first, second, strict=True))
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize(
+    "together, alike",
+    [
+        (True, [NAMES]),
+        (False, []),
+        (("image", "third"), [("image", "third")]),
+        (["third", "right"], [("right", "third")]),
+    ],
+)
+def test_images_vary_alike_or_apart(mixed, together, alike):
+    options = {"batch_size": NUM, "image_size": 16, "augment": Augmentation(**COLOURS), "seed": 3}
+    x, _ = next(iter(mixed.batches("train", inputs=NAMES, augment_together=together, **options)))
+    for first, second in (("image", "right"), ("image", "third"), ("right", "third")):
+        is_alike = any(first in group and second in group for group in alike)
+        assert num_same(x[first], x[second]) == (NUM if is_alike else 0), (first, second)
+    alone, _ = next(iter(mixed.batches("train", **options)))
+    assert num_same(x["image"], alone) == NUM, "others change nothing in it"
+
+
+@pytest.mark.slow(4)
+def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
+    augment = Augmentation(crop=False, flip=False, **COLOURS)
+    options = {"batch_size": NUM, "augment": augment, "augment_together": ("image", "third"), "seed": 3, "inputs": NAMES, "image_size": (40, 50)}
+    x, _ = next(iter(uniform.batches("train", **options)))
+    assert num_same(x["image"], x["third"]) == NUM and num_same(x["image"], x["right"]) == 0
+    parts = [next(iter(uniform.batches("train", hosts=(2, host), **options)))[0] for host in (0, 1)]
+    for name in NAMES:
+        joined = tf.reshape(tf.stack([part[name] for part in parts], axis=1), x[name].shape)  # hosts have rows in turns
+        np.testing.assert_array_equal(joined, x[name])
+    read, _ = next(iter(uniform.batches("train", memory_budget=0, shuffle=False, **options)))
+    held, _ = next(iter(uniform.batches("train", shuffle=False, **options)))
+    tf.nest.map_structure(np.testing.assert_array_equal, read, held)
+
+
+def test_images_of_other_sizes_show_the_same_part(pairs):
+    options = {"batch_size": 18, "image_size": (20, 30), "augment": Augmentation(min_area=0.3), "seed": 1, "inputs": BOTH}
+    differ = {}
+    for together in (True, False):
+        x, _ = next(iter(pairs.batches("train", augment_together=together, **options)))
+        differ[together] = np.abs(x["image"].numpy().astype(float) - x["right"].numpy()).mean()
+    assert differ[True] < 10 < 20 < differ[False], differ
+
+
+def test_what_is_held_counts_all_images(uniform):
+    one = NUM * 40 * 50 * 3
+    for names, budget, is_held in ((("image",), one, True), (BOTH, 2 * one - 1, False), (BOTH, 2 * one, True)):
+        config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
+        plan = uniform.plan("train", config)
+        assert (plan.held is not None) == is_held
+        assert plan.decoder.num_output_bytes == 3 * (16 * 16 + (8 * 8 if "right" in names else 0)) + 4  # and the label
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"augment_together": ("image", "write")}, "augment_together: 'write' is none of the images, image, right; did you mean 'right'?"),
+        ({"augment_together": ("image", "right"), "inputs": "image"}, "augment_together: 'right' is none of the images, image"),
+        ({"augment_together": ("image",)}, "augment_together=('image',): expected True, False, or the names of two images or more"),
+        ({"augment_together": "image"}, "augment_together='image': expected True, False, or the names of two"),
+        ({"image_size": {"image": 8, "left": 8}}, "image_size: 'left' is none of the images, image, right"),
+        ({"image_size": {}}, "image_size={}: expected such as 224, or (height, width), or one of these for each image by its name, or 'largest'"),
+        ({"image_size": {"image": 8, "right": (1, 2, 3)}}, "image_size={'image': 8, 'right': (1, 2, 3)}: expected such as 224"),
+        ({"image_size": {"image": 8}}, "image_size=None of 'right': images have heights from 20 to 21 and widths from 30 to 33; expected a size"),
+    ],
+)
+def test_what_can_not_be_read_so_is_said(pairs, options, message):
+    with pytest.raises(ValueError) as error:
+        pairs.batches("train", **{"batch_size": 4, "image_size": 8, "inputs": BOTH, **options})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--feature=right=second:image", "--image_encoding=raw"], "--image_encoding=raw: images may differ in size; expected images of one size"),
+        (["--feature=right=third:image"], "no column 'third' in it (--label or --feature)"),
+        (["--feature=image=second:image"], "--label or --feature=image: expected another name than image"),
+        (["--feature=right=second,label:image"], "only a multi_label or a float is made of several columns"),
+    ],
+)
+def test_what_can_not_be_prepared_so_is_said(tmp_path, capsys, options, message):
+    table = write_pairs(tmp_path / "in")
+    assert main(["prepare", "--input", str(table), "--output", str(tmp_path / "out"), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+# Training
+
+
+def write_siamese(root: pathlib.Path) -> pathlib.Path:
+    """Dark and light pictures: `same` where both are of one kind."""
+    kinds = [(index % 2, index // 2 % 2) for index in range(64)]
+    random = np.random.default_rng(5)
+    files, rows = {}, []
+    for index, pair in enumerate(kinds):
+        for side, kind in zip(("a", "b"), pair):
+            files[f"{side}{index}.png"] = encode(random.integers(150 * kind, 150 * kind + 100, (20 + index % 3, 24, 3)).astype(np.uint8), "PNG")
+        rows.append({"file_name": f"a{index}.png", "other": f"b{index}.png", "label": ["different", "same"][pair[0] == pair[1]]})
+    return write_table(root, rows, files)
+
+
+def compiled(model: keras.Model, rate: float) -> keras.Model:
+    model.compile(keras.optimizers.Adam(rate), "binary_crossentropy", metrics=["accuracy"], jit_compile=False)
+    return model
+
+
+@pytest.mark.slow(20)
+def test_a_siamese_model_is_trained_and_served(tmp_path):
+    keras.utils.set_random_seed(1)
+    data = tf_input.open(prepare(write_siamese(tmp_path / "in"), tmp_path / "out", "--feature=other:image", "--splits=train=0.75,test=0.25"))
+    options = {"batch_size": 16, "inputs": ("image", "other"), "image_size": 16}
+    train = data.batches("train", augment=True, augment_together=False, seed=0, **options)
+    inputs = {name: keras.Input((16, 16, 3), dtype="uint8", name=name) for name in ("image", "other")}
+    layers = [keras.layers.Rescaling(1 / 127.5, -1), keras.layers.Conv2D(4, 3, activation="relu"), keras.layers.GlobalAveragePooling2D()]
+    tower = keras.Sequential(layers)
+    distance = keras.ops.abs(tower(inputs["image"]) - tower(inputs["other"]))
+    model = compiled(keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(distance)), 0.05)
+    model.fit(train, epochs=12, verbose=0)
+    assert model.evaluate(data.batches("test", **options), verbose=0, return_dict=True)["accuracy"] > 0.9
+    tf_input.export_serving(model, train, tmp_path / "served")
+    serve = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
+    files = [(tmp_path / f"in/{side}{index}.png").read_bytes() for side, index in (("a", 0), ("b", 1), ("b", 3))]
+    found = serve(image=tf.constant([files[0]] * 2), other=tf.constant(files[1:]))
+    answers = ["same" if index // 2 % 2 == 0 else "different" for index in (1, 3)]
+    assert [name.decode() for name in found["label"].numpy()] == answers
+
+
+@pytest.mark.slow(8)
+def test_a_stereo_model_is_trained(tmp_path):
+    """Near where the right image is the left one shifted: which no model sees where each is cropped for itself."""
+    keras.utils.set_random_seed(1)
+    files, rows = {}, []
+    for index in range(48):
+        scene, shift = picture(index, (40, 60)), 6 * (index % 2)
+        files |= {f"l{index}.png": encode(scene[:, 6:54], "PNG"), f"r{index}.png": encode(scene[:, 6 + shift : 54 + shift], "PNG")}
+        rows.append({"file_name": f"l{index}.png", "right": f"r{index}.png", "label": ["far", "near"][index % 2]})
+    table = write_table(tmp_path / "in", rows, files)
+    data = tf_input.open(prepare(table, tmp_path / "out", "--feature=right:image", "--splits=train=0.75,test=0.25"))
+    options = {"batch_size": 12, "inputs": BOTH, "image_size": (32, 40)}
+    train = data.batches("train", augment=Augmentation(min_area=0.5, flip=False, brightness=0.2), seed=0, **options)
+    inputs = {name: keras.Input((32, 40, 3), dtype="uint8", name=name) for name in BOTH}
+    left, right = (keras.layers.Rescaling(1 / 25)(one) for one in inputs.values())
+    disparity = keras.layers.GlobalAveragePooling2D()(keras.ops.abs(left - right))
+    model = compiled(keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(disparity)), 0.2)
+    model.fit(train, epochs=15, verbose=0)
+    assert model.evaluate(data.batches("test", **options), verbose=0, return_dict=True)["accuracy"] > 0.9
+
+
+@pytest.mark.slow(15)
+def test_an_analysis_normalises_each_image_by_its_own(tmp_path):
+    data = tf_input.open(prepare(write_pairs(tmp_path / "in"), tmp_path / "out", *OPTIONS))
+    assert main(["analyze", str(data.directory), "--image_size=16", "--splits=train"]) == 0
+    data = tf_input.open(data.directory)
+    assert "right/height" not in data.transform.schema
+    x, _ = next(iter(data.batches("train", batch_size=data.num_examples("train"), transform=True, inputs=BOTH)))
+    for name in BOTH:
+        assert x[name].dtype == tf.float32 and x[name].shape[1:] == (16, 16, 3)
+        np.testing.assert_allclose(tf.reduce_mean(x[name], (0, 1, 2)), 0, atol=1e-3)
+        np.testing.assert_allclose(tf.math.reduce_std(x[name], (0, 1, 2)), 1, atol=1e-3)
