@@ -41,7 +41,7 @@ needs_tfx = pytest.mark.skipif(
 # Together all kinds of features, of every shape that they come in.
 TABLE = ("--label=class", "--feature=tags:multi_label", "--feature=city", "--feature=count:integer", "--feature=age:float")
 SETS = {
-    "table": (write_csv, [*TABLE, "--feature=heat_path:array"]),
+    "table": (write_csv, [*TABLE, "--feature=heat_path:array", "--feature=exact=heat_path:tensor"]),
     "heads": (write_csv, [*HEADS, "--feature=mask_path:mask"]),
     "objects": (write_coco, ["--masks"]),
     "pixels": (write_npz(np.savez), ["--image_encoding=raw"]),
