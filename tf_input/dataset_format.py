@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import struct
+import typing
 import zlib
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
@@ -147,6 +148,7 @@ class Feature:
         """Args:
         label_names: Those of the feature `label`.
         """
+        _check_types(cls, fields, "schema")
         names = label_names if fields["name"] == LABEL else fields.get("label_names", ())
         return cls(**{**fields, "shape": tuple(fields.get("shape", ())), "label_names": tuple(names)})
 
@@ -192,6 +194,12 @@ class ShardInfo:
     catalog: str = ""
     catalog_bytes: int = 0
     catalog_crc32c: int = 0
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "ShardInfo":
+        """Reads one of a manifest's shards."""
+        _check_types(cls, fields, "shards")
+        return cls(**fields)
 
     def files(self) -> tuple[tuple[str, int, int], ...]:
         """(path within the data set, size, CRC-32C) of each of its files."""
@@ -275,13 +283,43 @@ class Manifest:
         fields.pop("checksum", None)
         if version != FORMAT_VERSION:
             raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
+        _check_types(cls, fields, "manifest")
+        _check_types(Feature, {"label_names": fields["label_names"]}, "manifest")
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))
         fields["splits"] = {
-            split: tuple(ShardInfo(**shard) for shard in value["shards"]) for split, value in fields["splits"].items()
+            split: tuple(ShardInfo.from_json(shard) for shard in value["shards"]) for split, value in fields["splits"].items()
         }
         return cls(**fields)
+
+
+_TYPES = {str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
+
+
+def _check_types(cls: type, fields: Any, place: str) -> None:
+    """JSON may hold anything: each text, each number and each list of them is to be what its class says.
+
+    Raises:
+        ValueError: One is not; the message names it.
+    """
+    _check_type(fields, dict, place)
+    for one in dataclasses.fields(cls):
+        if one.name not in fields:
+            continue
+        value, what = fields[one.name], f"{place}: {one.name}"
+        if one.type in _TYPES:
+            _check_type(value, one.type, what)
+        elif typing.get_origin(one.type) is tuple:
+            _check_type(value, list, what)
+            of_values = typing.get_args(one.type)[0]
+            for item in value if of_values in _TYPES else ():
+                _check_type(item, of_values, f"a value of {what}")
+
+
+def _check_type(value: Any, expected: Any, what: str) -> None:
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise ValueError(f"{what} is {value!r:.80}; expected {_TYPES[expected]}")
 
 
 def default_channels(statistics: Mapping[str, Any]) -> int:
@@ -365,7 +403,7 @@ def decode_manifest(data: bytes, path: str | os.PathLike[str]) -> Manifest:
     """
     try:
         return Manifest.from_json(data.decode())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -36,12 +36,14 @@ class VerifyContext:
         manifest: Its own.
         decodes: Whether to decode images and masks.
         progress_directory: Where counts go; empty: nowhere.
+        has_divided_groups: Whether a group decided where its examples went, so that none is in two splits.
     """
 
     directory: str
     manifest: Manifest
     decodes: bool
     progress_directory: str
+    has_divided_groups: bool = True
 
 
 class CheckedShard(NamedTuple):

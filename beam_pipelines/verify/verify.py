@@ -30,7 +30,7 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from beam_pipelines.verify.check_shard import CheckedShard, VerifyContext, check_shard
 from beam_pipelines.verify.damage import Damage
-from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, read_manifest, repeated, straddling
+from beam_pipelines.verify.whole import Hashes, check_metadata, check_sizes, has_divided_groups, read_manifest, repeated, straddling
 from tf_input.dataset_format import Manifest
 
 # Hashes that are compared at once, about.
@@ -48,6 +48,7 @@ class Report:
         num_shards, num_examples: What there should be.
         damages: All of them, by file and record.
         num_verified: Examples that were read and are well; None: no record was read.
+        notes: What is as it was written, and may not be what its user expects.
     """
 
     directory: str
@@ -55,18 +56,20 @@ class Report:
     num_examples: int
     damages: list[Damage]
     num_verified: int | None = None
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         fields = {"shards": self.num_shards, "examples": self.num_examples, "examples_verified": self.num_verified}
-        return {"data_set": printable(self.directory), "well": not self.damages, **fields, "damages": [one.to_json() for one in self.damages]}
+        found = {"damages": [one.to_json() for one in self.damages], "notes": list(self.notes)}
+        return {"data_set": printable(self.directory), "well": not self.damages, **fields, **found}
 
     def describe(self) -> str:
-        """What there is to tell, a line for each damage and one in the end."""
+        """What there is to tell, a line for each damage and each note, and one in the end."""
         lines = [damage.describe() for damage in self.damages]
         examples = f"{self.num_examples:,} examples in {self.num_shards:,} shard{'s' * (self.num_shards != 1)}"
         looked = "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
-        return "\n".join([*lines, *([] if lines else [f"{examples}: {looked}"])])
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *([] if lines else [f"{examples}: {looked}"])])
 
     def failure(self) -> RunError:
         """What a command ends with that has found damage."""
@@ -100,15 +103,17 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     shards = [info for infos in manifest.splits.values() for info in infos]
     report = Report(directory, len(shards), sum(info.num_examples for info in shards), damages)
     if not config.is_quick:
-        of_records, num_verified = _read_records(config, options, directory, manifest)
-        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified)
+        of_records, num_verified, notes = _read_records(config, options, directory, manifest)
+        report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified, notes=notes)
     if config.report:
         write_file(config.report, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
     return report
 
 
-def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest) -> tuple[list[Damage], int]:
-    """By a job: what is damaged of the records, and how many are well."""
+def _read_records(
+    config: VerifyConfig, options: PipelineOptions, directory: str, manifest: Manifest
+) -> tuple[list[Damage], int, tuple[str, ...]]:
+    """By a job: what is damaged of the records, how many are well, and notes."""
     quiet_engines()
     engine = choose_engine(options, "verify")
     engine.check([("OUT", directory), *([("--report", config.report)] if config.report else [])], shared_filesystem=config.shared_filesystem, wait=True)
@@ -117,7 +122,7 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
     engine.set_defaults(manifest.name)
     with tempfile.TemporaryDirectory() as scratch, explained_errors(engine):
         progress = f"{scratch}/progress" if engine.runs_here else ""
-        context = VerifyContext(directory, manifest, config.decodes, progress)
+        context = VerifyContext(directory, manifest, config.decodes, progress, has_divided_groups(directory))
         path = f"{scratch}/found" if engine.runs_here else f"{config.report}.found"
         pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
         verify(pipeline, context, path, _num_processes(engine, directory))
@@ -125,7 +130,7 @@ def _read_records(config: VerifyConfig, options: PipelineOptions, directory: str
         with ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)]) if progress else contextlib.nullcontext():
             run_job(pipeline, engine, [directory])
         found = json.loads(files_at(path).read(path))
-        return [Damage(*fields) for fields in found["damages"]], found["verified"]
+        return [Damage(*fields) for fields in found["damages"]], found["verified"], tuple(found["notes"])
 
 
 def _num_processes(engine: Engine, directory: str) -> int:
@@ -192,13 +197,17 @@ def route(checked: tuple[int, CheckedShard], splits: list[str], num_buckets: int
                 yield (which, bucket), Hashes(place, split, some.tobytes())
 
 
-def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage]:
-    """Keys that are in two places, and groups that are in two splits."""
+def compare(element: tuple[tuple[str, int], Iterable[Hashes]], context: VerifyContext) -> Iterator[Damage | str]:
+    """Keys that are in two places, and groups that are in two splits; a note of these where the inputs named their splits."""
     (which, _), parts = element
     splits = sorted(context.manifest.splits)
     if which == "groups":
         for one, other in straddling(parts):
-            yield Damage("catalog", f"a group of split {splits[one]!r} is in {splits[other]!r} too; expected each group in one split")
+            found = f"a group of split {splits[one]!r} is in {splits[other]!r} too"
+            if context.has_divided_groups:
+                yield Damage("catalog", f"{found}; expected each group in one split")
+            else:
+                yield f"{found}: the splits are as the inputs name them, whatever their groups"
         return
     infos = [info for shards in context.manifest.splits.values() for info in shards]
     for one, other in repeated(parts):
@@ -222,9 +231,10 @@ def _keys(path: str) -> list[bytes]:
 
 
 def write_found(
-    unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage], path: str
+    unused: bytes, found: Iterable[tuple[int, list[Damage], int]], across: Iterable[Damage | str], path: str
 ) -> None:
     """Writes what all shards have told."""
-    shards = sorted(found)
-    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(across)
-    write_file(path, json.dumps({"damages": damages, "verified": sum(num for _, _, num in shards)}).encode())
+    shards, across = sorted(found), list(across)
+    notes = sorted({one for one in across if isinstance(one, str)})
+    damages = [damage for _, of_shard, _ in shards for damage in of_shard] + sorted(one for one in across if not isinstance(one, str))
+    write_file(path, json.dumps({"damages": damages, "notes": notes, "verified": sum(num for _, _, num in shards)}).encode())

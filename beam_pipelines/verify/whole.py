@@ -25,10 +25,11 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
             raise not_a_data_set(directory)
         data = files_at(path).read(path)
         manifest = decode_manifest(data, path)
+        text = manifest.to_json().encode()
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UserError(printable(str(error))) from None
     damages = []
-    if manifest.to_json().encode() != data:
+    if text != data:
         damages.append(Damage(MANIFEST, "its text is not what was written: its checksum is of another one, or it was edited"))
     return manifest, damages
 
@@ -53,22 +54,28 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
     """Whether the other metadata files are there, and say what the manifest says."""
     statistics: Mapping[str, Any] | None = None
     for name in (STATISTICS, RUN):
-        data = _read(directory, name)
-        if isinstance(data, Damage):
-            yield data
-            continue
-        try:
-            fields = json.loads(data)
-            if not isinstance(fields, dict):
-                raise ValueError(f"a {type(fields).__name__}; expected an object")
-        except ValueError as error:  # of UTF-8, too
-            yield Damage(name, f"no JSON: {error}")
-            continue
-        statistics = fields if name == STATISTICS else statistics
+        fields = _read_object(directory, name)
+        if isinstance(fields, Damage):
+            yield fields
+        elif name == STATISTICS:
+            statistics = fields
     if statistics is not None:
-        yield from _check_counts(statistics, manifest)
-        yield from _check_derived(directory, manifest, statistics)
+        try:
+            damages = [*_check_counts(statistics, manifest), *_check_derived(directory, manifest, statistics)]
+        except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
+            damages = [Damage(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
+        yield from damages
     yield from _check_dead_letters(directory, manifest)
+
+
+def has_divided_groups(directory: str) -> bool:
+    """Whether a group decided on the split of its examples, as far as the metadata tells: not where the inputs named their splits."""
+    statistics, run = (_read_object(directory, name) for name in (STATISTICS, RUN))
+    if isinstance(statistics, dict) and statistics.get("division"):
+        return True
+    options = run.get("options") if isinstance(run, dict) else None
+    # Where the inputs name their splits, a run that asks for other ones is refused.
+    return isinstance(options, dict) and bool(options.get("splits") or options.get("folds"))
 
 
 def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator[Damage]:
@@ -97,6 +104,18 @@ def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
         yield data
     elif (count := data.count(b"\n")) != manifest.num_dead_letters:
         yield Damage(DEAD_LETTERS, f"{count} lines; expected {manifest.num_dead_letters}")
+
+
+def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:
+    """The fields of a JSON file."""
+    data = _read(directory, name)
+    if isinstance(data, Damage):
+        return data
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:  # of UTF-8, too
+        return Damage(name, f"no JSON: {error}")
+    return fields if isinstance(fields, dict) else Damage(name, f"no JSON: a {type(fields).__name__}; expected an object")
 
 
 def _read(directory: str, name: str) -> bytes | Damage:

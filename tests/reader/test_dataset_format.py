@@ -68,6 +68,25 @@ def test_a_directory_without_a_manifest_is_not_a_data_set(place, tmp_path):
         read_manifest(tmp_path / place)
 
 
+def test_a_field_of_another_type_is_refused_by_name(tmp_path):
+    fields = json.loads(MANIFEST.to_json())
+    shard = fields["splits"]["train"]["shards"][0]
+    cases = [({"splits": {"train": {"shards": [{**shard, name: value}]}}}, f"shards: {name} is") for name, value in (
+        ("name", 5), ("num_examples", "x"), ("num_bytes", "x"), ("num_bytes", True), ("num_bytes", 1.5), ("crc32c", None), ("catalog", [])
+    )]  # fmt: skip
+    cases += [({"schema": [{"name": "x", "kind": "text", name: value}]}, f"schema: {name} is") for name, value in (
+        ("name", []), ("name", 5), ("kind", {}), ("shape", "12"), ("shape", ["x"]), ("label_names", [5]), ("description", 5), ("dtype", [])
+    )]  # fmt: skip
+    cases += [({"seed": "x"}, "manifest: seed is"), ({"label_names": "ab"}, "manifest: label_names is"), ({"targets": [5]}, "manifest: targets is")]
+    for changes, expected in cases:
+        write_manifest(tmp_path, **changes)
+        with pytest.raises(ValueError, match=rf"manifest\.json: (a value of )?{expected} "):
+            read_manifest(tmp_path)
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"manifest\.json: "):
+        read_manifest(tmp_path)
+
+
 def test_a_damaged_manifest_is_refused_by_name(tmp_path):
     cases = {
         "foreign format": {"format": "other"},

@@ -410,3 +410,14 @@ def test_many_labels_of_a_sample(tmp_path):
     (listed,) = list_all(open_source(tmp_path, ["tags:multi_label", "box:float[3]"], key_column="id"))
     assert (listed.key, listed.split) == ("k1", "validation")
     assert listed.values == {"tags": ("x", "y"), "box": (1.0, 2.5, 3.0), "weight": 2.0}
+
+
+@pytest.mark.parametrize("with_group", [(1, 2), (0, 2)])
+def test_a_usual_group_that_only_some_samples_have_is_theirs(with_group, tmp_path):
+    """Whichever sample comes first; one without is its own."""
+    said = [{"label": 1, **({"group": "g"} if index in with_group else {})} for index in range(3)]
+    write(tmp_path / "x.tar", [member for i, one in enumerate(said) for member in ((f"{i}.jpg", JPEG), (f"{i}.json", json.dumps(one).encode()))])
+    assert [one.group for one in list_all(open_source(tmp_path))] == ["g" if index in with_group else "" for index in range(3)]
+    refused = [one for one in list_all(open_source(tmp_path, group="group")) if isinstance(one, DeadLetter)]
+    assert [one.reason for one in refused] == ["no_group"]
+    assert not any(one.group for one in list_all(open_source(tmp_path, group="")))

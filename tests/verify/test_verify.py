@@ -57,7 +57,7 @@ def test_a_data_set_is_as_it_was_written_and_stays_untouched(made: pathlib.Path,
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     assert verify(capfd, made, "--decode")[:2] == (
         0,
-        {"data_set": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": []},
+        {"data_set": str(made), "well": True, "shards": 2, "examples": 12, "examples_verified": 12, "damages": [], "notes": []},
     )
     assert verify(capfd, made, "--quick")[1]["examples_verified"] is None
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
@@ -158,6 +158,25 @@ def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path,
     told = [damage["reason"] for damage in verify(capfd, out)[1]["damages"]]
     assert any("'2.png', '4.png', '5.png', '6.png', '9.png' also in out-test" in reason for reason in told), told
     assert any("a group of split" in reason for reason in told), told
+
+
+def test_groups_that_straddle_the_splits_of_the_inputs_are_noted_and_no_damage(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    rows = "".join(f"{index}.png,{index % 2},g{index % 3},{('train', 'test')[index % 2]}\n" for index in range(6))
+    files = {f"{index}.png": png(index) for index in range(6)} | {"rows.csv": f"image,label,group,split\n{rows}".encode()}
+    source, out = write_files(tmp_path / "in", files), tmp_path / "out"
+    assert main(["prepare", "--input", str(source / "rows.csv"), "--output", str(out), "--num_shards=2"]) == 0
+    code, report, _ = verify(capfd, out)
+    assert (code, report["well"], report["damages"]) == (0, True, [])
+    (note,) = report["notes"]
+    assert "a group of split 'test' is in 'train' too" in note
+
+
+@pytest.mark.parametrize("change", [{"mask": 5}, {"splits": {"train": 5}}, {"images": 5}, {"images": {"channels": 5}}, "[" * 100_000])
+def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    path = copied / "statistics.json"
+    path.write_text(change if isinstance(change, str) else json.dumps(json.loads(path.read_text()) | change))
+    code, report, _ = verify(capfd, copied, "--quick")
+    assert code == 1 and {damage["file"] for damage in report["damages"]} == {"statistics.json"}
 
 
 def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:

@@ -67,7 +67,7 @@ class RowReader:
         taken = {name for column in columns for name in column.names}
         given = (config.key_column, config.split_column, config.group, config.weight_column)
         key, *others = (self._find(*role, taken) for role in zip(_ROLES, given))
-        self._roles = RowRoles((key,) if key else (), *others, may_lack_split=REST in config.divide)
+        self._roles = RowRoles((key,) if key else (), *others, may_lack_split=REST in config.divide, may_lack_group=not config.group)
         self.features = tuple(column.feature() for column in columns) + self._roles.features
         self.targets = tuple(column.name for column in labels)
         self.value_names = tuple(dict.fromkeys((*self._columns.column_names, *self._roles.names)))
@@ -113,8 +113,9 @@ class RowReader:
 
 
 def wanted_names(config: SourceConfig, *columns: Column) -> set[str]:
-    """The fields that somebody named: by these columns, or as a key, a split, a group or a weight."""
-    roles = (config.key_column, config.split_column, config.group, config.weight_column)
+    """The fields to search for: those of these columns, and a key, a split, a group and a weight by the given name or the usual one."""
+    usual = ((config.split_column, "split"), (config.group, "group"), (config.weight_column, "weight"))
+    roles = (config.key_column, *(name if given is None else given for given, name in usual))
     return {name for column in columns for name in column.names}.union(name for name in roles if name)
 
 
