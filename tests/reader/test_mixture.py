@@ -224,6 +224,8 @@ def test_the_backup_of_another_mix_is_refused(sets, two):
         "data sets": identity({"photos": photos, "sketches": (sets["drawings"], "train", 0.4)}),
         "options of its own": identity({"photos": (*photos, {"shuffle": False}), "sketches": sketches}),
         "stop": identity(two, "all"),
+        "order": identity({"sketches": sketches, "photos": photos}),
+        "a part's augmentation": identity({"photos": (*photos, {"augment": True}), "sketches": sketches}),
         "options": identity(two, augment=True),
         "seed": identity(two, seed=1),
     }

@@ -397,7 +397,7 @@ def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
 
 
 def test_every_known_extension_is_taken_in_any_case(tmp_path):
-    names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title())]
+    names = [f"{i}{extension}" for i, e in enumerate(IMAGE_EXTENSIONS) for extension in (e, e.upper(), e.title()) if e != ".npy"]
     assert set(IMAGE_EXTENSIONS) == {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".npy"}
     make_folder(tmp_path, [f"cat/{name}" for name in [*names, "a.b.jpg", "x..jpg", "1.png.jpg"]])
     assert len(Listed(tmp_path).images) == len(names) + 3
@@ -414,6 +414,12 @@ def test_an_unknown_extension_is_refused_with_what_to_do(tmp_path):
     for case, name, parts in cases:
         root = make_folder(tmp_path / case, ["cat/1.jpg", f"cat/{name}"])
         assert_refused(case, root, parts)
+
+
+def test_arrays_beside_images_are_no_examples_in_silence(tmp_path):
+    root = make_folder(tmp_path, ["cat/1.jpg", "cat/1.npy", "dog/2.jpg"])
+    assert_refused("masks", root, ["cat/1.jpg and cat/1.npy", "expected one of the two", "--ignore='*.npy'"])
+    assert list(Listed(root, ignore=("*.npy",)).labels) == ["cat/1.jpg", "dog/2.jpg"]
 
 
 @pytest.mark.parametrize("name", ["no extension", "1.jpg.", "x."])

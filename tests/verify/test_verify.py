@@ -194,6 +194,21 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
     assert any(record == 0 for record, _ in reasons)
 
 
+def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    for index in range(6):
+        (tmp_path / "in" / "ab"[index % 2]).mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "in" / "ab"[index % 2] / f"{index}.npy", np.full((6 + index, 5, 2), index / 7, np.float32))
+    out = tmp_path / "out"
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(out), "--splits=train=1"]) == 0
+    assert verify(capfd, out)[0] == 0
+    (index,) = (out / "index").iterdir()
+    index.unlink()
+    assert verify(capfd, out)[0] == 1 and main(["repair", str(out)]) == 0 and verify(capfd, out)[0] == 0
+    (out / "statistics.json").write_text("{}")
+    (out / "schema.pbtxt").unlink()
+    assert {"statistics.json", "schema.pbtxt"} <= {damage["file"] for damage in verify(capfd, out, "--quick")[1]["damages"]}
+
+
 def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for arguments, expected in (
         ([str(tmp_path)], "is not a data set"),
