@@ -393,13 +393,17 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
     ) -> memory.Held:
         """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
-        key = (split, config.on_error, config.transform, config.keys, selection and selection.digest, config.channels, *decoder.wanted())
-        if key not in self._held or selection is not None:
-            shards = self.manifest.splits[split]
-            reader = self._store.open_records(shards, config.on_error, run_bytes(config.read_buffer), selection)
-            selection = reader.selection
+        wanted = (split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
+        open_records = functools.partial(self._store.open_records, self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
+        whole_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
+        # Folds and their rest, say, are parts of what is held once.
+        is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples(split)
+        is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)
+        key, num_bytes = ((*wanted, None), whole_bytes) if is_part else ((*wanted, selection and selection.digest), num_bytes)
+        if selection is not None:
+            selection = open_records(selection).selection
         if key not in self._held:
-            self._held[key] = memory.load(reader.each_once(), decoder, num_bytes, config.read_buffer)
+            self._held[key] = memory.load(open_records(None if is_part else selection).each_once(), decoder, num_bytes, config.read_buffer)
             message = "%s: %d images held in memory, %.1f MB of a budget of %.1f; shuffled, their order is exact"
             _logger.info(message, split, len(self._held[key].numbers), num_bytes / 1e6, config.memory_budget / 1e6)
         return self._held[key].select(selection)
