@@ -26,6 +26,8 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
         data = files_at(path).read(path)
         manifest = decode_manifest(data, path)
         text = manifest.to_json().encode()
+    except UnicodeError as error:  # JSON may hold half of a pair of surrogates
+        raise UserError(f"{printable(path)}: {error}") from None
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UserError(printable(str(error))) from None
     damages = []

@@ -179,6 +179,13 @@ def test_statistics_of_other_types_are_damaged(change: dict | str, copied: pathl
     assert code == 1 and {damage["file"] for damage in report["damages"]} == {"statistics.json"}
 
 
+@pytest.mark.parametrize("value", [5, "\ud800"])
+def test_a_manifest_with_a_name_that_is_none_is_refused_in_one_line(value: object, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    (copied / MANIFEST).write_text(json.dumps(json.loads((copied / MANIFEST).read_text()) | {"name": value}))
+    code, _, err = verify(capfd, copied)
+    assert code == 2 and MANIFEST in err and err.count("\n") == 1
+
+
 def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     """A record whose frame is right: another class number, and bytes that are no example."""
     shard = shards(copied)[0]
