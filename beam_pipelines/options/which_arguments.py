@@ -47,7 +47,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--take", type=int, metavar="N", help="how many of the examples were read")
     add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
     add("--transform", action="store_true", default=None, help="examples passed through the graph of `recordmill analyze`")
-    add("--channels", type=int, choices=(1, 3, 4), help="of the images, where the training said it: a split that is small enough was held in memory")
+    add("--channels", type=int, metavar="N", help="1, 3 or 4 of the images, where the training said it: a split that is small enough was held in memory")
     add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
     add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
     add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")

@@ -39,15 +39,15 @@ def write_inputs(folder: pathlib.Path) -> None:
 
 # case -> what is typed, what is said
 REFUSED = {
-    "one-hot": (["one_hot.tfrecord"], "label:float[3] reads 3 numbers, label:multi_hot[3] a 0 or 1 for each class"),
-    "pixels of float32": (["floats.tfrecord", "--label=none"], "of uint8; these may be of float32, and only uint8 is read"),
+    "pixels of float32": (["floats.tfrecord", "--label=none"], "of uint8; the layout feature:float32 reads them as float32"),
     "an item with a name of ours": (["named.tfrecord", "--feature=height:float"], "such as my_height=height"),
-    "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "--layout=image=imag: no 'imag' in the first 6 records"),
+    "a layout's feature": (["named.tfrecord", "--layout=image=imag"], "layout mapping needs imag; its first 6 records have height"),
     "one-hot in an array": (["arrays.npz"], "such as y:float[3], or multi_hot[3] for a 0 or 1 for each class"),
     "no such array": (["arrays.npz", "--label=lable"], "there is no 'lable'; expected one of y"),
     "no such member": (["samples.tar", "--label=lable"], "--label: no 'lable' in the first 6 samples; expected one of cls, png"),
 }
 ACCEPTED = {
+    "one-hot": ["one_hot.tfrecord"],
     "one-hot as numbers": ["one_hot.tfrecord", "--label=label:float[3]"],
     "one-hot as classes": ["one_hot.tfrecord", "--label=label:multi_hot[3]"],
     "one-hot in an array": ["arrays.npz", "--label=y:multi_hot[3]"],

@@ -43,7 +43,7 @@ def options_of(source: str) -> list[str]:
     kinds = VALUES if typed else (*VALUES, *FILES)
     columns = [f"--{option}=typo:{kind}" for option in ("label", "feature") for kind in kinds]
     several = ["--label=typo,typo2:multi_label", "--feature=typo,typo2:float"]
-    roles = [f"--{role}_column=typo" for role in ("image", "key", "split", "group", "weight")]
+    roles = [f"--{role}=typo" for role in ("image_column", "key_column", "split_column", "group", "weight_column")]
     return [*columns, *several, *roles]
 
 
@@ -80,7 +80,7 @@ def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
     path = write_records(tmp_path / "in" / "x.tfrecord", records)
     line = refused(capsys, path, "--layout=image=image,label=tags", "--label=label:multi_label")
     assert "no 'label' in the first 20 records; expected one of image, tags" in line
-    assert "no 'id' in the first 20 records; expected one of image, tags" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
+    assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
 def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
