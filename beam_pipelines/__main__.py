@@ -125,8 +125,11 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_verify_config(arguments)
-    report = _import("verify.verify").run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
+    module = _import("verify.verify")
+    report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
     print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)
+    if config.report:  # what was found is told, whether it can be written or not
+        module.write_report(report, config.report)
     if report.damages:
         raise report.failure()
 

@@ -386,8 +386,8 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
         No record is read for it. `split=None` is the training split.
         """
-        decoder = self.make_decoder(config := make_config(config, options), self._find_split(split))
-        return ladder.example_spec(decoder, config)
+        config = self.settle(split := self._find_split(split), make_config(config, options))
+        return ladder.example_spec(self.make_decoder(config, split), config)
 
     def _hold(
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None

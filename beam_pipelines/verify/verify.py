@@ -105,9 +105,12 @@ def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:
     if not config.is_quick:
         of_records, num_verified, notes = _read_records(config, options, directory, manifest)
         report = dataclasses.replace(report, damages=damages + of_records, num_verified=num_verified, notes=notes)
-    if config.report:
-        write_file(config.report, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
     return report
+
+
+def write_report(report: Report, path: str) -> None:
+    """Writes a report as JSON; StorageError where that fails."""
+    write_file(path, (json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def _read_records(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_input.cores import num_cores
 from tf_input.epochs.order import epoch_key
 from tf_input.epochs.position import Pass, Position
+from tf_input.epochs.share import local_batch_size
 from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.packing import pack, pack_error, packed_spec, unpack
 from tf_input.pipeline.plan import Plan
@@ -174,7 +175,7 @@ def shuffle_buffer(num_records: int, num_bytes: int) -> int:
 
 def example_spec(decode_batch: Callable[..., Any], config: ReadConfig) -> Any:
     """The shapes and dtypes of the batches; nothing is read for it."""
-    shape = [config.batch_size if config.drop_remainder else None]
+    shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
     specs = tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)
     data = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=specs)
     return _decode(data, decode_batch, config).element_spec
