@@ -102,8 +102,9 @@ def service_batches(
     num_batches = config.num_batches(split, part.count)
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
-    _check_shapes(data)
     _check_graph(data, config.service)
+    if config.map_example is None and config.map_batch is None:  # whose shapes may be known to their user alone
+        _check_shapes(data)
     _warn_of_silence(config.service)
     data = data.apply(
         tf.data.experimental.service.distribute(tf.data.experimental.service.ShardingPolicy.DYNAMIC, config.service)
