@@ -218,7 +218,7 @@ def bad_cell(reason: str, cell: Any, expected: str) -> Refusal:
 
 def is_empty(cell: Any) -> bool:
     """Whether a plain cell has nothing, or blanks alone."""
-    return cell is None or cell == [] or (isinstance(cell, str) and not cell.strip())
+    return cell is None or (isinstance(cell, list) and not cell) or (isinstance(cell, str) and not cell.strip())
 
 
 def shown(cell: Any) -> str:
