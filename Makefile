@@ -15,7 +15,7 @@ endif
 # A process more than there are cores, since tests wait too. Bytecode is kept, whatever the environment says: each program that a test
 # starts would compile it anew.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
-PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 # The tests run with the versions that deploy/ pins, and the site is built with them.
 CONSTRAINTS_test = -c deploy/constraints.txt
