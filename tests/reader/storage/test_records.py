@@ -249,6 +249,7 @@ def test_a_busy_or_broken_disk_costs_no_record(own, case, skips):
     for is_window in (False, True):
         reader = make_reader(*own, damaged if skips else None, 60)
         reader.place(7), reader.place(8)  # the indexes are open
+        read(own, "chosen"), read(own, "one by one")  # all that is imported when it is first needed is there
         way = functools.partial(read_windows, reader) if is_window else reader.read
         end = begin(folder / "shard-2")
         try:
