@@ -10,6 +10,7 @@ reference must have its place in it.
 
 import argparse
 import contextlib
+import gc
 import sys
 import tempfile
 import time
@@ -71,6 +72,7 @@ def plan(num_references: int) -> None:
             stack.enter_context(made_up)
         config = PrepareJob("in", f"{folder}/out", "made", source=SourceConfig("image_folder"))
         options = parse_pipeline_options([])
+        gc.freeze()  # as the command does once all is imported
         start, cpu_start = time.perf_counter(), time.process_time()
         pipeline = beam.Pipeline(runner=choose_engine(options).make_runner(), options=options)
         listed = pipeline | "ListImages" >> list_images.ListImages(config)
