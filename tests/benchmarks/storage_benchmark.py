@@ -27,7 +27,6 @@ import numpy as np
 
 from tests.benchmarks.read_inputs import Inputs
 
-_NUM_RECORDS, _RECORD_BYTES = 500_000, 900  # and what an example needs beside
 _VIEWS = {"batch_size": 128, "image_size": 224, "augment": True, "seed": 0}
 REACH = {"mount": 0.95, "object-store": 0.95, "shards-512": 0.9, "shards-4096": 0.9, "photos-alone": 0.45, "tiny-alone": 0.8}
 
@@ -73,30 +72,32 @@ def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
         del files.read_range
 
 
-def write_records(folder: pathlib.Path, num_shards: int) -> pathlib.Path:
-    """A data set of short vectors, by the command itself."""
+def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pathlib.Path:
+    """A data set of small images as their pixels, by the command itself."""
     from beam_pipelines.__main__ import main
 
-    made, source = folder / f"records-{num_shards}", folder / "vectors.npy"
+    made, source = folder / f"records-{num_shards}", folder / "pixels.npy"
     if not made.exists():
         if not source.exists():
             random = np.random.default_rng(0)
-            np.save(source, random.integers(0, 256, (_NUM_RECORDS, 10, 30, 3), dtype=np.uint8))
-            np.save(folder / "labels.npy", random.integers(0, 10, _NUM_RECORDS))
-        paths = ["--input", str(source), "--label", f"label={folder / 'labels.npy'}", "--output", str(made)]
-        if main(["prepare", *paths, "--splits=train=1", "--num_shards", f"train={num_shards}", "--check=none"]):
+            np.save(source, random.integers(0, 256, (num_records, 10, 30, 3), dtype=np.uint8))
+            np.save(folder / "labels.npy", random.integers(0, 10, num_records))
+        paths = ["--input", str(source), "--output", str(made)]
+        if main(["prepare", *paths, "--splits=train=1", "--num_shards", f"train={num_shards}", "--check=header"]):
             raise RuntimeError(f"the data set of {num_shards} shards could not be made")
     return made
 
 
 @contextlib.contextmanager
-def make_readers(case: str, inputs: Inputs, folder: pathlib.Path) -> Iterator[tuple[Callable[[], Iterator[Any]], Callable[[], Iterator[Any]]]]:
+def make_readers(
+    case: str, inputs: Inputs, folder: pathlib.Path, num_records: int
+) -> Iterator[tuple[Callable[[], Iterator[Any]], Callable[[], Iterator[Any]]]]:
     """Ours and the rival of a case."""
     import tf_input
 
     with contextlib.ExitStack() as stack:
         if case.startswith("shards-"):
-            few, many = (tf_input.open(write_records(folder, count)) for count in (16, int(case.partition("-")[2])))
+            few, many = (tf_input.open(write_records(folder, num_records, count)) for count in (16, int(case.partition("-")[2])))
             options = {"batch_size": 128, "memory_budget": 0, "seed": 0}
             yield functools.partial(records, many, **options), functools.partial(records, few, **options)
             return
@@ -130,7 +131,7 @@ def measure(reader: Iterator[Any], seconds: float) -> tuple[float, float]:
 def run(case: str, inputs: Inputs, folder: pathlib.Path, options: argparse.Namespace) -> None:
     runs = []
     for _ in range(options.runs):
-        with make_readers(case, inputs, folder) as starts:
+        with make_readers(case, inputs, folder, options.records) as starts:
             readers = [start() for start in starts]
             for reader in readers:
                 measure(reader, options.seconds)  # up to speed
@@ -153,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=5, help="of each in a run (default: 5)")
     parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
     parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
+    parser.add_argument("--records", type=int, default=500_000, help="of the cases of many shards (default: 500000)")
     parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:

@@ -30,7 +30,7 @@ SHORT = {
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
-        "--runs 1 --turns 1 --seconds 0.2 --copies 1 --case mount --case object-store --case tiny-alone",
+        "--runs 1 --turns 1 --seconds 0.2 --copies 1 --records 600 --case mount --case object-store --case shards-512 --case tiny-alone",
         "^tiny-alone +lowest of 1: .* by the wall clock, .* by CPU time",
     ),
 }
