@@ -25,7 +25,7 @@ from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.options.verify_arguments import make_verify_config
 from beam_pipelines.options.which_arguments import training_options
-from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
@@ -50,8 +50,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         log.clear_error(error_json)
         parser = make_parser()
+        if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may go on
+            importlib.import_module("argcomplete").autocomplete(parser)
         arguments, others = parser.parse_known_args(argv)
-        log.set_format(arguments.log_format)
+        log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
+        progress.set_display(getattr(arguments, "progress", "auto"))
         if arguments.command in ("benchmark", "which") and others:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
@@ -97,7 +100,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         print(job)
         return
     summary = _import("publish.summary")
-    print(summary.describe(config.output))
+    _tell(summary.describe(config.output))
     for warning in summary.warnings(config.output):
         log.say(warning, "warning")
 
@@ -106,13 +109,13 @@ def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_analyze_config(arguments)
     check_analysis(config)
     options = _import("runners.jobs").parse_pipeline_options(beam_flags, "analyze")
-    print(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
+    _tell(_import("transform.analyze", "tensorflow", "tensorflow_transform").run_analyze(config, options))
 
 
 def transform(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_transform_config(arguments)
     make_job(config)  # what is wrong is answered before Beam is imported
-    print(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
+    _tell(_import("transform.run_transform").run_transform(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "transform")))
 
 
 def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -159,6 +162,12 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
         past_batches.run(
             parse_directory("OUT", arguments.directory), arguments.split, arguments.epoch, arguments.step, options, arguments.backup, as_json=arguments.json
         )
+
+
+def _tell(summary: str) -> None:
+    """What a command that was asked for a data set says of it in the end."""
+    if not log.is_quiet():
+        print(summary)
 
 
 @contextlib.contextmanager

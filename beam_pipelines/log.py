@@ -15,16 +15,23 @@ from typing import Any, Callable
 from beam_pipelines.errors import UserError, printable
 
 FORMATS = ("text", "json")
+DISPLAYS = ("auto", "json", "none")  # of progress
 
 _format: str | None = None
+_is_quiet = False
 _run_id = ""
 _find_stage: Callable[[], str] = lambda: "start"
 
 
-def set_format(name: str | None) -> None:
-    """How everything is told from now on, of no run yet; None: plain lines, and none that only a log needs."""
-    global _format
-    _format = name
+def set_format(name: str | None, *, quiet: bool = False) -> None:
+    """How everything is told from now on, of no run yet.
+
+    Args:
+        name: One of `FORMATS`; None: plain lines, and none that only a log needs.
+        quiet: Nothing is told but warnings and errors.
+    """
+    global _format, _is_quiet
+    _format, _is_quiet = name, quiet
     set_run("", lambda: "start")
 
 
@@ -32,6 +39,11 @@ def set_run(run_id: str, find_stage: Callable[[], str]) -> None:
     """From now on each line is of this run. `find_stage` says how far it is: start, list, plan, write, publish."""
     global _run_id, _find_stage
     _run_id, _find_stage = run_id, find_stage
+
+
+def is_quiet() -> bool:
+    """Whether nothing is told but warnings and errors."""
+    return _is_quiet
 
 
 def is_kept() -> bool:
@@ -52,16 +64,28 @@ def say(message: str, level: str = "info", **fields: Any) -> None:
         level: info, warning or error.
         **fields: The same for programs, as plain values.
     """
+    if _is_quiet and level == "info":
+        return
     shown = f"warning: {message}" if level == "warning" else message
     if _format is None:
         line = f"recordmill: {shown}"
     else:
-        now, step = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), stage()
+        now, step = _now(), stage()
         if _format == "json":
             line = json.dumps({"time": now, "run_id": _run_id, "stage": step, "level": level, "message": message, **fields}, default=str)
         else:
             line = f"{now} {_run_id[:8] or '-'} {step} {shown}"
     print(line, file=sys.stderr, flush=True)
+
+
+def say_progress(**fields: Any) -> None:
+    """One line of JSON for programs, as `--progress=json` has them."""
+    line = {"time": _now(), "run_id": _run_id, "stage": stage(), "level": "progress", **fields}
+    print(json.dumps(line), file=sys.stderr, flush=True)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def name_run_in_messages(run_id: str) -> None:

@@ -18,7 +18,7 @@ from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark
 from beam_pipelines.options.command_parser import CommandParser
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
-from beam_pipelines.options.log_arguments import add_log_options
+from beam_pipelines.options.log_arguments import add_log_options, add_progress_options
 from beam_pipelines.options.option_values import (
     default_name,
     parse_descriptions,
@@ -61,6 +61,8 @@ _COLUMNS = {
     "split": "splits (default: split; '' for none)",
     "weight": "weights of examples (default: weight; '' for none)",
 }
+
+_LONG = ("prepare", "analyze", "transform", "verify")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -177,7 +179,9 @@ def make_parser() -> argparse.ArgumentParser:
     add_status(commands)
     add_benchmark(commands)
     add_which(commands)
-    for command in commands.choices.values():
+    for name, command in commands.choices.items():
+        if name in _LONG:
+            add_progress_options(command)
         add_log_options(command)
     return parser
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import Sequence
 
-from beam_pipelines.log import FORMATS
+from beam_pipelines.log import DISPLAYS, FORMATS
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +16,18 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
         "plain lines, for people)",
     )
     add("--error_json", default="", metavar="FILE", help="where to write what a failure was, for programs; the file is not there after success")
+
+
+def add_progress_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of what is shown while a long command works, to the parser of one."""
+    add = parser.add_argument_group("what it shows").add_argument
+    add(
+        "--progress",
+        choices=DISPLAYS,
+        default="auto",
+        help="auto: bars on a terminal, elsewhere a line each 30 s; json: a line of JSON each second, for programs; none (default: auto)",
+    )
+    add("--quiet", action="store_true", help="no progress, no remarks and no summary: only warnings and errors, and a report that was asked for")
 
 
 def error_file(argv: Sequence[str]) -> str:

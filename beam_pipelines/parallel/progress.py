@@ -19,6 +19,7 @@ from beam_pipelines.storage.object_stores.retries import take_retries
 
 OBJECT_SECONDS = 5.0
 TELL_SECONDS = 30.0
+JSON_SECONDS = 1.0
 
 
 class Counts(NamedTuple):
@@ -65,6 +66,14 @@ _objects: dict[str, tuple[str, Counts, float]] = {}
 _lock = threading.Lock()
 # What the command has heard of its job from the engine.
 _num_restarts = 0
+# One of `log.DISPLAYS`.
+_display = "auto"
+
+
+def set_display(name: str) -> None:
+    """How progress is shown from now on."""
+    global _display
+    _display = name
 
 
 def count_restart() -> int:
@@ -164,7 +173,7 @@ def stage_of(directory: str) -> str:
 
 
 class ProgressDisplay:
-    """Bars on a terminal while a run lasts; elsewhere, and in a log, a line each half minute.
+    """How far a run is, while it lasts: bars on a terminal; elsewhere, and in a log, a line each half minute; or lines for programs.
 
     Args:
         directory: The run's progress directory.
@@ -180,7 +189,13 @@ class ProgressDisplay:
     def __enter__(self) -> "ProgressDisplay":
         global _num_restarts
         _num_restarts = 0
-        show = self._show if os.isatty(2) and not log.is_kept() else self._tell
+        show = self._tell
+        if _display == "json":
+            show = self._tell_programs
+        elif _display == "none" or log.is_quiet():
+            show = self._stop.wait
+        elif os.isatty(2) and not log.is_kept():
+            show = self._show
         self._thread = threading.Thread(target=show, daemon=True)
         self._thread.start()
         return self
@@ -190,24 +205,41 @@ class ProgressDisplay:
         self._thread.join()
 
     def _tell(self) -> None:
-        began, before, num_bytes = time.monotonic(), {}, 0
+        began, last = time.monotonic(), _Look(Counts(), [])
         while not self._stop.wait(TELL_SECONDS):
-            counts = read_counts(self._directory)
-            stages = self._stages(counts)
+            now = self._look()
             told = []
-            for stage in stages:
-                rate = (stage.done - before.get(stage.name, 0)) / TELL_SECONDS
+            for stage, (rate, seconds_left) in zip(now.stages, now.rates(last)):
                 total = f" of {stage.total:,}" if stage.total is not None else ""
-                left = f", {_format_seconds((stage.total - stage.done) / rate)} left" if stage.total and rate else ""
+                left = f", {_format_seconds(seconds_left)} left" if seconds_left is not None else ""
                 told.append(f"{stage.name} {stage.done:,}{total} ({rate:,.0f}/s{left}){stage.note and f', {stage.note}'}")
-            if counts.written_bytes:
-                told.append(f"{(counts.written_bytes - num_bytes) / TELL_SECONDS / 1e6:,.1f} MB/s")
-            if counts.retries:
-                told.append(f"{counts.retries:,} requests made again")
+            if now.counts.written_bytes:
+                told.append(f"{now.bytes_per_second(last) / 1e6:,.1f} MB/s")
+            if now.counts.retries:
+                told.append(f"{now.counts.retries:,} requests made again")
             if _num_restarts:
                 told.append(f"job restarted {_num_restarts} time{'s' * (_num_restarts > 1)}")
-            before, num_bytes = {stage.name: stage.done for stage in stages}, counts.written_bytes
-            log.say(f"{_format_seconds(time.monotonic() - began)}: {'; '.join(told)}", restarts=_num_restarts, **counts._asdict())
+            last = now
+            log.say(f"{_format_seconds(now.seconds - began)}: {'; '.join(told)}", restarts=_num_restarts, **now.counts._asdict())
+
+    def _tell_programs(self) -> None:
+        last, is_over = _Look(Counts(), []), False
+        while not is_over:
+            is_over = self._stop.wait(JSON_SECONDS)  # the last line is of the end
+            now = self._look()
+            if sum(now.counts) < sum(last.counts):  # what was counted went with the working directory
+                return
+            stages = [
+                {"name": stage.name, "done": stage.done, "total": stage.total, "per_second": round(rate, 1), "seconds_left": left and round(left, 1)}
+                for stage, (rate, left) in zip(now.stages, now.rates(last))
+            ]
+            counts = {name: getattr(now.counts, name) for name in ("dead_letters", "written_bytes", "retries")}
+            log.say_progress(stages=stages, **counts, bytes_per_second=round(now.bytes_per_second(last)), restarts=_num_restarts)
+            last = now
+
+    def _look(self) -> "_Look":
+        counts = read_counts(self._directory)
+        return _Look(counts, self._stages(counts))
 
     def _show(self) -> None:
         from rich.console import Console
@@ -225,9 +257,32 @@ class ProgressDisplay:
         console = Console(stderr=True)
         with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
             bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
+            first: _Look | None = None
             while not self._stop.wait(self._interval):
-                for bar, stage in zip(bars, self._stages(read_counts(self._directory))):
-                    progress.update(bar, completed=stage.done, total=stage.total, note=stage.note)
+                now = self._look()
+                for bar, stage in zip(bars, now.stages):
+                    is_written = first and stage.note and now.counts.written_bytes
+                    rate = f"{now.bytes_per_second(first) / 1e6:,.0f} MB/s, " if is_written else ""
+                    progress.update(bar, completed=stage.done, total=stage.total, note=f"{rate}{stage.note}")
+                first = first or (now if now.counts.written_bytes else None)
+
+
+class _Look:
+    """What was counted until now."""
+
+    def __init__(self, counts: Counts, stages: list[Stage]) -> None:
+        self.counts, self.stages, self.seconds = counts, stages, time.monotonic()
+
+    def rates(self, last: "_Look") -> Iterator[tuple[float, float | None]]:
+        """Of each stage how much was done a second since another look, and in how many seconds it ends if that goes on."""
+        before = {stage.name: stage.done for stage in last.stages}
+        for stage in self.stages:
+            rate = (stage.done - before.get(stage.name, 0)) / max(self.seconds - last.seconds, 1e-3)
+            yield rate, (stage.total - stage.done) / rate if stage.total is not None and rate else None
+
+    def bytes_per_second(self, last: "_Look") -> float:
+        """Of records, since another look."""
+        return (self.counts.written_bytes - last.counts.written_bytes) / max(self.seconds - last.seconds, 1e-3)
 
 
 def _stages(counts: Counts) -> list[Stage]:

@@ -29,6 +29,7 @@ LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([0-9a-f]{8}|-) (start|lis
 def plain_lines():
     yield
     log.set_format(None)
+    progress.set_display("auto")
 
 
 @pytest.fixture
@@ -80,6 +81,42 @@ def test_where_no_terminal_is_a_line_now_and_then_says_how_far_it_is(tmp_path, m
     line, *_, last = capsys.readouterr().err.splitlines()
     assert last.endswith("; job restarted 1 time"), last
     assert re.fullmatch(r"recordmill: 0:\d\d: listed 100 of 100 \(.*\); written 40 of 100 \([\d,]+/s, 0:\d\d left\), 2 dead letters; [\d,.]+ MB/s", line), line
+
+
+def test_for_programs_progress_is_a_line_of_json_each_second(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "JSON_SECONDS", 0.05)
+    directory, told = str(tmp_path / "progress"), threading.Event()
+    say = log.say_progress
+    monkeypatch.setattr(log, "say_progress", lambda **fields: (say(**fields), told.set()))
+    progress.set_display("json")
+    progress.count(directory, listed=100, listing_done=1, written=40, dead_letters=2, written_bytes=5_000_000)
+    with progress.ProgressDisplay(directory):
+        assert told.wait(30)
+        progress.count(directory, written=60)
+    first, *_, last = map(json.loads, capsys.readouterr().err.splitlines())
+    assert [(stage["name"], stage["done"], stage["total"]) for stage in first["stages"]] == [("listed", 100, 100), ("written", 40, 100)]
+    assert first["stages"][1]["seconds_left"] > 0 and first["bytes_per_second"] > 0
+    assert (first["level"], first["dead_letters"], first["restarts"]) == ("progress", 2, 0)
+    assert last["stages"][1]["done"] == 100  # the end is told too
+
+
+def test_a_quiet_run_says_what_is_wrong_and_nothing_else(source, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "TELL_SECONDS", 0.01)
+    write_files(tmp_path / "in", {"ant/bad.jpg": b"<html>"})
+    assert main(call(source, tmp_path / "out", "--quiet", "--max_bad_fraction=0.1")) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["verify", str(tmp_path / "out"), "--quiet"]) == 0
+    assert "all is as it was written" in capsys.readouterr().out  # that was asked for
+    assert main(call(source, tmp_path / "out", "--quiet")) == 2
+    assert "exists; expected a new path" in capsys.readouterr().err
+
+
+def test_a_shell_is_told_how_a_line_may_go_on(tmp_path):
+    pytest.importorskip("argcomplete")
+    line = "recordmill prepare --progress j"
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "told"), "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    subprocess.run([sys.executable, "-m", "beam_pipelines"], env={**os.environ, "PYTHONPATH": str(ROOT), **asked}, check=True, timeout=120)
+    assert (tmp_path / "told").read_text().strip() == "json"
 
 
 # What fails -> kind, stage, exit code
