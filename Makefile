@@ -1,4 +1,5 @@
-# Everything is installed into .venv: with uv where there is one, else with venv and pip.
+# Everything is installed into .venv by uv, in a fifth of the time that pip takes: by the uv that there is, else by one in .venv. Where that
+# can't, as it reads no settings of pip, pip does.
 
 PYTHON := $(shell for python in python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
@@ -8,8 +9,9 @@ ifdef UV
 MAKE_VENV = uv venv -q --python $(PYTHON) .venv
 INSTALL = uv pip install -q --python .venv/bin/python
 else
-MAKE_VENV = $(PYTHON) -m venv .venv
-INSTALL = .venv/bin/python -m pip install -q --disable-pip-version-check
+PIP = .venv/bin/python -m pip install -q --disable-pip-version-check
+MAKE_VENV = $(PYTHON) -m venv .venv && $(PIP) uv
+INSTALL = install() { .venv/bin/uv pip install -q --python .venv/bin/python "$$@" || { echo "make: uv failed; once more, with pip"; $(PIP) "$$@"; }; }; install
 endif
 
 # A process more than there are cores, since tests wait too. Bytecode is kept, whatever the environment says: each program that a test
