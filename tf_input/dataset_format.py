@@ -85,6 +85,11 @@ def catalog_name(name: str, split: str, shard_index: int, num_shards: int) -> st
     return f"catalog/{name}-{split}-{shard_place(shard_index, num_shards)}.parquet"
 
 
+# Columns that every catalog has, whatever the features are called; and those of them that without an image say nothing.
+CATALOG_COLUMNS = (KEY, "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", "group", WEIGHT, "shard", "record")
+_COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded"))
+
+
 def label_file_name(feature: str) -> str:
     """The file with one class name a line, under the name that TensorFlow Datasets looks for."""
     return f"{feature.replace('/', '-')}.labels.txt"
@@ -167,6 +172,27 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
             stored.append(Feature(f"{feature.name}/shape", "integer", (len(feature.shape),)))
             stored.append(dataclasses.replace(feature, name=f"{feature.name}/value"))
     return tuple(stored)
+
+
+def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
+    """The features that a catalog has a column of, by the column's name: those with class names, and each number and text of one value.
+
+    A name that another column has is that column's: a class is `label_NAME` then, a number or a text `feature_NAME`. In data without images
+    the columns that speak of them have no value, and a feature takes the place of one that has its name.
+    """
+    has_image = any(feature.name == IMAGE for feature in schema)
+    taken = {*CATALOG_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
+    own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # these have their columns
+    labels = [feature for feature in schema if feature.kind == "class_label"]
+    values = [one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and one.name not in own]
+    columns = {feature.name: feature for feature in (*labels, *values) if feature.name not in taken}
+    for feature in (*labels, *values):
+        if (name := feature.name) in taken:
+            prefix = LABEL if feature.kind == "class_label" else "feature"
+            while name in taken or name in columns:
+                name = f"{prefix}_{name}"
+            columns[name] = feature
+    return columns
 
 
 @dataclasses.dataclass(frozen=True)

@@ -108,8 +108,8 @@ class ReadConfig:
             want them that mix labels: True, all that are one class label; or their names.
         keys: Whether an element is `(batch, keys)`: what it would be without, and string [batch], the examples' keys, "" for what only
             fills up a batch. For loops (`for (images, labels), keys in ...`); `fit` is given batches without keys.
-        where: Which examples are read: a condition over the columns of the catalog, in words of Python, such as "label in ('cat', 'dog')
-            and width >= 64"; or a function of the columns, a mapping of their names to NumPy arrays that reads those it is asked
+        where: Which examples are read: a condition over the columns of the catalog, such as classes, sizes, and each number and text of
+            one value, in words of Python: "label in ('cat', 'dog') and width >= 64", "age > 30"; or a function of the columns, a mapping of their names to NumPy arrays that reads those it is asked
             for, that returns bool [num_examples]. What is missing is None (NaN in an array of numbers). Of `objects/label` one says
             `'cat' in objects.label`.
         fold: Cross-validation, after `where`: (number of folds, the one that is read, or several of them). (5, 0) is a fifth, and

@@ -1,6 +1,6 @@
 """What an example has beside its image and its label, encoded."""
 
-from typing import Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 
 class OtherImage(NamedTuple):
@@ -31,6 +31,7 @@ class Extras(NamedTuple):
     Attributes:
         entries: As `tfrecord.example_encoder.encode_extras` gives them.
         labels: Feature with class names -> the example's labels.
+        values: Other feature that the catalog has a column of -> the example's number, or its text in UTF-8.
         mask_values: The smallest and the largest value of its masks, if there is one.
         mask_bits: Of a pixel of its masks, 8 or 16 at most; 0 where there is none.
         num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
@@ -40,6 +41,7 @@ class Extras(NamedTuple):
 
     entries: bytes
     labels: dict[str, list[int]]
+    values: Mapping[str, Any] = {}
     mask_values: tuple[int, int] | None = None
     mask_bits: int = 0
     num_dropped_boxes: int = 0

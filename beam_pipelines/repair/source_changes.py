@@ -120,7 +120,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     else:
         yield from (f"{name} is {new[name]!r}; it was {old[name]!r}" for name in _OF_IMAGE if old[name] != new[name])
     others = (name for name in old if name not in (*_OF_IMAGE, *_OF_PLACE))
-    yield from (f"{name} is {new.get(name)!r}; it was {old[name]!r}" for name in others if old[name] != new.get(name))
+    yield from (f"{name} is {new.get(name)!r:.80}; it was {old[name]!r:.80}" for name in others if old[name] != new.get(name))
 
 
 def record_changes(old_path: str, new_path: str) -> list[str]:

@@ -11,6 +11,7 @@
 | `group`, `weight` | where they were given |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
 | each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
+| each number and text of one value | as the record has it; `feature_NAME` where NAME is that of another column |
 | `NAME_path` | of each other image, the file where it lay; `image_NAME_path` where that is the name of another column |
 
 The same rows give the same bytes.
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 from beam_pipelines.elements.references import References, Texts
 from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
-from tf_input.dataset_format import Feature
+from tf_input.dataset_format import Feature, catalog_features
 
 # None is left to the defaults of a version of pyarrow that other bytes would come of.
 _WRITER: Mapping[str, Any] = {
@@ -72,12 +73,11 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         "shard": pa.DictionaryArray.from_arrays(np.zeros(num, np.int32), [shard] if num else pa.array([], pa.string())),
         "record": pa.array(np.arange(num), pa.int64()),
     }
-    with_names = [feature for feature in schema if feature.kind == "class_label"]
-    for feature in sorted(with_names, key=lambda feature: feature.name in columns):  # who has its own name keeps it
-        name = feature.name
-        while name in columns:
-            name = f"label_{name}"
-        columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+    for name, feature in catalog_features(schema).items():
+        if feature.kind == "class_label":
+            columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
+        else:
+            columns[name] = _values([part.values[feature.name] for part in parts], feature)
     for image in parts[0].paths:
         name = f"{image}_path"
         while name in columns:
@@ -128,6 +128,13 @@ def _names(values: Sequence[str]) -> pa.Array:
 def _weights(parts: Sequence[WrittenPart], num: int) -> pa.Array:
     weights = [weight for part in parts for weight in part.weights or ()]
     return pa.array(weights or [None] * num, pa.float32())
+
+
+def _values(parts: Sequence[Sequence[Any]], feature: Feature) -> pa.Array:
+    """The numbers or texts of each example, as its record has them."""
+    if feature.kind == "text":
+        return pa.array([one for part in parts for one in part], pa.large_binary()).view(pa.large_string())  # of which there may be gigabytes
+    return pa.array(np.concatenate([np.array(part, "<f4" if feature.kind == "float" else np.int64).reshape(-1) for part in parts]))
 
 
 def _labels(values: Sequence[Any], feature: Feature) -> pa.Array:

@@ -17,7 +17,7 @@ from beam_pipelines.images.tensor_values import TensorValue, tensor_of_bytes, te
 from beam_pipelines.storage.files import Files
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
-from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature, catalog_features
 
 IMAGE_KINDS = ("image", "pixels")
 
@@ -34,6 +34,10 @@ class ExtrasEncoder:
         bad_boxes: One of `config.BAD_BOXES`.
         check: How far other images are checked: one of `config.CHECKS`.
         images: How they are stored.
+
+    Attributes:
+        features: That it encodes.
+        catalog_values: The names of the numbers and texts among them that the catalog has a column of.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class ExtrasEncoder:
         self._check = check
         self._images = images
         self._by_name = {feature.name: feature for feature in schema}
+        self.catalog_values = tuple(feature.name for feature in catalog_features(schema).values() if feature.kind != "class_label")
         self._has_image_shapes = any(feature.name == f"{IMAGE}/shape" for feature in self.features)
         self._positions = {
             feature.name: {name: position for position, name in enumerate(feature.label_names)}
@@ -98,7 +103,8 @@ class ExtrasEncoder:
             else:
                 encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}
-        return Extras(encode_extras(self.features, encoded), labels, **facts)
+        values = {name: encoded[name] for name in self.catalog_values}
+        return Extras(encode_extras(self.features, encoded), labels, values, **facts)
 
     def _convert(self, feature: Feature, value: Any, geometry: Geometry | None, files: Files, spool: SpoolReader) -> Any:
         if feature.kind == "class_label":

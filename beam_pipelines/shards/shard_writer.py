@@ -66,6 +66,7 @@ class WrittenPart:
         references: Of all inputs of the part.
         kept: Places among them of those that became examples, ascending.
         labels: Feature with class names -> of each example its label, or a list of them.
+        values: Other feature that the catalog has a column of -> of each example its number, or its text in UTF-8.
         paths: Other image -> of each example the file where it lay.
         weights: Of each example, or None.
         statistics: Of all of them, and of the dead letters.
@@ -85,6 +86,7 @@ class WrittenPart:
     references: References
     kept: np.ndarray
     labels: dict[str, list[Any]]
+    values: dict[str, list[Any]]
     paths: dict[str, list[str]]
     weights: list[float] | None
     statistics: ImageStatistics
@@ -156,6 +158,7 @@ class _Part:
         keys, labels = list(self._references.keys), self._labels()
         kept, index, crcs, sizes, formats, reencoded, channels = self._kept, [], [], [], [], [], []
         extra_labels: dict[str, list[Any]] = {name: [] for name in context.extras.label_features}
+        values_of: dict[str, list[Any]] = {name: [] for name in context.extras.catalog_values}
         paths: dict[str, list[str]] = {name: [] for name in context.extras.image_names}
         statistics = ImageStatistics()
         split = statistics.splits[context.listing.splits.index(self._shard.address.split)] = SplitStatistics()
@@ -186,6 +189,8 @@ class _Part:
                 statistics.add_extras(split, extras)
                 for name, those in extra_labels.items():
                     those.append(extras.labels[name])
+                for name, those in values_of.items():
+                    those.append(extras.values[name])
                 for name, of_image in paths.items():
                     of_image.append(extras.images[name].path)
         if has_images:
@@ -195,7 +200,7 @@ class _Part:
         rows = np.array(index, _INDEX)
         part = WrittenPart(
             self._shard, which, path, writer.num_bytes, writer.crc32c, rows, np.array(crcs, np.uint32), np.array(sizes, np.int32).reshape(-1, 2),
-            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, paths, self._weights(), statistics, self._dead_letters,
+            formats, reencoded, self._references, np.array(kept, np.int64), extra_labels, values_of, paths, self._weights(), statistics, self._dead_letters,
         )  # fmt: skip
         if context.has_labels:
             part.labels[LABEL] = rows["label"].tolist()

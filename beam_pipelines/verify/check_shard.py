@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Collection, Iterable, Iterator, NamedTuple, Sequence
 
 import google_crc32c
 import numpy as np
@@ -19,7 +19,7 @@ from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRec
 from beam_pipelines.tfrecord.record_writer import frame
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, decode_index
+from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, decode_index
 
 # What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
 MAX_DAMAGES = 100
@@ -69,7 +69,7 @@ class _Found(NamedTuple):
     rows: list[tuple[int, int, int, int]]
     keys: list[bytes]
     crcs: list[int]
-    examples: list[dict[str, list[int]]]
+    examples: list[dict[str, list[Any]]]
 
 
 def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
@@ -137,7 +137,7 @@ class _Records:
         self._path = f"{context.directory}/{info.name}"
         self._check = ExampleCheck(context.manifest.schema, context.decodes)
         self._index_rows = IndexRows(context.manifest.schema)
-        self._labels = [feature.name for feature in context.manifest.schema if feature.kind == "class_label"]
+        self._in_catalog = [feature.name for feature in catalog_features(context.manifest.schema).values()]
 
     def damages(self) -> Iterator[Damage]:
         """Reads all records, and takes up those that are well."""
@@ -185,7 +185,7 @@ class _Records:
                 self._found.keys.append(example.values("key")[0] if "key" in example.features else b"")
                 start = row[1] - record.offset - HEADER_BYTES
                 self._found.crcs.append(google_crc32c.value(record.data[start : start + row[2]]))
-                self._found.examples.append({name: example.values(name) for name in self._labels})
+                self._found.examples.append({name: example.values(name) for name in self._in_catalog})
         except BadExampleError as error:
             reasons = [str(error)]
         yield from (self._damage(reason, place, record.offset) for reason in reasons)
@@ -229,7 +229,7 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
         return
     if "group" in table.column_names:
         groups += sorted({group for group in table.column("group").to_pylist() if group})
-    for name, expected in _catalog_columns(found, info, schema):
+    for name, expected in _catalog_columns(found, info, schema, table.column_names):
         if name not in table.column_names:
             yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
             continue
@@ -239,21 +239,21 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
                 yield Damage(info.catalog, f"{name} {one!r}; the record has {other!r}", place, can_repair=True)
 
 
-def _catalog_columns(found: _Found, info: ShardInfo, schema: Sequence[Feature]) -> Iterator[tuple[str, Iterable[Any]]]:
+def _catalog_columns(
+    found: _Found, info: ShardInfo, schema: Sequence[Feature], present: Collection[str]
+) -> Iterator[tuple[str, Iterable[Any]]]:
     yield "key", (key.decode() for key in found.keys)
     yield "record", found.places
     yield "shard", [info.name] * len(found.places)
     yield "num_bytes", (row[2] for row in found.rows)
     yield "crc32c", found.crcs
-    for feature in schema:
-        # One that has the name of a column is in another, which its own name tells; see `shards.catalog`.
-        if feature.kind == "class_label" and feature.name not in _OWN_COLUMNS:
-            names, lists = feature.label_names, (example[feature.name] for example in found.examples)
-            is_list = bool(feature.shape)
-            yield feature.name, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
-
-
-_OWN_COLUMNS = {"key", "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", "group", "weight", "shard", "record"}
+    for column, feature in catalog_features(schema).items():
+        lists = (example[feature.name] for example in found.examples)
+        if feature.kind == "class_label":
+            names, is_list = feature.label_names, bool(feature.shape)
+            yield column, ([names[one] for one in labels] if is_list else names[labels[0]] for labels in lists)
+        elif column in present:  # older catalogs have none of numbers and texts
+            yield column, (value.decode() if isinstance(value, bytes) else value for (value,) in lists)
 
 
 def _hashes(texts: Sequence[bytes]) -> bytes:

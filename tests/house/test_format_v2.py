@@ -9,6 +9,7 @@ import json
 import pathlib
 import shutil
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -43,7 +44,12 @@ def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
         assert (tmp_path / "out" / name).read_bytes() == (golden / "output" / name).read_bytes(), name
     assert statistics(tmp_path / "out") == statistics(golden / "output")
     assert manifest(tmp_path / "out") == manifest(golden / "output")
-    assert catalogs(tmp_path / "out") == catalogs(golden / "output")
+    written, expected = catalogs(tmp_path / "out"), catalogs(golden / "output")
+    assert written.keys() == expected.keys()
+    for name, table in expected.items():  # today's have columns of numbers and texts, too
+        found = written[name].select(table.column_names)
+        assert (found.schema, found.to_pylist()) == (table.schema, table.to_pylist())
+    assert main(["verify", str(golden / "output")]) == 0
 
 
 def statistics(directory: pathlib.Path) -> dict:
@@ -64,10 +70,8 @@ def manifest(directory: pathlib.Path) -> dict:
     return fields
 
 
-def catalogs(directory: pathlib.Path) -> dict:
-    """Their columns and rows."""
-    tables = {path.name: pq.read_table(path) for path in (directory / "catalog").iterdir()}
-    return {name: (table.schema, table.to_pylist()) for name, table in tables.items()}
+def catalogs(directory: pathlib.Path) -> dict[str, pa.Table]:
+    return {path.name: pq.read_table(path) for path in (directory / "catalog").iterdir()}
 
 
 def test_todays_reader_opens_it():

@@ -96,7 +96,9 @@ def test_rows_are_stored_exactly_and_shuffled_and_nothing_is_said_of_images(rows
             for one, entry in zip(index, catalog, strict=True):
                 example = tf.train.Example.FromString(data[one.image_offset : one.image_offset + one.image_length])
                 assert example.features.feature["key"].bytes_list.value[0].decode() == entry["key"]
-                assert (entry["path"], entry["offset"], entry["height"], entry["num_bytes"]) == ("rows.csv", None, None, one.image_length)
+                assert (entry["path"], entry["offset"], entry["width"], entry["num_bytes"]) == ("rows.csv", None, None, one.image_length)
+                cells = row(int(entry["key"].removeprefix("rows.csv:")) - 2)
+                assert (entry["height"], entry["n"]) == (cells["height"], cells["b"]), "a number of its own, where no image has a height"
                 assert CLASSES[one.label] == entry["label"]
     assert len(all_keys) == NUM
     groups: dict[str, set[str]] = {}

@@ -378,14 +378,14 @@ def test_a_row_that_has_changed_is_named(copied, capsys):
     output, rows = folder / "out", folder / "in" / "rows.csv"
     original = rows.read_bytes()
     shard, keys = first_of(output)
-    flip(output / shard.name)  # a text is not in the catalog: the records that are sound say that it has changed
+    flip(output / shard.name)
     key = keys[0]
     cases = {
         "another class": (lambda row: row.update(weather="rain" if row["weather"] == "sun" else "sun"), f"{key}: weather is '"),
         "a new class": (lambda row: row.update(weather="snow"), f"{key}: weather is 'snow', a class that the data set does not have"),
         "other classes": (lambda row: row.update(tags="cat|dog|owl|dog"), f"{key}: tags is ["),
         "another weight": (lambda row: row.update(weight="77"), f"{key}: weight is 77.0; it was "),
-        "another text": (lambda row: row.update(story="another"), f"{key}: story is not what it was"),
+        "another text": (lambda row: row.update(story="another"), f"{key}: story is 'another'; it was '"),
         "another file": (lambda row: row.update(image="images/none.png"), f"{key}: is not listed any more"),
     }
     for case, (edit, told) in cases.items():

@@ -32,6 +32,8 @@ COLUMNS = {
     "shard": pa.string(),
     "record": pa.int64(),
 }
+# Of one value of a feature.
+VALUES = {"float": pa.float32(), "integer": pa.int64(), "text": pa.string()}
 
 
 def prepare(source: pathlib.Path | str, output: pathlib.Path, *options: str) -> pathlib.Path:
@@ -66,6 +68,7 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "table csv, two heads",
         "table jsonl, multi-label",
         "table parquet, embedded images",
+        "table csv, extra columns",
         "table csv, pairs",
         "table csv, weights",
         "table csv, no label",
@@ -82,10 +85,12 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
     others = [feature.name for feature in manifest.schema if feature.kind == "image" and feature.name != "image"]
+    values = [one for one in manifest.schema if one.kind in VALUES and not one.shape and one.name not in COLUMNS]
     for shard in shards_of(output):
         table = pq.read_table(output / shard.catalog)
         types = {feature.name: pa.list_(pa.string()) if feature.shape else pa.string() for feature in labels}
         types |= {f"{other}_path": pa.string() for other in others}
+        types |= {feature.name: VALUES[feature.kind] for feature in values}
         found = {field.name: field.type for field in table.schema}
         assert {one: pa.list_(kind.value_type) if pa.types.is_list(kind) else kind for one, kind in found.items()} == {**COLUMNS, **types}
         rows, records = table.to_pylist(), list(records_of(output / shard.name, manifest))
@@ -99,6 +104,9 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
             assert row["weight"] == (record["weight"][0] if "weight" in record else None)
             for feature in labels:
                 assert row[feature.name] == (record[feature.name] if feature.shape else record[feature.name][0])
+            for feature in values:
+                (value,) = record[feature.name]
+                assert row[feature.name] == (value.decode() if feature.kind == "text" else value)
             for other in others:
                 assert (tmp_path / "in" / row[f"{other}_path"]).read_bytes() == record[other][0]
 

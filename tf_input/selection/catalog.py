@@ -10,7 +10,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import KEY, LABEL, Feature, ShardInfo
+from tf_input.dataset_format import KEY, LABEL, Feature, ShardInfo, catalog_features
 from tf_input.options import meant
 from tf_input.selection.columns import Column, TextLists, Texts
 from tf_input.storage.packages import import_package
@@ -19,10 +19,6 @@ from tf_input.storage.store import Store
 
 _NUM_REQUESTS = 16  # shards at a time: where each takes a moment
 PATH, GROUP = "path", "group"
-# That each catalog has, whatever the features are called.
-_COLUMNS = frozenset(
-    (KEY, PATH, "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", GROUP, "weight", "shard", "record")
-)
 
 _logger = logging.getLogger("tf_input")
 
@@ -44,6 +40,7 @@ class Catalog(Mapping[str, Column]):
         self, directory: str | os.PathLike[str], split: str, shards: Sequence[ShardInfo], features: Mapping[str, Feature], store: Store
     ) -> None:
         self._directory, self._split, self._shards, self._features, self._store = directory, split, shards, features, store
+        self._with_names = {name: one for name, one in catalog_features(features.values()).items() if one.kind == "class_label"}
         self._read: dict[str, Column] = {}
         self.num_examples = sum(shard.num_examples for shard in shards)
 
@@ -66,8 +63,7 @@ class Catalog(Mapping[str, Column]):
         """
         if name in self._read:
             return self._read[name]
-        feature = self._features.get(name) if name not in _COLUMNS else None
-        names = feature.label_names if feature is not None and feature.kind == "class_label" else None
+        names = self._with_names[name].label_names if name in self._with_names else None
         if name == LABEL and self._has_labels:
             self._read[name] = Texts(self.labels(LABEL), names, names)
         elif name in self._names:
@@ -95,7 +91,8 @@ class Catalog(Mapping[str, Column]):
                 raise ValueError(f"{self._directory}: an index of {self._split} is damaged: it has labels from {labels.min()} to {labels.max()}")
             return labels
         places = {label: place for place, label in enumerate(names)}
-        return self[self._column_of(name)].look_up(lambda label: places.get(label, -1), -1)
+        column = next(column for column, feature in self._with_names.items() if feature.name == name)
+        return self[column].look_up(lambda label: places.get(label, -1), -1)
 
     def row_columns(self) -> list[str]:
         """What `rows` can tell of an example: `path`, where its image lay, and each feature that is one class label, by the class's name.
@@ -109,7 +106,7 @@ class Catalog(Mapping[str, Column]):
         except ImportError as error:
             _logger.warning("paths and class names are left out: %s", error)
             return []
-        return [PATH, *(self._column_of(name) for name, one in self._features.items() if one.kind == "class_label" and not one.shape)]
+        return [PATH, *(column for column, feature in self._with_names.items() if not feature.shape)]
 
     def rows(self, columns: Sequence[str], paths: Collection[str] | None = None) -> Iterator[tuple[str | None, ...]]:
         """The key of each example, and the texts in these columns: shard by shard, of which none is kept.
@@ -161,14 +158,6 @@ class Catalog(Mapping[str, Column]):
             return [LABEL] * self._has_labels
         with self._open(self._shards[0]) as file:
             return list(file.schema_arrow.names)
-
-    def _column_of(self, name: str) -> str:
-        """The column of a feature: its name, or what the writer made of it where another has that."""
-        if name in _COLUMNS:
-            name = f"{LABEL}_{name}"
-            while name in self._features:
-                name = f"{LABEL}_{name}"
-        return name
 
     def _each(self, read: Callable[[Any], Any]) -> Iterator[Any]:
         """What a function gives of each shard's catalog, in their order."""
@@ -266,8 +255,10 @@ def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:
         return TextLists(np.concatenate(lengths).astype(np.int64), _to_column([part.flatten() for part in parts], names))
     if arrow.types.is_integer(whole.type) and not whole.null_count:
         return whole.to_numpy().astype(np.int64)
+    if arrow.types.is_float32(whole.type):
+        return whole.to_numpy()  # what is missing is no number
     if arrow.types.is_integer(whole.type) or arrow.types.is_floating(whole.type):
-        return whole.cast(arrow.float64(), safe=False).to_numpy()  # what is missing is no number
+        return whole.cast(arrow.float64(), safe=False).to_numpy()
     if arrow.types.is_boolean(whole.type):
         return whole.to_numpy()
     unified = whole.dictionary_encode().unify_dictionaries()

@@ -131,7 +131,7 @@ class _Evaluator:
             self._fail(f"{shown}: they can't be compared{more}")
         compare = _COMPARISONS[type(op)]
         if not isinstance(left, Texts):
-            return np.asarray(compare(left, right))
+            return np.asarray(compare(_as_stored(left, right), _as_stored(right, left)))
         if is_equality:
             self._check_names(left_node, left, right)
             self._check_names(right_node, right, left)
@@ -167,7 +167,8 @@ class _Evaluator:
             if one is not None and (not isinstance(one, expected) or isinstance(one, bool) and expected == (int, float)):
                 self._fail(f"{_show(left_node)} is {_kind(left)}, and {one!r} is none")
         if not isinstance(left, Texts):
-            found = np.isin(left, [one for one in wanted if one is not None])
+            numbers = np.array([one for one in wanted if one is not None])
+            found = np.isin(left, numbers.astype(np.float32) if left.dtype == np.float32 else numbers)
             return found | _is_missing(left) if None in wanted else found
         self._check_names(left_node, left, Texts(np.zeros((), np.int64), [one for one in wanted if one is not None]))
         values = {*wanted}
@@ -223,6 +224,11 @@ class _Evaluator:
 
 def _is_truth(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic) and value.dtype == bool
+
+
+def _as_stored(value: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A number that is compared with a column of 32 bits, as that would have it: 0.1 is another one in 64."""
+    return value.astype(np.float32) if not value.ndim and value.dtype == np.float64 and other.dtype == np.float32 else value
 
 
 def _is_missing(value: Any) -> np.ndarray:

@@ -26,6 +26,7 @@ COLUMNS = {name: texts([row[name] for row in ROWS]) for name in ("path", "group"
     "label": texts([row["label"] for row in ROWS], CLASSES),
     "width": np.array([row["width"] for row in ROWS]),
     "height": np.array([np.nan if row["height"] is None else row["height"] for row in ROWS]),
+    "price": np.array([0.1, 0.7, 16.5, np.nan], np.float32),
     "tags": TextLists(np.array([len(row["tags"]) for row in ROWS]), texts([tag for row in ROWS for tag in row["tags"]], ["red", "big", "blue"])),
 }
 COLUMNS["objects/label"] = COLUMNS["tags"]
@@ -73,6 +74,11 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         ("(width > 1) == (label != 'eel')", [0, 1, 2, 3]),
         ("width < 10000000000000000000000", [0, 1, 2, 3]),
         ("\n label == 'dog'\n", [1]),
+        # Of 32 bits, in which 0.1 is another number.
+        ("price == 0.1 or price in (0.7, 3)", [0, 1]),
+        ("price <= 0.1 or 16.5 <= price", [0, 2]),
+        ("price < width and price * 10 >= 7", [1, 2]),
+        ("price is None", [3]),
     ],
 )
 def test_a_condition_means_what_it_means_in_python(text, expected):
