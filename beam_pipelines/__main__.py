@@ -159,9 +159,8 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
     from tf_input.training import which as past_batches
 
     with _reading():
-        past_batches.run(
-            parse_directory("OUT", arguments.directory), arguments.split, arguments.epoch, arguments.step, options, arguments.backup, as_json=arguments.json
-        )
+        place = arguments.split, arguments.epoch, arguments.step, options, arguments.backup
+        past_batches.run(parse_directory("OUT", arguments.directory), *place, open_fold=arguments.open_fold, as_json=arguments.json)
 
 
 def _tell(summary: str) -> None:

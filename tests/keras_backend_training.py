@@ -79,6 +79,19 @@ def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: ker
     return model
 
 
+def check_mix(flowers: tf_input.PreparedDataset) -> None:
+    """Batches of a mix, and the same as a sequence."""
+    parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
+    options, trained = {"augment": True, **OPTIONS}, []
+    for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=2, **options)):
+        model = make_model(flowers)
+        model.fit(data, epochs=2, shuffle=False, verbose=0)
+        assert steps_of(model) == 2 * len(data) == 12
+        trained.append(model.get_weights())
+    for one, other in zip(*trained, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at: tuple[int, int] | None = None) -> list[np.ndarray]:
     """A training without `fit`, whose variables are a tuple between its steps; returns weights."""
     import jax
@@ -127,6 +140,7 @@ def main(directory: str, folder: pathlib.Path) -> None:
     assert abs((found["predicted"] == found["label"]).mean() - accuracy) < 1e-6
 
     check_steps_of_a_rest(flowers)
+    check_mix(flowers)
     fit(flowers, folder / "parts", Interrupt())
     assert [path.name for path in (folder / "parts").iterdir()] == ["backup-00000001-00000004.npz"]
     resumed = fit(flowers, folder / "parts")

@@ -2,6 +2,7 @@
 and waits for its standard input.
 
     python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH
+    python resumable_training.py DATASET FOLDER ORDER HELD_AT_BATCH NUM_HOSTS HOST  # of a mix, on one of several hosts
 """
 
 import hashlib
@@ -51,13 +52,25 @@ def make_model(log: pathlib.Path) -> LoggedModel:
     return model
 
 
+def read(directory: str, order: str, host: tuple[int, int] | None) -> tf.data.Dataset:
+    """The split `train`; or on a host, of so many, of two kinds of its images a mix, of which an epoch has 8 batches."""
+    dataset, options = tf_input.open(directory), {"batch_size": BATCH_SIZE, "image_size": SIZE, "augment": True, "shuffle": order, "seed": 0}
+    if host is None:
+        return dataset.batches("train", **options)
+    parts = {kind: (dataset, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
+    return tf_input.mix(parts, stop=8, hosts=host, read_buffer=48_000, **options)
+
+
 def train(
-    directory: str, folder: pathlib.Path, order: str, after_batch: Callable[[], object] = list, **options
+    directory: str,
+    folder: pathlib.Path,
+    order: str,
+    after_batch: Callable[[], object] = list,
+    host: tuple[int, int] | None = None,
+    **options,
 ) -> tuple[list[np.ndarray], dict]:
     """Trains, or goes on; returns weights and the history of the epochs."""
-    data = tf_input.open(directory).batches(
-        "train", batch_size=BATCH_SIZE, image_size=SIZE, augment=True, shuffle=order, seed=0
-    )
+    data = read(directory, order, host)
     model = make_model(folder / "log")
     wait = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after_batch())
     backup = tf_input.BackupAndRestore(folder / "backups", data, **{"save_freq": SAVE_FREQ, **options})
@@ -66,7 +79,7 @@ def train(
 
 
 if __name__ == "__main__":
-    directory, folder, order, held_at = sys.argv[1:]
+    directory, folder, order, held_at, *host = sys.argv[1:]
     num_batches = itertools.count(1)
 
     def hold() -> None:
@@ -74,4 +87,4 @@ if __name__ == "__main__":
             print("held", flush=True)
             sys.stdin.read()
 
-    train(directory, pathlib.Path(folder), order, hold)
+    train(directory, pathlib.Path(folder), order, hold, tuple(map(int, host)) or None)

@@ -1,43 +1,68 @@
-"""Which examples a batch is made of, without a log of it: `PreparedDataset.which`."""
+"""Which examples a batch is made of, without a log of it: `PreparedDataset.which`, `Mixture.which`."""
+
+import dataclasses
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tf_input.dataset_format import KEY
+from tf_input.pipeline.mixed_plan import MixedPlan
 from tf_input.pipeline.plan import Plan
+from tf_input.read_config import ReadConfig
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.record_reader import RecordReader
 
 
-def find_examples(plan: Plan, reader: RecordReader, catalog: Catalog, epoch: int, step: int) -> dict[str, np.ndarray]:
-    """The examples of a batch, as `PreparedDataset.which` returns them.
-
-    Args:
-        plan: How a split is read.
-        reader: Of all of its records.
-        catalog: Of the split.
-        epoch, step: Which batch.
+def config_of_any(config: ReadConfig) -> ReadConfig:
+    """How batches are read whose epoch and step are told; `hosts=None` are all of them.
 
     Raises:
-        OSError: A record or a catalog can't be read.
-        ValueError: There is no such batch, or without a seed nobody knows it; or a record, or a catalog, is damaged.
+        ValueError: An option says what epoch and step do, or that others read.
     """
+    for name in ("start_epoch", "start_step", "service", "keys"):
+        if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
+            raise ValueError(f"{name}={value!r}: expected {default!r}: epoch and step say which batch, of one that is read here")
+    return dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0))
+
+
+def check_batch(plan: Plan | MixedPlan, epoch: int, step: int) -> None:
+    """Raises ValueError where there is no such batch, or nobody knows it without a seed."""
     for name, value in (("epoch", epoch), ("step", step)):
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
             raise ValueError(f"{name}={value!r}: expected 0 or more")
     if step >= plan.num_batches:
         raise ValueError(f"step={step}: an epoch of {plan.share.split} has {plan.num_batches} batches; expected one below")
-    if plan.kind is not None and plan.config.seed is None:
+    if plan.config.seed is None and any(part.kind is not None for part in plan.parts):
         raise ValueError("seed=None: expected the seed of the training; without one, each has batches of its own")
-    with plan.open_inputs() as inputs:
-        numbers, rows = inputs.numbers(int(epoch), int(step))
-    numbers = numbers[rows >= 0]
-    records = [record for record in reader.read(numbers) if record is not None]
-    keys = [key.decode("utf-8", "backslashreplace") for key in plan.decoder.parse_keys(tf.constant(records, tf.string)).numpy()]
+
+
+def find_examples(
+    parse_keys: Callable[[tf.Tensor], tf.Tensor], reader: RecordReader, catalog: Catalog, numbers: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What is known of some examples.
+
+    Args:
+        parse_keys: From records, string [n], to their keys.
+        reader: Of all records of a split.
+        catalog: Of the split.
+        numbers: int64 [n], which of them.
+
+    Returns:
+        Arrays of str, as objects, by name, of those whose records are sound: `key`, and what else the catalog tells; and bool [n],
+        which these are: of others with `on_error="skip"` there is nothing.
+
+    Raises:
+        OSError, ValueError: A record or a catalog can't be read, or is damaged.
+    """
+    read = reader.read(numbers)
+    is_sound = np.array([record is not None for record in read], bool)
+    records = [record for record in read if record is not None]
+    keys = [key.decode("utf-8", "backslashreplace") for key in parse_keys(tf.constant(records, tf.string)).numpy()]
     paths = {reader.place(number)[0] for number in numbers.tolist()}
     reader.release()
     columns, wanted = catalog.row_columns(), set(keys)
     told = {row[0]: row for row in catalog.rows(columns, paths) if row[0] in wanted} if columns else {key: (key,) for key in keys}
     if missing := [key for key in keys if key not in told]:
         raise catalog.no_row(missing[0])
-    return {name: np.array([told[key][place] for key in keys], object) for place, name in enumerate((KEY, *columns))}
+    return {name: np.array([told[key][place] for key in keys], object) for place, name in enumerate((KEY, *columns))}, is_sound

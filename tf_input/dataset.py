@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_input import predictions
-from tf_input.batch_examples import find_examples
+from tf_input.batch_examples import check_batch, config_of_any, find_examples
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
 from tf_input.dataset_format import IMAGE, LABEL, Manifest, default_channels
 from tf_input.decoders import make_decoder, make_transformed_decoder
@@ -285,21 +285,25 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             ValueError: There is no such split or batch, or an option has a wrong value; or a record, an index or a catalog is damaged.
         """
         check_fork()
-        config = make_config(config, options)
-        for name in ("start_epoch", "start_step", "service", "keys"):
-            if (value := getattr(config, name)) != (default := getattr(ReadConfig, name)):
-                raise ValueError(f"{name}={value!r}: expected {default!r}: epoch and step say which batch, of one that is read here")
-        config = self.settle(split, dataclasses.replace(config, keys=True, hosts=config.hosts or (1, 0)))
+        config = self.settle(split, config_of_any(make_config(config, options)))
         plan = self.plan(split, config, holds=False)
+        check_batch(plan, epoch, step)
+        with plan.open_inputs() as inputs:
+            numbers, rows = inputs.numbers(int(epoch), int(step))
+        return self.find_examples(split, plan, numbers[rows >= 0])[0]
+
+    def find_examples(self, split: str, plan: Plan, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What is known of some examples of a split: see `batch_examples.find_examples`."""
+        config = plan.config
         reader = self._store.open_records(self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
-        return find_examples(plan, reader, self._catalog(split), epoch, step)
+        return find_examples(plan.decoder.parse_keys, reader, self._catalog(split), numbers)
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
         config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
         digest = self.loaded_transform.digest if config.transform else None
         chosen = plan.selection and plan.selection.digest
-        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest, chosen)
+        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest, chosen, self.fold)
 
     def select(self, split: str, config: ReadConfig) -> Selection | None:
         """Which records an epoch of a split has; None: each once. The errors are those of `batches`."""

@@ -12,9 +12,11 @@ from fractions import Fraction
 from numbers import Integral, Real
 from typing import Any, Iterator, Literal, Mapping, NamedTuple, Sequence, Unpack
 
+import numpy as np
 import tensorflow as tf
 
 from tf_input import opening
+from tf_input.batch_examples import check_batch, config_of_any
 from tf_input.batches import NumpyBatches, Reading, as_batches, as_numpy, read_plan
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
@@ -39,6 +41,7 @@ Part = (
 )
 
 _NAME = "the mix"  # in messages
+_PART = "part"  # of what `which` tells, the name of an example's part
 # Options that a part can't have of its own.
 _OF_ALL = (
     *("batch_size", "seed", "drop_remainder", "start_epoch", "start_step", "on_error", "hosts", "service", "class_weight"),
@@ -173,6 +176,41 @@ class Mixture:
         """Reads all parts in batches of NumPy arrays, for loops: see `PreparedDataset.as_numpy`."""
         return as_numpy(self.batches, make_config(config, options))
 
+    @named_options(ReadConfig, without=("start_epoch", "start_step", "service", "keys"))
+    def which(self, config: ReadConfig | None = None, *, epoch: int, step: int, **options: Unpack[ReadOptions]) -> dict[str, np.ndarray]:
+        """Which examples a batch is made of, of any epoch, without a log of it: see `PreparedDataset.which`.
+
+            mixture.which(epoch=3, step=9_000, batch_size=128, image_size=224, seed=0)["key"]
+
+        Args:
+            config: As in `batches`, how the training read it.
+            epoch: Which epoch, from 0.
+            step: Which batch of it, from 0.
+            **options: As in `batches`, those of the training. `hosts=None`: those of all hosts together.
+
+        Returns:
+            Arrays of str, as objects, in the order of the batch: `part`, the name of the example's part, and what
+            `PreparedDataset.which` tells of it; None where another part's catalog alone tells that.
+
+        Raises:
+            ValueError: There is no such batch; otherwise as `batches`, and as `PreparedDataset.which`.
+        """
+        check_fork()
+        config = self.settle(None, config_of_any(make_config(config, options)))
+        plan = self.plan(None, config, holds=False)
+        check_batch(plan, epoch, step)
+        with plan.open_inputs() as inputs:
+            wanted = inputs.numbers(int(epoch), int(step))
+        found, rows = [], []
+        for (name, part), own, (numbers, of_part) in zip(self._parts.items(), plan.parts, wanted):
+            told, is_sound = part.dataset.find_examples(part.split, own, numbers)
+            rows.append(of_part[is_sound])
+            nothing = np.full(len(rows[-1]), None, object)
+            named = {f"{LABEL}_{column}" if column == _PART else column: values for column, values in told.items()}
+            found.append(collections.defaultdict(lambda nothing=nothing: nothing, {_PART: np.full(len(nothing), name, object), **named}))
+        order, columns = np.argsort(np.concatenate(rows)), dict.fromkeys(itertools.chain(*found))
+        return {column: np.concatenate([of_part[column] for of_part in found])[order] for column in columns}
+
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
@@ -201,14 +239,14 @@ class Mixture:
         }
         return identify_mix(found, config, plan.order.weights, self._stop, self.class_names)
 
-    def plan(self, split: None, config: ReadConfig) -> MixedPlan:
-        """How it is read, by `batches` and by `Sequence`; the errors are theirs."""
+    def plan(self, split: None, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
+        """How it is read, by `batches` and by `Sequence`; the errors are theirs. `holds` as in `PreparedDataset.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
         self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
         for name, part in self._parts.items():
             with _naming(name):
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
-                plans.append(part.dataset.plan(part.split, part.dataset.settle(part.split, own)))
+                plans.append(part.dataset.plan(part.split, part.dataset.settle(part.split, own), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
         if self._has_whole_batches:
             length = config.batch_size * self._stop

@@ -43,6 +43,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--targets", type=_names, metavar="NAME,...", help="what it was to predict (default: what the data set says)")
     add("--where", metavar="CONDITION", help="which examples were read, such as \"label == 'rose' and width >= 64\"")
     add("--fold", type=_fold, metavar="NUMBER,FOLD,...", help="which folds were read: 5,0 is the first of five")
+    add("--open_fold", type=_pair, metavar="NUMBER,FOLD", help="with which fold the data set was open, as open(fold=(5, 0)) does: 5,0")
     add("--subset", type=_number, metavar="SHARE", help="the share of the examples that was read")
     add("--take", type=int, metavar="N", help="how many of the examples were read")
     add("--balance", type=_balance, metavar="BALANCE", help="oversample, undersample, or shares of classes: rose=0.5,tulip=0.5")
@@ -51,7 +52,7 @@ def add_which(commands: argparse._SubParsersAction) -> None:
     add("--on_error", choices=("raise", "skip"), help="what became of damaged records (default: raise)")
     add("--memory_budget", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 1GiB)")
     add("--read_buffer", type=parse_num_bytes, metavar="SIZE", help="as the training had it (default: 256MiB)")
-    add("--hosts", type=_host, metavar="NUMBER,INDEX", help="what one host had of the batch: 4,2 is the third of four (default: all of it)")
+    add("--hosts", type=_pair, metavar="NUMBER,INDEX", help="what one host had of the batch: 4,2 is the third of four (default: all of it)")
     add("--json", action="store_true", help="the same for programs")
 
 
@@ -61,12 +62,13 @@ def training_options(arguments: argparse.Namespace) -> dict[str, object]:
     Raises:
         UserError: They are given beside a backup, or the batch size is neither.
     """
-    given = {name: value for name in ("split", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
+    given = {name: value for name in ("split", "open_fold", *TRAINING_OPTIONS) if (value := getattr(arguments, name)) is not None}
     if arguments.backup is not None and given:
         raise UserError(f"--{next(iter(given))}: expected without --backup, which says it itself")
     if arguments.backup is None and arguments.batch_size is None:
         raise UserError("--batch_size is missing: expected the training's, or --backup")
-    given.pop("split", None)
+    for name in ("split", "open_fold"):  # of the data set
+        given.pop(name, None)
     return given if arguments.hosts is None else {**given, "hosts": arguments.hosts}
 
 
@@ -105,9 +107,9 @@ def _balance(text: str) -> str | dict[str, float]:
     return {name.strip(): _number(share.strip()) for name, _, share in pairs}
 
 
-def _host(text: str) -> tuple[int, int]:
-    """Reads `--hosts`: `4,2` becomes (4, 2)."""
+def _pair(text: str) -> tuple[int, int]:
+    """Reads `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected the number of hosts and the index of one, such as 4,2")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of them and the index of one, such as 4,2")
     number, index = map(int, text.split(","))
     return number, index

@@ -1,8 +1,10 @@
 """A data set of folds: one to validate with, and the others together to train with."""
 
+import json
 import pathlib
 import pickle
 
+import keras
 import numpy as np
 import pytest
 
@@ -47,6 +49,22 @@ def test_pixels_are_those_of_all_that_is_trained_with(directory):
     mean = (nums * means).sum(0) / nums.sum()
     np.testing.assert_allclose(merged["mean"], mean)
     np.testing.assert_allclose(merged["variance"], (nums * (variances + means**2)).sum(0) / nums.sum() - mean**2)
+
+
+def test_which_says_of_a_training_with_a_fold_what_batches_had(directory, tmp_path, capsys):
+    options = {"batch_size": 5, "image_size": 8, "seed": 0}
+    data = tf_input.open(directory, fold=(3, 1))
+    train = data.batches("train", keys=True, **options)
+    train.position.go_to(2, 3)
+    keys = next(train.as_numpy_iterator())[1].astype(str).tolist()
+    assert data.which("train", epoch=2, step=3, **options)["key"].tolist() == keys
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    tf_input.Backup(tmp_path, model, data.batches("train", **options)).save()
+    for how in (["--open_fold=3,1", "--batch_size=5", "--seed=0"], ["--backup", str(tmp_path)]):
+        capsys.readouterr()
+        assert main(["which", str(directory), "--epoch=2", "--step=3", "--json", *how]) == 0
+        assert [one["key"] for one in json.loads(capsys.readouterr().out)["examples"]] == keys
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import signal
 from typing import Any, Iterator
 
 import keras
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import resumable_training
 import tf_input
+from forked_python import ForkedPython
 from made_images import encode
 from made_records import encode_mask, example, write_data_set, write_records
 from prepared import mixed_images, picture
@@ -209,6 +212,53 @@ def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weigh
     assert_same(found, expected)
     whole, parts = ((tmp_path / name / "log").read_text().splitlines() for name in ("whole", "parts"))
     assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 27
+
+
+@pytest.mark.slow(8)
+def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factory, tmp_path):
+    directory, num_batches, held_at = str(mixed_images(tmp_path_factory)), 8, 8 + 6
+    logs: dict[int, list[str]] = {}
+    for index in range(2):
+        folders = {name: tmp_path / f"{name}{index}" for name in ("whole", "killed")}
+        with ForkedPython(resumable_training.__file__, directory, folders["killed"], "window", held_at, 2, index) as running:
+            try:
+                assert running.stdout.readline() == "held\n"
+            finally:
+                running.kill()
+        (backup,) = (folders["killed"] / "backups").iterdir()
+        assert running.returncode == -signal.SIGKILL and backup.stem.endswith("-00000001-00000004")
+        weights, _ = resumable_training.train(directory, folders["whole"], "window", host=(2, index))
+        resumed, _ = resumable_training.train(directory, folders["killed"], "window", host=(2, index))
+        assert_same(resumed, weights)
+        whole, parts = ((folder / "log").read_text().splitlines() for folder in folders.values())
+        assert parts[:held_at] == whole[:held_at] and parts[held_at:] == whole[num_batches + 4 :]
+        logs[index] = whole
+    assert len({*logs[0], *logs[1]}) == 2 * resumable_training.EPOCHS * num_batches, "each has its own part"
+
+
+@pytest.mark.slow(4)
+def test_which_says_what_batches_have(two, tmp_path_factory):
+    """Of parts with a catalog or without, held, read, and on one of several hosts."""
+    made = tf_input.open(mixed_images(tmp_path_factory))
+    mixture = tf_input.Mixture({**two, "made": (made, "train", 0.5)}, stop="all")
+    for options in ({}, READ, {**READ, "shuffle": "exact"}, {"shuffle": False}, {**READ, "hosts": (4, 3)}):
+        given = {**OPTIONS, "targets": "label", **options}
+        data = mixture.batches(**given, keys=True)
+        for epoch, step in ((1, 0), (0, 7), (3, len(data) - 1)):
+            data.position.go_to(epoch, step)
+            (_, labels, *_), keys = next(data.as_numpy_iterator())
+            found = mixture.which(**given, epoch=epoch, step=step)
+            keys, labels = keys[keys != b""].astype(str).tolist(), labels[keys != b""].tolist()
+            assert found["key"].tolist() == keys and [*found] == ["part", "key", "path", "label"], options
+            for part, key, path, label, number in zip(*found.values(), labels, strict=True):
+                assert (path, label) == ((key, mixture.class_names[number]) if part == "made" else (None, None))
+                assert part == "made" or key.startswith(part)
+            if "hosts" in options:
+                assert set(keys) < set(mixture.which(**{**given, "hosts": None}, epoch=epoch, step=step)["key"])
+    cases = {"step=999: an epoch of the mix has": {"step": 999}, "epoch=-1: expected 0 or more": {"epoch": -1}, "seed=None: expected the seed": {"seed": None}}
+    for message, wrong in cases.items():
+        with pytest.raises(ValueError, match=message):
+            mixture.which(**{**OPTIONS, "targets": "label", "epoch": 0, "step": 0, **wrong})
 
 
 def test_the_backup_of_another_mix_is_refused(sets, two):

@@ -106,6 +106,7 @@ def identify(
     num_examples: int,
     transform: str | None = None,
     selection: str | None = None,
+    fold: tuple[int, int] | None = None,
 ) -> dict[str, Any] | None:
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
 
@@ -115,6 +116,7 @@ def identify(
         num_examples: Records of an epoch that are there.
         transform: The digest of what it is transformed by, if it is.
         selection: That of the examples that are chosen, if some are.
+        fold: With which the data set is open, if with one.
 
     Returns:
         By name, as JSON has it: the data set, the split, and the options that matter. None without a seed.
@@ -137,6 +139,8 @@ def identify(
     # What a change of the manifest can be told by; the digest alone says only that there was one.
     dataset = {"name": manifest.name, "seed": manifest.seed, "features": [feature.name for feature in manifest.schema]}
     dataset[f"the number of examples in {split}"] = manifest.num_examples(split)
+    if fold is not None:
+        dataset["fold"] = fold
     return json.loads(json.dumps({"manifest": digest, "dataset": dataset, "split": split, **options}, default=_plain))
 
 

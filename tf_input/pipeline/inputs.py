@@ -56,6 +56,9 @@ class SplitInputs(Inputs, Protocol):
     def fill(self, count: int) -> np.ndarray:
         """As many of any, to fill up a batch."""
 
+    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """The examples at some places of an epoch, int64 [n], by their numbers in the split. Nothing is read."""
+
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Which examples one batch is made of. Nothing is read.
 
@@ -94,7 +97,7 @@ class HeldInputs:
 
     def take(self, epoch: int, places: np.ndarray, follows: bool = True) -> np.ndarray:
         """Places among the examples that are held, int64; see `SplitInputs`."""
-        return np.searchsorted(self._held, self._numbers(epoch, places))
+        return np.searchsorted(self._held, self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:
         """Zeros, int64: the place of the first example that is held."""
@@ -103,9 +106,10 @@ class HeldInputs:
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """As `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
-        return _filled_up(self._numbers(epoch, places), rows, int(self._held[0])), rows
+        return _filled_up(self.numbers_at(epoch, places), rows, int(self._held[0])), rows
 
-    def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """As `SplitInputs.numbers_at`."""
         places = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples) if self._shuffles else places
         return self._held[places] if self._selection is None else self._selection.of_epoch(epoch)[places]
 
@@ -158,7 +162,7 @@ class RecordInputs:
         found = _without_damaged(np.concatenate([values, self.fill(len(rows) - len(places))]), rows)
         if not len(found[1]) and not self._may_be_empty:
             # A step without images makes the loss NaN, and one step less than was promised stops other hosts.
-            shard, record, offset = self._reader.place(int(self._numbers(epoch, places[:1])[0]))
+            shard, record, offset = self._reader.place(int(self.numbers_at(epoch, places[:1])[0]))
             message = f"all {len(places)} records of a batch are damaged: {shard}: record {record}, at byte {offset}, ..."
             raise ValueError(message)
         return [found]
@@ -167,7 +171,7 @@ class RecordInputs:
         """Records, bytes as objects; what follows is read in long runs, and else one by one. See `SplitInputs`."""
         if follows and self._kind != "exact":
             return self._windows.read(epoch, places)
-        return self._reader.read(self._numbers(epoch, places))
+        return self._reader.read(self.numbers_at(epoch, places))
 
     def fill(self, count: int) -> np.ndarray:
         """The first record again and again."""
@@ -176,10 +180,10 @@ class RecordInputs:
     def numbers(self, epoch: int, step: int) -> tuple[np.ndarray, np.ndarray]:
         """As `SplitInputs.numbers`."""
         rows, places = self._share.rows(step)
-        return _filled_up(self._numbers(epoch, places), rows, self._reader.first), rows
+        return _filled_up(self.numbers_at(epoch, places), rows, self._reader.first), rows
 
-    def _numbers(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """The records at places of an epoch, by their numbers in the split."""
+    def numbers_at(self, epoch: int, places: np.ndarray) -> np.ndarray:
+        """As `SplitInputs.numbers_at`."""
         if self._kind == "exact":
             places, selection = permuted(epoch_key(self._seed, epoch), places, self._share.num_examples), self._reader.selection
             return places if selection is None else selection.of_epoch(epoch)[places]
@@ -227,6 +231,15 @@ class MixedInputs:
         if not any(len(rows) for _, rows in found):
             num_records = sum(len(rows) for rows, _ in wanted)
             raise ValueError(f"all {num_records} records of a batch are damaged, of all parts; `skipped` of their data sets names them")
+        return found
+
+    def numbers(self, epoch: int, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Which examples of each part one batch is made of, int64 [n] by their numbers in its split, and their rows. Nothing is read."""
+        found = []
+        for part, (inputs, (rows, numbers)) in enumerate(zip(self._parts, self._order.rows(step, self._hosts))):
+            own_epochs, places = self._order.own_places(part, epoch, numbers)
+            taken = [inputs.numbers_at(own, places[own_epochs == own]) for own in np.unique(own_epochs).tolist()]
+            found.append((np.concatenate([np.zeros(0, np.int64), *taken]), rows))
         return found
 
 

@@ -22,7 +22,15 @@ _OF_CONTENTS = (
 
 
 def run(
-    directory: str, split: str | None, epoch: int, step: int, options: Mapping[str, Any], backup: str | None, *, as_json: bool
+    directory: str,
+    split: str | None,
+    epoch: int,
+    step: int,
+    options: Mapping[str, Any],
+    backup: str | None,
+    *,
+    open_fold: tuple[int, int] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Prints the keys of a batch, and what the catalog says of them: a line of names, and one for each example, with tabs between.
 
@@ -32,6 +40,7 @@ def run(
         epoch, step: Which batch, from 0.
         options: Those of the training, by their names in `ReadConfig`.
         backup: A backup of the training, or the directory of its backups, which says split and options, but for `hosts`; None: they do.
+        open_fold: With which fold the training opened the data set; a backup says it, too.
         as_json: Whether to print one object of JSON instead.
 
     Raises:
@@ -41,11 +50,13 @@ def run(
     import_tensorflow()
     import tf_input
 
-    dataset = tf_input.open(directory)
     if backup is None:
+        dataset = tf_input.open(directory, fold=open_fold)
         split, config = training_split(dataset.splits) if split is None else split, ReadConfig(**options)
     else:
-        split, config = _find_training(dataset, pathlib.Path(backup))
+        path, identity = _read_identity(pathlib.Path(backup))
+        dataset = tf_input.open(directory, fold=_fold_of(identity))
+        split, config = _find_training(dataset, path, identity)
         config = dataclasses.replace(config, **options)
     found = dataset.which(split, config, epoch=epoch, step=step)
     rows = [dict(zip(found, row)) for row in zip(*found.values())]
@@ -56,8 +67,8 @@ def run(
         print(*(printable(value or "") for value in row), sep="\t")
 
 
-def _find_training(dataset: "PreparedDataset", path: pathlib.Path) -> tuple[str, ReadConfig]:
-    """The split that a training reads, and how, as its backup says."""
+def _read_identity(path: pathlib.Path) -> tuple[pathlib.Path, dict[str, Any]]:
+    """The newest backup, and what it says of the batches of its training."""
     if path.is_dir():
         backups = find_backups(path)
         if not backups:
@@ -65,9 +76,21 @@ def _find_training(dataset: "PreparedDataset", path: pathlib.Path) -> tuple[str,
         path = backups[-1]
     identity = read_backup(path, with_arrays=False)[0]["identity"]
     if isinstance(identity.get("split"), dict):
-        raise ValueError(f"{path}: a mix of several data sets; expected the backup of a training that reads one split")
+        raise ValueError(f"{path}: a mix of several data sets; expected the backup of a training that reads one split, or Mixture.which(...)")
     if str(identity.get("where") or "").startswith("<") or "<locals>" in str(identity.get("where")):
         raise ValueError(f"{path}: where was a function, of which its name alone is known; expected PreparedDataset.which(..., where=function)")
+    return path, identity
+
+
+def _fold_of(identity: Mapping[str, Any]) -> tuple[int, int] | None:
+    """With which fold the data set was open."""
+    dataset = identity.get("dataset")
+    fold = dataset.get("fold") if isinstance(dataset, dict) else None
+    return tuple(fold) if isinstance(fold, list) else None
+
+
+def _find_training(dataset: "PreparedDataset", path: pathlib.Path, identity: dict[str, Any]) -> tuple[str, ReadConfig]:
+    """The split that a training reads, and how."""
     fields = {field.name for field in dataclasses.fields(ReadConfig)} - {*_OF_CONTENTS}
     options = {name: value for name, value in identity.items() if name in fields}
     try:

@@ -271,6 +271,21 @@ def test_a_transform_behind_a_url(flowers, users, tmp_path, monkeypatch, is_cach
                 assert (remote.cache / f"transform_fn-{remote.loaded_transform.digest[:16]}" / "saved_model.pb").is_file()
 
 
+@pytest.mark.slow(3)
+def test_parts_of_a_mix_are_transformed(flowers):
+    options = {"batch_size": 16, "transform": True, "keys": True, "seed": 0}
+    expected = {}
+    for (images, labels), keys in flowers.as_numpy("train", **{**options, "shuffle": False}):
+        expected |= zip(keys.tolist(), zip(images, labels.tolist()))
+    parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 3))}
+    seen = set()
+    for (images, labels), keys in tf_input.Mixture(parts, stop="all").as_numpy(**options):
+        for key, image, label in zip(keys.tolist(), images, labels.tolist(), strict=True):
+            np.testing.assert_array_equal(image, expected[key][0])
+            assert label == expected[key][1]
+            seen.add(key)
+    assert seen == expected.keys()
+
 
 @pytest.mark.slow
 def test_a_service_reads_with_tables(users):
