@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import math
 import os
 import pathlib
 import pickle
@@ -349,7 +350,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         if holds:
             self._tell_of_crop(split, decoder, config)
         selection = self.select(split, config)
-        num_bytes = memory.decoded_bytes(decoder, self.num_examples(split) if selection is None else len(selection.numbers))
+        num_bytes = self.decoded_bytes(split, decoder, None if selection is None else len(selection.numbers))
         if num_bytes is not None and num_bytes <= config.memory_budget:
             kind = kind and "exact"
             if holds or config.on_error == "skip":  # how many are damaged is known once all were read
@@ -393,13 +394,23 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         config = self.settle(split := self._find_split(split), make_config(config, options))
         return ladder.example_spec(self.make_decoder(config, split), config)
 
+    def decoded_bytes(self, split: str, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
+        """As `memory.decoded_bytes`, of a split, or of so many of its examples."""
+        num_examples, of_split = self.num_examples(split), self.statistics.get("splits", {}).get(split, {})
+        tensors = [one for name, one in self.features.items() if name != IMAGE and one.kind == "tensor" and None not in one.shape]
+        per_example = sum(tf.as_dtype(one.dtype).size * math.prod(one.shape) for one in tensors)
+        stored = sum(shard.num_bytes for shard in self.manifest.splits[split]) - (of_split.get("image_bytes") or 0)
+        record_bytes = max(0, stored - num_examples * per_example)
+        num_read = num_examples if num_chosen is None else num_chosen
+        return memory.decoded_bytes(decoder, num_read, record_bytes * num_read // max(1, num_examples))
+
     def _hold(
         self, split: str, decoder: ExampleDecoder, config: ReadConfig, num_bytes: int, selection: Selection | None
     ) -> memory.Held:
         """All examples of a split, or those that are chosen, decoded; read once for all who ask for the same features of them."""
         wanted = (split, config.on_error, config.transform, config.keys, config.channels, *decoder.wanted())
         open_records = functools.partial(self._store.open_records, self.manifest.splits[split], config.on_error, run_bytes(config.read_buffer))
-        whole_bytes = memory.decoded_bytes(decoder, self.num_examples(split))
+        whole_bytes = self.decoded_bytes(split, decoder)
         # Folds and their rest, say, are parts of what is held once.
         is_most = selection is not None and 2 * len(selection.numbers) > self.num_examples(split)
         is_part = selection is not None and whole_bytes <= config.memory_budget and (is_most or (*wanted, None) in self._held)

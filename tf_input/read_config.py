@@ -134,8 +134,8 @@ class ReadConfig:
             in whose scope this is, the processes of `jax.distributed` or `torch.distributed`, or TF_CONFIG; see
             `tf_input.find_hosts`.
         service: A tf.data service that reads in this process's place, such as "grpc://dispatcher:5050".
-        memory_budget: Bytes. A split whose images, decoded, take no more is read once and held in memory; if it is shuffled, the
-            order is exact. For images of one size. 0: never.
+        memory_budget: Bytes. A split whose images, decoded, take no more, with all that is read beside them, is read once and held in
+            memory; if it is shuffled, the order is exact. For images of one size. 0: never.
         read_buffer: Bytes. What is read ahead of the model takes no more: half of it is a window, whose records are mixed, and which
             the order depends on. What is decoded ahead takes as much.
         transform: Whether examples pass through the graph that `recordmill analyze` wrote, the one that `export_serving` serves:

@@ -11,7 +11,6 @@ from tf_input.benchmark.stages import Stage, time_shares
 from tf_input.cores import num_cores
 from tf_input.dataset import PreparedDataset
 from tf_input.dataset_format import IMAGE, RUN
-from tf_input.pipeline import memory
 from tf_input.pipeline.plan import Plan
 from tf_input.read_config import ReadConfig
 from tf_input.storage.paths import is_url, join
@@ -79,7 +78,7 @@ class Findings:
             formats=images.get("formats") or {},
             stored_side=min(sides) if sides else None,
             stored_size=data_set.image_size,
-            decoded_bytes=memory.decoded_bytes(plan.decoder, data_set.num_examples(split)),
+            decoded_bytes=data_set.decoded_bytes(split, plan.decoder),
             is_held=plan.held is not None,
             config=plan.config,
             order=plan.kind,

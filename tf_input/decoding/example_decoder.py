@@ -7,11 +7,14 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple
 
 import tensorflow as tf
 
-from tf_input.dataset_format import IMAGE, KEY, OBJECTS, WEIGHT, Feature
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, OBJECTS, WEIGHT, Feature
 from tf_input.decoding import augment, class_weights, decode, feature_checks, lists, targets, tensors, whole_images
 from tf_input.decoding.schema import IMAGE_KINDS, NUM_MAP_DIMENSIONS, STORED_KINDS, is_map, is_other_image, is_seen, sides_of
 from tf_input.decoding.views import FRAMED, Views, frame_masks, make_views, view_maps, view_masks, view_pixels
 from tf_input.read_config import ReadConfig
+
+_TEXT_BYTES = 24  # of TensorFlow's own of each
+_MOST_GROWTH = 8  # of an integer that is one byte in a record, or a text of two or three
 
 KEYS = ""  # what no feature is called: keys among the features that were parsed
 
@@ -207,13 +210,26 @@ class ExampleDecoder:
 
     @property
     def num_held_bytes(self) -> int | None:
-        """Of an example's images, masks and maps, decoded; None if they can't be held: they differ in size, or none is asked for."""
+        """Of an example, decoded, but for what is in its lists and texts; None if it can't be held: images, masks and maps differ in size,
+        or none is asked for."""
         features = [self._settled(self.features[name]) for name in self._named]
         stored = [(one, self.sizes_of(one.name).stored) for one in features if one.kind in STORED_KINDS]
         if any(size is None for _, size in stored) or (self.stored_size is None and self._makes_views()) or any(map(_is_of_any_size, features)):
             return None
-        num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape)
-        return sum(self._pixel_bytes(one) * math.prod(size) for one, size in stored) + num_bytes or None
+        tensors = [one for one in features if is_map(one) or one.kind == "tensor" and None not in one.shape]
+        num_bytes = sum(_dtype(one).size * math.prod(one.shape) for one in tensors)
+        num_bytes += sum(self._pixel_bytes(one) * math.prod(size) for one, size in stored)
+        others = [one for one in features if one.kind not in STORED_KINDS and one not in tensors]
+        return num_bytes and num_bytes + sum(map(_value_bytes, others)) + _TEXT_BYTES * self.config.keys or None
+
+    @property
+    def growth(self) -> int:
+        """How many times as large as in its record what is in an example's lists and texts may be in memory; 0: it has none."""
+        features = [self.features[name] for name in self._named]
+        if any(one.is_ragged and FEATURE_KINDS[one.kind] != "float" for one in features):
+            return _MOST_GROWTH
+        has_any = self.config.keys or any(one.kind == "text" or one.is_ragged or lists.is_list(one) for one in features)
+        return int(has_any)
 
     @property
     def num_output_bytes(self) -> int:
@@ -464,6 +480,12 @@ class ExampleDecoder:
 def _dtype(feature: Feature) -> tf.DType:
     """Of an image's pixels, or of a tensor's or a map's numbers."""
     return tf.as_dtype(feature.dtype or ("uint8" if feature.kind in IMAGE_KINDS else "float32"))
+
+
+def _value_bytes(feature: Feature) -> int:
+    """About what the numbers of a feature take in memory, or its texts beside their characters; of any number of them, where they begin."""
+    size = {"text": _TEXT_BYTES, "float": tf.float32.size, "bbox": tf.float32.size}.get(feature.kind, tf.int64.size)
+    return tf.int64.size if None in feature.shape else size * math.prod(feature.shape)
 
 
 def _is_of_any_size(feature: Feature) -> bool:

@@ -47,10 +47,16 @@ class Held:
         return {name: _gather(values, places) for name, values in self.values.items()}
 
 
-def decoded_bytes(decoder: ExampleDecoder, num_examples: int) -> int | None:
-    """What the images of a split take, decoded; None if they can't be held: they differ in size, or none is asked for."""
+def decoded_bytes(decoder: ExampleDecoder, num_examples: int, record_bytes: int) -> int | None:
+    """About what examples take, decoded; None if they can't be held: their images differ in size, or none is asked for.
+
+    Args:
+        decoder: Decodes them.
+        num_examples: How many there are.
+        record_bytes: Of all of their records, without images and tensors: lists and texts are some of it.
+    """
     num_bytes = decoder.num_held_bytes
-    return None if num_bytes is None else num_examples * num_bytes
+    return None if num_bytes is None else num_examples * num_bytes + decoder.growth * record_bytes
 
 
 def load(reader: RecordReader, decoder: ExampleDecoder, num_bytes: int, read_buffer: int) -> Held:

@@ -9,7 +9,10 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
-from prepared import mixed_images
+from made_images import encode
+from made_records import write_data_set
+from prepared import mixed_images, picture
+from tf_input.dataset_format import Feature
 
 NUM = 96
 
@@ -150,3 +153,25 @@ def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp
     for wrong, message in (({"augment": True}, "image_size='largest': expected another size"), ({"image_size": "larger"}, "or 'largest'")):
         with pytest.raises(ValueError, match=message):
             flowers.batches("validation", **options | wrong)
+
+
+def test_what_is_beside_images_counts_in_the_memory_budget(tmp_path):
+    """Vectors, lists and texts: a split is held if all that is read of it has room."""
+    schema = [
+        Feature("image", "image"),
+        Feature("key", "text"),
+        Feature("label", "class_label", (), ("ant", "bee")),
+        Feature("vector", "float", (1000,)),
+        Feature("ids", "integer", (None,)),
+        Feature("story", "text"),
+    ]
+    values = {"vector": np.zeros(1000), "ids": [1] * 4000, "story": b"word " * 800}
+    examples = [{"image": encode(picture(index, (8, 8)), "PNG"), "key": b"%d" % index, "label": index % 2, **values} for index in range(10)]
+    data = write_data_set(tmp_path, schema, {"train": examples}, ("label",), image_sizes=((8, 8), (8, 8)))
+    images = 10 * 8 * 8 * 3
+    for inputs, needed in (("image", images), (("image", "vector"), 40_000), (("image", "story"), 40_000), (("image", "ids"), 320_000)):
+        kinds = {}
+        for budget in (needed - 1, images + 4 * needed + 500_000 * (inputs != "image")):
+            config = tf_input.ReadConfig(5, inputs=inputs, seed=0, hosts=(1, 0), memory_budget=budget)
+            kinds[budget] = data.plan("train", config, holds=False).kind
+        assert [*kinds.values()] == ["window", "exact"], inputs
