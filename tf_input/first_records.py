@@ -257,12 +257,13 @@ def _integers(values: Sequence[Any], num_values: int) -> list[Any]:
     return (fitting or read[:1] or [[]])[0]
 
 
-def as_pixels(shape: Sequence[int], num_values: int) -> tuple[int, int, int, bool]:
+def as_pixels(shape: Sequence[int], num_values: int, dtype: str = "uint8") -> tuple[int, int, int, bool]:
     """(height, width, channels, whether one channel comes after the other) of an image without a format.
 
     Args:
         shape: That is stated: height, width and channels, or channels, height and width; or without channels.
         num_values: How many numbers there are: they tell how many channels there are where nothing else does.
+        dtype: Of a number: with any but uint8 it is a tensor, whose sides are what they are.
 
     Raises:
         ValueError: It is none of an image; one line.
@@ -272,7 +273,7 @@ def as_pixels(shape: Sequence[int], num_values: int) -> tuple[int, int, int, boo
         shape += (3 if num_values == 3 * math.prod(shape) else 1,)
     if len(shape) != 3:
         raise ValueError(f"shape {list(shape)}; expected a height, a width, and channels")
-    if shape[0] in NUM_CHANNELS and shape[2] not in NUM_CHANNELS:
+    if dtype == "uint8" and shape[0] in NUM_CHANNELS and shape[2] not in NUM_CHANNELS:
         return shape[1], shape[2], shape[0], True
     return *shape, False
 

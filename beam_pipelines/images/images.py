@@ -137,30 +137,31 @@ def check_image(
 
 
 def check_pixels(
-    data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False
+    data: bytes, raw: RawImage, images: ImageConfig = ImageConfig(), *, full_scale: bool = False, is_file: bool = False
 ) -> CheckedImage:
     """An image out of pixels that have no format; see `check_image`.
 
-    Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4].
+    Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4]. Those that come from
+    a `.npy` file of their own are stored as other files' are, beside which they may lie: [height, width, 3].
 
     Raises:
         Refusal: There are more or fewer bytes than that, or too many pixels.
     """
-    height, width, num_channels = raw[:3]
-    check_size("raw", height, width)
+    (height, width, num_channels), image_format = raw[:3], "npy" if is_file else "raw"
+    check_size(image_format, height, width)
     if raw.is_tensor:
         raise Refusal("bad_image", f"{height} x {width} x {num_channels} numbers of {np.dtype(raw.dtype).name}; expected uint8 in 1, 3 or 4 channels")
     if len(data) != raw.num_bytes:
         wanted = f"{height} x {width} x {num_channels} = {raw.num_bytes}"
         raise Refusal("bad_image", f"raw pixels: {len(data)} bytes; expected {wanted}")
-    pixels = np.frombuffer(data, np.uint8).reshape((num_channels, height, width) if raw.is_planar else raw[:3])
+    pixels = np.frombuffer(data, np.uint8).reshape(raw.shape)
     if raw.is_planar:
         pixels = np.ascontiguousarray(pixels.transpose(1, 2, 0))
     geometry = _plan((height, width), 1, images)
     image = to_image(pixels)
-    if images.encoding == "raw" and geometry.stored == geometry.found and not raw.is_planar:
+    if images.encoding == "raw" and geometry.stored == geometry.found and not raw.is_planar and not is_file:
         return CheckedImage("raw", height, width, None, "", rgb(image) if full_scale else None, geometry, num_channels)
-    return _store("raw", image, geometry, "raw", images, full_scale)
+    return _store(image_format, image, geometry, image_format, images, full_scale)
 
 
 def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file: bool) -> CheckedImage:
@@ -178,7 +179,7 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
     if raw is None:
         found = (identify(data) or "").upper() or describe(data)
         raise Refusal("bad_image", f"{found}; expected a .npy file of {describe_tensor(feature.dtype, feature.shape)}, as the first one")
-    image_format, size = "npy" if is_file else "raw", (raw.height, raw.width)
+    image_format, size = "npy" if is_file else "raw", raw.shape[:2]
     check_size(image_format, *size)
     stored = image_tensor(data, raw, feature).data
     is_kept = stored is data and not is_file

@@ -24,6 +24,11 @@ class RawImage(NamedTuple):
     dtype: str = "|u1"
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the array of its numbers."""
+        return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]
+
+    @property
     def num_bytes(self) -> int:
         """Of the whole image."""
         return self.height * self.width * self.num_channels * int(self.dtype[2:])
@@ -37,12 +42,13 @@ class RawImage(NamedTuple):
 def layout_of(shape: tuple[int, ...], dtype: str) -> RawImage | None:
     """How an image of an array's shape and type lies; None: it is none.
 
-    `[HEIGHT,WIDTH]` has one channel. Of three dimensions the last is that of the channels, unless the first alone is 1, 3 or 4.
+    `[HEIGHT,WIDTH]` has one channel. Of three dimensions the last is that of the channels, unless of pixels of uint8 the first alone is 1,
+    3 or 4; a tensor is what it is.
     """
     if len(shape) not in (2, 3) or not math.prod(shape):
         return None
     if len(shape) == 2:
         return RawImage(*shape, 1, dtype=dtype)
-    if shape[0] in _PIXEL_CHANNELS and shape[2] not in _PIXEL_CHANNELS:
+    if dtype == "|u1" and shape[0] in _PIXEL_CHANNELS and shape[2] not in _PIXEL_CHANNELS:
         return RawImage(*shape[1:], shape[0], is_planar=True, dtype=dtype)
     return RawImage(*shape, dtype=dtype)

@@ -60,7 +60,8 @@ def tensor_of_file(data: bytes, feature: Feature) -> TensorValue:
     values = memoryview(data)[header.num_bytes :]
     if not header.is_fortran or len(header.shape) < 2:
         return tensor_of_bytes(bytes(values), header.dtype, header.shape, feature)
-    value = tensor_of_bytes(bytes(values), header.dtype, header.shape[::-1], _turned(feature))
+    turned = dataclasses.replace(feature, shape=feature.shape[::-1])
+    value = tensor_of_bytes(bytes(values), header.dtype, header.shape[::-1], turned)
     numbers = np.frombuffer(value.data, header.dtype.newbyteorder("<")).reshape(header.shape, order="F")
     return TensorValue(numbers.tobytes(), header.shape)
 
@@ -158,22 +159,10 @@ def image_tensor(data: bytes, raw: RawImage, feature: Feature) -> TensorValue:
     Raises:
         Refusal: `bad_image`: it is of another type, has other channels, or more or fewer bytes.
     """
-    found = (raw.height, raw.width, raw.num_channels)
-    shape = (raw.num_channels, raw.height, raw.width) if raw.is_planar else found
     try:
-        _check(np.dtype(raw.dtype), found, feature)
-        value = tensor_of_bytes(data, raw.dtype, shape, _turned(feature, 2, 0, 1) if raw.is_planar else feature)
+        return tensor_of_bytes(data, raw.dtype, raw.shape, feature)
     except Refusal as error:
         raise Refusal("bad_image", str(error)) from None
-    if raw.is_planar:
-        numbers = np.frombuffer(value.data, np.dtype(raw.dtype).newbyteorder("<")).reshape(shape)
-        value = TensorValue(numbers.transpose(1, 2, 0).tobytes(), found)
-    return value
-
-
-def _turned(feature: Feature, *order: int) -> Feature:
-    """The feature with its sides in another order, or in the opposite one."""
-    return dataclasses.replace(feature, shape=tuple(feature.shape[side] for side in order) or feature.shape[::-1])
 
 
 def _check(dtype: np.dtype, shape: tuple[int, ...], feature: Feature) -> None:

@@ -152,10 +152,7 @@ class InputReader:
         if context.tensor is not None:
             return check_tensor(pixels, raw, context.tensor, is_file=image.raw is None)
         if raw is not None:
-            checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled)
-            if image.raw is None:
-                stored = pixels if checked.encoded is None else checked.encoded  # without its header
-                checked = checked._replace(format="npy", encoded=stored, reencoded=checked.reencoded.replace("raw", "") or "npy")
+            checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
         else:
             checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images)
         if context.pixel_bytes is not None:

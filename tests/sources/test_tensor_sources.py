@@ -223,7 +223,8 @@ ARRAYS = {
     "float32": numbers("float32", NUM, 6, 5, 1),
     "float64 of 7 channels": numbers("float64", NUM, 6, 5, 7),
     "float16 without channels": numbers("float16", NUM, 6, 5),
-    "uint16, planar": numbers("uint16", NUM, 3, 6, 5),
+    "uint16 of 3 rows": numbers("uint16", NUM, 3, 6, 5),
+    "float32 of 1 row": numbers("float32", NUM, 1, 6, 2),
     "int8 of 2 channels": numbers("int8", NUM, 6, 5, 2),
     "big-endian": numbers("float32", NUM, 6, 5, 3).astype(">f4"),
     "uint8 of 5 channels": numbers("uint8", NUM, 6, 5, 5),
@@ -232,7 +233,7 @@ ARRAYS = {
 
 def height_width_channels(images: np.ndarray) -> np.ndarray:
     native = images.astype(images.dtype.newbyteorder("="))
-    return native[..., np.newaxis] if images.ndim == 3 else native.transpose(0, 2, 3, 1) if images.shape[1] == 3 else native
+    return native[..., np.newaxis] if images.ndim == 3 else native
 
 
 @pytest.mark.parametrize("case", ARRAYS)
@@ -289,6 +290,14 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     for one in dataset["train"]:
         if one["key"].endswith(".npy"):
             np.testing.assert_array_equal(one["image"], np.broadcast_to(np.load(bytes_ / one["key"])[..., :3], one["image"].shape))
+    # As pixels they have what the pixels of other files have, among which they may lie.
+    write_files(bytes_, {"rose/20.png": encode(numbers("uint8", 6, 5, 3), "PNG")})
+    options = ["--splits=train=1", "--image_encoding=raw", "--image_size=exact=6x5"]
+    assert main(["prepare", "--input", str(bytes_), "--output", str(tmp_path / "out3"), *options]) == 0
+    dataset = tf_input.open(tmp_path / "out3")
+    assert (dataset.features["image"].kind, dataset.features["image"].shape, dataset.num_examples("train")) == ("pixels", (6, 5, 3), 21)
+    found = {one["key"]: one["image"] for one in dataset["train"]}
+    np.testing.assert_array_equal(found["rose/00.npy"], np.broadcast_to(np.load(bytes_ / "rose/00.npy"), (6, 5, 3)))
 
 
 TABLE = "file_name,label,x\n0.png,a,0.npy\n"

@@ -45,7 +45,7 @@ class NumberReader:
                 raise ValueError(f"{item} of shape {shapes[0]}; expected a height and a width, and {' or '.join(_MASK_DTYPES)}")
             common = common[:2]
         if name == IMAGE:
-            *_, num_channels, is_planar = first_records.as_pixels(shapes[0], len(data) // DTYPES[dtype])
+            *_, num_channels, is_planar = first_records.as_pixels(shapes[0], len(data) // DTYPES[dtype], dtype)
         first = shapes[0][: len(common)]
         if name in (IMAGE, MASK) and len(first) == 2:
             first, common = (*first, num_channels), (*common, num_channels)
@@ -58,8 +58,6 @@ class NumberReader:
             if name == MASK or is_planar or None in common:
                 return Column(Feature(name, name), parts, stated.encoder(is_planar))
             return Column(Feature(IMAGE, "pixels", common), parts, stated.check)
-        if is_planar:
-            raise ValueError(f"shape {list(first)} of {dtype}; expected the channels last, or recordmill prepare, which turns them")
         feature = Feature(name, "tensor", common, dtype=dtype)
         if common.count(None) < 2:
             return Column(feature, parts, stated.check)

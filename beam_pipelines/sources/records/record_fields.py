@@ -63,7 +63,8 @@ def _read_raw(example: ExampleReader, layout: Layout, num_bytes: int) -> RawImag
     dtype = layout.numbers[layout.image].dtype or "uint8"
     num_values = num_bytes // DTYPES[dtype]
     try:
-        return RawImage(*as_pixels(read_shape(example, layout, layout.image, num_values), num_values), dtype=stored_dtype(dtype))
+        shape = read_shape(example, layout, layout.image, num_values)
+        return RawImage(*as_pixels(shape, num_values, dtype), dtype=stored_dtype(dtype))
     except ValueError as error:
         raise BadExampleError(printable(str(error))) from None
 
