@@ -16,6 +16,7 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.reference_runs import Run, write_run
 from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
+from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import MarkedRun, SplitFacts, mark_run, merge_facts, read_marked
 from beam_pipelines.splits.split_bounds import Candidates, SettledBounds, find_candidates, place, settle_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits, settled_listing
@@ -44,7 +45,7 @@ class AssignSplits(beam.PTransform):
     @no_annotations  # Beam takes no tuple of PCollections for an output type
     def expand(self, runs: beam.PCollection) -> Assigned:
         config, root = self.config, runs.pipeline
-        marked = runs | "MarkRuns" >> beam.FlatMap(mark, config).with_outputs("facts", main="runs")
+        marked = runs | "MarkRuns" >> beam.ParDo(Mark(config)).with_outputs("facts", main="runs")
         plan = AsSingleton(
             root
             | "AfterMarking" >> beam.Impulse()
@@ -59,13 +60,20 @@ class AssignSplits(beam.PTransform):
         return Assigned(assigned.runs, assigned.counts, listing)
 
 
-def mark(run: Run, config: PrepareJob) -> Iterator[Any]:
-    """A run -> the same, marked; and what the plan has to know of it."""
-    stopwatch = Stopwatch("split")
-    marked, facts = mark_run(run, config)
-    count_in_beam(stopwatch.lap())
-    yield marked
-    yield TaggedOutput("facts", facts)
+class Mark(beam.DoFn):
+    """A run -> the same, marked; and what the plan has to know of it. Earlier splits are read once, not for each run."""
+
+    def __init__(self, config: PrepareJob) -> None:
+        self._config, self._earlier = config, None
+
+    def process(self, run: Run) -> Iterator[Any]:
+        stopwatch = Stopwatch("split")
+        if self._earlier is None:
+            self._earlier = load_earlier_splits(self._config.splits_from)
+        marked, facts = mark_run(run, self._config, self._earlier)
+        count_in_beam(stopwatch.lap())
+        yield marked
+        yield TaggedOutput("facts", facts)
 
 
 def make_plan(unused: bytes, parts: Iterable[SplitFacts], listing: Listing, config: PrepareJob) -> SplitPlan:

@@ -1,5 +1,6 @@
 """The splits of inputs that were placed earlier, by their keys: of a data set that is there, or as a table says."""
 
+import hashlib
 from typing import Iterator
 
 import pyarrow as pa
@@ -8,10 +9,12 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from beam_pipelines.config.prepare_config import NAME_PATTERN, PrepareConfig
+from beam_pipelines.elements.texts import digests
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
 from tf_input.dataset_format import MANIFEST, decode_manifest
 
+_DIGEST_BYTES = 16
 _COLUMNS = ("key", "split")
 _FORMATS = (".csv", ".parquet")
 
@@ -54,6 +57,22 @@ def read_earlier_splits(path: str, with_keys: bool = True) -> Iterator[tuple[pa.
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         expected = "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"
         raise UserError(f"--splits_from={printable(path)}: {printable(reason)}; {expected}") from None
+
+
+def load_earlier_splits(path: str | None) -> list[tuple[pa.Array, pa.Array]]:
+    """All of them, as `digest_keys` gives the keys, with the split of each as a dictionary has it: 20 bytes for each; of no path none.
+
+    Raises:
+        UserError: As `read_earlier_splits`.
+    """
+    parts = () if path is None else read_earlier_splits(path)
+    return [(digest_keys(keys), splits.dictionary_encode()) for keys, splits in parts]
+
+
+def digest_keys(keys: pa.Array) -> pa.Array:
+    """BLAKE2b-128 of each key, fixed_size_binary(16): no two keys have the same."""
+    found = digests(hashlib.blake2b(digest_size=_DIGEST_BYTES, person=b"recordmill split"), keys.to_pylist())
+    return pa.Array.from_buffers(pa.binary(_DIGEST_BYTES), len(keys), [None, pa.py_buffer(found)])
 
 
 def _read_data_set(path: str, with_keys: bool) -> Iterator[tuple[pa.Array, pa.Array]]:

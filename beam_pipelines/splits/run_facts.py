@@ -14,7 +14,7 @@ from beam_pipelines.elements.reference_runs import Run, Stretch, read_references
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.split_hashes import split_hashes
 from beam_pipelines.elements.texts import Texts
-from beam_pipelines.splits.earlier_splits import read_earlier_splits
+from beam_pipelines.splits.earlier_splits import digest_keys
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
 # The first bits of hashes by which inputs of a stratum are counted: fewer where there are many strata, so that counts stay small.
@@ -87,11 +87,11 @@ class SplitFacts:
     moved: FirstKeys
 
 
-def mark_run(run: Run, config: PrepareJob) -> tuple[MarkedRun, SplitFacts]:
-    """Reads a run, finds out what is settled of it, and counts the rest."""
+def mark_run(run: Run, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]] = ()) -> tuple[MarkedRun, SplitFacts]:
+    """Reads a run, finds out what is settled of it, also by `earlier_splits.load_earlier_splits`, and counts the rest."""
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = _read_all(run, spool)
-    marked, num_kept, moved = _settle(references, config)
+    marked, num_kept, moved = _settle(references, config, earlier)
     marks = np.zeros(len(references), _MARK)
     marks["hash"], marks["split"] = marked.hashes, marked.settled
     with own_spool(config.spool_directory) as writer:
@@ -118,26 +118,26 @@ def codes_of(texts: Texts) -> tuple[list[bytes], np.ndarray]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
-def _settle(references: References, config: PrepareJob) -> tuple[Marked, int, FirstKeys]:
+def _settle(
+    references: References, config: PrepareJob, earlier: Sequence[tuple[pa.Array, pa.Array]]
+) -> tuple[Marked, int, FirstKeys]:
     """What is settled, how much of it by earlier splits, and what these say otherwise than others."""
     names = [name for name in references.splits if name and name not in config.source.divide]
     places = [names.index(name) if name in names else OPEN for name in references.splits]
     settled = np.array(places, np.uint16)[references.rows["split"]]
     num_kept, moved = 0, FirstKeys()
-    if config.splits_from:
-        keys = references.keys.to_arrow()
-        for earlier, splits in read_earlier_splits(config.splits_from):
-            found = pc.index_in(earlier, value_set=keys)
-            has_one = found.is_valid().to_numpy(zero_copy_only=False)
-            positions = found.drop_null().to_numpy()
-            encoded = splits.filter(pa.array(has_one)).dictionary_encode()
-            names += [name for name in encoded.dictionary.to_pylist() if name not in names]
-            theirs = np.array([names.index(name) for name in encoded.dictionary.to_pylist()] or [0], np.uint16)[encoded.indices.to_numpy()]
-            before = settled[positions]
-            settled[positions] = theirs
-            differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once
-            moved.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
-            num_kept += len(np.unique(positions))
+    keys = digest_keys(references.keys.to_arrow()) if earlier else None
+    for of_keys, splits in earlier:
+        found = pc.index_in(of_keys, value_set=keys)
+        has_one = found.is_valid().to_numpy(zero_copy_only=False)
+        positions = found.drop_null().to_numpy()
+        names += [name for name in splits.dictionary.to_pylist() if name not in names]
+        theirs = np.array([names.index(name) for name in splits.dictionary.to_pylist()] or [0], np.uint16)[splits.indices.to_numpy()[has_one]]
+        before = settled[positions]
+        settled[positions] = theirs
+        differ = ((before != OPEN) & (before != theirs)) | (settled[positions] != theirs)  # the second of a key that comes twice at once
+        moved.add(key.decode() for key in references.keys.take(np.unique(positions[differ])))
+        num_kept += len(np.unique(positions))
     return Marked(references, _hash_groups(references), settled, tuple(names)), num_kept, moved
 
 

@@ -19,6 +19,8 @@ from beam_pipelines.elements.reference_runs import write_run
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.splits import run_facts
+from beam_pipelines.splits.assign_splits import Mark
+from beam_pipelines.splits.earlier_splits import load_earlier_splits
 from beam_pipelines.splits.run_facts import mark_run, merge_facts, read_marked
 from beam_pipelines.splits.split_bounds import find_candidates, place, settle_bounds
 from beam_pipelines.splits.split_plan import SplitPlan, plan_splits
@@ -42,7 +44,8 @@ def settle(images: Sequence[LabeledImage], num_runs: int = 1, directory: pathlib
         config = make_config(directory or own, **{"splits": SHARES, **options})
         batches = [images[number::num_runs] for number in range(num_runs) if images[number::num_runs]]
         runs = [write_run([make_references(batch, config, LABEL)], config.spool_directory) for batch in batches]
-        marked, facts = zip(*(mark_run(run, config) for run in runs))
+        earlier = load_earlier_splits(config.splits_from)
+        marked, facts = zip(*(mark_run(run, config, earlier) for run in runs))
         plan = plan_splits(merge_facts(facts[::-1]), config)
         candidates = [find_candidates(read_marked(run, config), plan) for run in marked]
         bounds = settle_bounds(candidates[::-1], plan)
@@ -118,6 +121,18 @@ def test_what_was_placed_stays_and_only_what_is_new_is_placed(options, tmp_path)
     if options.get("stratify"):
         totals = Counter(grown.values())
         assert all(abs(totals[split] - share * len(new)) <= 2 for split, share in SHARES.items()), "what is new makes up for what was there"
+
+
+def test_earlier_splits_are_read_once_and_not_for_each_run(tmp_path):
+    images = [image(number, "a") for number in range(40)]
+    table = tmp_path / "old.csv"
+    table.write_text("key,split\n" + "".join(f"{one.key},{'test' if number % 2 else 'train'}\n" for number, one in enumerate(images)))
+    config = make_config(tmp_path, splits=SHARES, splits_from=str(table))
+    stage, runs = Mark(config), [write_run([make_references(images[start::2], config, LABEL)], config.spool_directory) for start in range(2)]
+    for number, run in enumerate(runs):
+        marked, facts = stage.process(run)
+        assert facts.value.num_kept == 20 and set(read_marked(marked, config).settled.tolist()) == {marked.splits.index(("train", "test")[number])}
+        table.unlink(missing_ok=True)
 
 
 def test_splits_that_are_divided_and_those_that_stay():
