@@ -31,6 +31,7 @@ from typing import Collection
 from beam_pipelines.errors import UserError, printable
 from tf_input.dataset_format import LABEL, MASK, TENSOR_DTYPES, Feature
 
+_MAX_CLASSES = 1_000_000  # of a multi_hot
 LIST_KINDS = ("float", "integer", "text")
 KINDS = ("class", "multi_label", "multi_hot", "float", "integer", "text", "mask", "image", "array", "tensor")
 
@@ -125,6 +126,8 @@ def parse_column(option: str, text: str, default_kind: str) -> Column:
             f"{option}={text}: expected a shape of one dimension for a float, an integer, a text or a multi_hot, nothing in the brackets "
             "for any number of the first three, or any shape for an array or a tensor, with sides above 0"
         )
+    if kind == "multi_hot" and shape and (shape[0] or 0) > _MAX_CLASSES:  # which all have names, before anything is read
+        raise UserError(f"{option}={text}: expected at most {_MAX_CLASSES:,} classes")
     return Column(match["feature"] or re.sub(r"[^A-Za-z0-9_.-]", "_", "_".join(names))[:64], names, kind, shape, dtype)
 
 

@@ -12,6 +12,7 @@ from beam_pipelines.images.raw_image import RawImage, layout_of
 from tf_input.dataset_format import TENSOR_DTYPES, Feature
 
 NPY_MAGIC = b"\x93NUMPY"
+_FIRST_ROUNDED = 2.0**53  # what may have been another integer: a float has no odd ones from here on
 _MAX_TENSOR_BYTES = 1 << 30  # a serialized example must be smaller than two
 
 
@@ -76,8 +77,13 @@ def tensor_of_list(cell: list, feature: Feature) -> np.ndarray:
         found = np.array(cell)
     except ValueError:
         raise Refusal("bad_tensor", "lists that differ in length; expected as many numbers in each") from None
+    except OverflowError:  # one beside a float
+        raise Refusal("bad_tensor", f"lists with an integer of more than 64 bits; expected numbers of {feature.dtype}") from None
     if found.dtype.kind not in "iufb":
         raise Refusal("bad_tensor", f"lists of {found.dtype.name}; expected numbers of {feature.dtype}, of at most 64 bits")
+    is_of_integers = np.dtype(feature.dtype).kind in "iu"
+    if found.dtype.kind == "f" and is_of_integers and (np.abs(found) >= _FIRST_ROUNDED).any():
+        raise Refusal("bad_tensor", f"lists of floats from 2**53 on, which are rounded; expected integers of {feature.dtype}")
     with np.errstate(all="ignore"):  # what that would warn of is refused
         values = found.astype(feature.dtype)
         is_exact = values.dtype.kind == found.dtype.kind == "f" or (values.astype(found.dtype) == found).all()
