@@ -28,7 +28,7 @@ from tf_input.forks import check_fork
 from tf_input.options import named_options
 from tf_input.pipeline import distribute, ladder, memory
 from tf_input.pipeline.inputs import run_bytes
-from tf_input.pipeline.plan import Plan
+from tf_input.pipeline.plan import Plan, make_share
 from tf_input.random_access import ExampleReader, Examples, record_decoder
 from tf_input.read_config import ReadConfig
 from tf_input.read_options import ReadOptions, make_config
@@ -301,10 +301,10 @@ class PreparedDataset(Description, Mapping[str, Examples]):
 
     def identify(self, split: str, config: ReadConfig, plan: Plan) -> dict[str, Any] | None:
         """What its batches depend on; see `position.identify`."""
-        config = dataclasses.replace(config, fit=plan.decoder.config.fit)  # said or not, the batches are the same
-        digest = self.loaded_transform.digest if config.transform else None
-        chosen = plan.selection and plan.selection.digest
-        return identify(self.manifest, split, config, plan.kind, plan.share.num_examples, digest, chosen, self.fold)
+        settled = {"shuffle": plan.kind, "num_examples": plan.share.num_examples, "selection": plan.selection and plan.selection.digest}
+        if config.transform:
+            settled["transform"] = self.loaded_transform.digest
+        return identify(self.manifest, split, config, {**plan.decoder.settled_options, **settled}, self.fold)
 
     def select(self, split: str, config: ReadConfig) -> Selection | None:
         """Which records an epoch of a split has; None: each once. The errors are those of `batches`."""
@@ -392,7 +392,16 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         No record is read for it. `split=None` is the training split.
         """
         config = self.settle(split := self._find_split(split), make_config(config, options))
-        return ladder.example_spec(self.make_decoder(config, split), config)
+        decoder = self.make_decoder(config, split)
+        if config.service is None:
+            share = make_share(split, self.num_chosen(split, config), config, bool(decoder.targets))
+            decoder = dataclasses.replace(decoder, has_padding=share.has_padding)
+        return ladder.example_spec(decoder.decode, config)
+
+    def num_chosen(self, split: str, config: ReadConfig) -> int:
+        """Examples that an epoch of a split has."""
+        selection = self.select(split, config)
+        return self.num_examples(split) if selection is None else selection.num_examples
 
     def decoded_bytes(self, split: str, decoder: ExampleDecoder, num_chosen: int | None = None) -> int | None:
         """As `memory.decoded_bytes`, of a split, or of so many of its examples."""

@@ -5,7 +5,7 @@ from typing import Callable, Collection, Mapping
 import tensorflow as tf
 
 from tf_input.dataset_format import IMAGE, Feature, default_channels
-from tf_input.decoding import class_weights
+from tf_input.decoding import class_weights, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import STORED_KINDS, is_other_image, key_parser, parse_examples
 from tf_input.decoding.targets import with_inputs
@@ -24,8 +24,7 @@ def make_decoder(dataset: Description, config: ReadConfig, split: str) -> Exampl
         ValueError: An option does not fit the data set.
     """
     schema, stored_size = dataset.manifest.schema, dataset.image_size
-    if config.image_size is not None and not any(name == IMAGE or is_other_image(one) for name, one in dataset.features.items()):
-        raise ValueError(f"image_size={config.image_size!r}: there are no images; the data set has {', '.join(dataset.features)}")
+    feature_checks.check_shown(config, dataset.features)
     targets = config.target_names(dataset.targets)
     config = with_inputs(config, dataset.features, targets)
     decoder = ExampleDecoder(

@@ -166,23 +166,24 @@ class Description:
             raise ValueError(f"class weights are for a target with one class; here is {', '.join(found) or 'no target'}")
         return dict(enumerate(class_weights.balanced(self.features[targets[0]], self.statistics, split)))
 
-    def normalization_layer(self, split: str | None = None) -> "keras.layers.Normalization":
+    def normalization_layer(self, split: str | None = None, *, channels: int | None = None) -> "keras.layers.Normalization":
         """A layer after which each channel of a split's images has mean 0 and variance 1; see `layers.normalization_layer`.
 
             model = keras.Sequential([flowers.normalization_layer(), ...])
 
         Args:
             split: None: the training split.
+            channels: As in `batches`.
 
         Raises:
-            ValueError: There is no such split, or nothing is known of its pixels.
+            ValueError: There is no such split, or nothing is known of its pixels, or of them in so many channels.
         """
         from tf_input.decoding import layers  # Keras is for those who train with it
 
         split = self._find_split(split)
         if IMAGE not in self.features:
             raise ValueError(f"there is no {IMAGE!r} to be normalised; the data set has {', '.join(self.features)}")
-        return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels)
+        return layers.normalization_layer(self.statistics, self.features[IMAGE], split, self.channels, channels)
 
     def _is_multi_label(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "class_label" and self.features[name].is_ragged

@@ -26,6 +26,7 @@ from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.epochs import hosts
 from tf_input.epochs.mixed_order import MixedOrder, epoch_length, part_seed, to_weights
 from tf_input.epochs.position import identify_mix
+from tf_input.epochs.share import Share
 from tf_input.forks import check_fork
 from tf_input.options import meant, named_options
 from tf_input.pipeline import ladder
@@ -214,7 +215,10 @@ class Mixture:
     @named_options(ReadConfig, without=("service",))
     def example_spec(self, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
-        return self._spec(self.settle(None, make_config(config, options)))
+        config = self.settle(None, make_config(config, options))
+        self._spec(config)  # says whether parts are alike
+        sizes = [part.dataset.num_chosen(part.split, self._config_of(name, config)) for name, part in self._parts.items()]
+        return self._spec(config, self._share(config, sizes).has_padding)
 
     def settle(self, split: None, config: ReadConfig) -> ReadConfig:
         """`config` with the `hosts` found out; see `PreparedDataset.settle`.
@@ -248,12 +252,8 @@ class Mixture:
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
                 plans.append(part.dataset.plan(part.split, part.dataset.settle(part.split, own), holds=holds))
         sizes = tuple(plan.share.num_examples for plan in plans)
-        if self._has_whole_batches:
-            length = config.batch_size * self._stop
-        else:
-            length = epoch_length(self._weights, sizes, self._stop)
-        share = make_share(_NAME, length, config, bool(plans[0].decoder.targets))
-        num_places = share.num_batches * config.batch_size if config.drop_remainder else length
+        share = self._share(config, sizes, bool(plans[0].decoder.targets))
+        num_places = share.num_batches * config.batch_size if config.drop_remainder else share.num_examples
         order = MixedOrder(self._weights, sizes, config.batch_size, num_places)
         for name, count, share_of in zip(self._parts, order.counts, self._shares):
             if not count:
@@ -268,6 +268,11 @@ class Mixture:
             for number, (plan, own) in enumerate(zip(plans, decoder.decoders))
         ]
         return MixedPlan(config, seed, order, share, tuple(parts), decoder)
+
+    def _share(self, config: ReadConfig, sizes: Sequence[int], has_targets: bool = True) -> Share:
+        """Which rows of an epoch's batches this host reads, of parts of these sizes."""
+        length = config.batch_size * self._stop if self._has_whole_batches else epoch_length(self._weights, sizes, self._stop)
+        return make_share(_NAME, length, config, has_targets)
 
     def batch_decoder(self, split: None, config: ReadConfig, has_padding: bool) -> BatchDecoder:
         """What decodes batches, without reading any; `has_padding` as in `ExampleDecoder`."""
@@ -325,11 +330,10 @@ class Mixture:
         alone |= {"memory_budget": config.memory_budget // num_parts, "read_buffer": max(1, config.read_buffer // num_parts)}
         return dataclasses.replace(config, **alone, map_example=None, map_batch=None, **self._parts[name].options)
 
-    def _spec(self, config: ReadConfig) -> Any:
-        decoder = self.batch_decoder(None, config, False)
+    def _spec(self, config: ReadConfig, has_padding: bool = False) -> Any:
+        decoder = self.batch_decoder(None, config, has_padding)
 
-        def decode(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
-            rows = tf.range(tf.size(records, tf.int64))
+        def decode(records: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
             return decoder([records] * len(self._parts), seed, [rows] * len(self._parts))
 
         augment = any(one.config.augment for one in decoder.decoders)

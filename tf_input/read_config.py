@@ -245,8 +245,8 @@ class ReadConfig:
         for name in integers:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, int(value))  # an integer of NumPy may be too small to be reckoned with
-        if self.subset is not None:
-            object.__setattr__(self, "subset", float(self.subset))
+        if self.subset is not None:  # all of it is no choice
+            object.__setattr__(self, "subset", None if self.subset == 1 else float(self.subset))
         if isinstance(self.balance, Mapping):
             object.__setattr__(self, "balance", {name: float(share) for name, share in self.balance.items()})
         if self.on_error == "skip" and self.drop_remainder:

@@ -369,5 +369,9 @@ def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
     x, y = next(iter(records.batches(batch_size=5, shuffle=False)))
     assert x["ids"].numpy().tolist() == [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]] and y.numpy().tolist() == [0, 1, 0, 1, 0]
     np.testing.assert_array_equal(x["x"], vectors()[:5])
+    for option in ({"image_size": 8}, {"fit": "pad"}):
+        ((name, value),) = option.items()
+        with pytest.raises(ValueError, match=f"{name}={value!r}: there are no images; the data set has .*x"):
+            records.batches(batch_size=5, **option)
 
 

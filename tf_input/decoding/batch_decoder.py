@@ -1,7 +1,7 @@
 """What a batch is made of -> what a model is fed with; where several parts make up a batch, each by its own decoder."""
 
 import dataclasses
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Collection, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -80,7 +80,7 @@ class BatchDecoder:
         are_ragged = {isinstance(one, tf.RaggedTensor) for one in values}
         if len(dtypes) > 1 or len(are_ragged) > 1 or any(not one.is_compatible_with(shapes[0]) for one in shapes):
             there = [f"{name} has {one.dtype.name} {[*one.shape[1:]]}" for name, one in zip(self.names, values)]
-            raise ValueError(f"{path}: {', '.join(there)}; expected the same of all parts, as image_size=... makes images alike")
+            raise ValueError(f"{path}: {', '.join(there)}; expected the same of all parts{_advice(shapes, dtypes)}")
         if True in are_ragged:
             return tf.gather(tf.concat(values, axis=0), order)
         if not all(one.is_fully_defined() for one in shapes):
@@ -93,6 +93,13 @@ def _order(rows: Sequence[tf.Tensor]) -> tf.Tensor:
     """By rows, and what has none comes last: int32 [batch]."""
     joined = tf.concat(rows, axis=0)
     return tf.argsort(tf.where(joined < 0, joined.dtype.max, joined), stable=True)
+
+
+def _advice(shapes: Sequence[tf.TensorShape], dtypes: Collection[tf.DType]) -> str:
+    """Which option makes images alike, if they are images."""
+    if len(dtypes) > 1 or any(one.rank != 3 for one in shapes):
+        return ""
+    return ", as image_size=... makes images alike" if len({(*one[:2],) for one in shapes}) > 1 else ", as channels=... makes images alike"
 
 
 def _renumber(labels: tf.Tensor | tf.RaggedTensor, numbers: Sequence[int]) -> tf.Tensor | tf.RaggedTensor:

@@ -92,6 +92,10 @@ class ExampleDecoder:
         """
         return self.outputs(self.parse_batch(serialized), seed)
 
+    def decode(self, serialized: tf.Tensor, seed: tf.Tensor | None, rows: tf.Tensor) -> Any:
+        """As a call, of records in some rows of a batch, where that may matter."""
+        return self.outputs(self.parse_batch(serialized), seed, rows if self.has_padding else None)
+
     def parse_batch(self, serialized: tf.Tensor) -> dict[str, Any]:
         """Records, string [batch] -> the features that `outputs` needs, by name; images and masks as they are stored."""
         parsed = dict(self.parse(serialized, self.wanted()))
@@ -134,7 +138,7 @@ class ExampleDecoder:
         views = self._all_views(parsed, seed, drawn)
         inputs = {name: self._output(name, parsed, views, seed, drawn) for name in self.config.input_names}
         if self.config.ragged == "mask":
-            masks = self._masks(self.config.input_names, parsed) | {name: frame_masks(views[name]) for name in self._framed}
+            masks = self._masks(self.config.input_names, parsed) | {name: self._frame_mask(name, inputs[name], views) for name in self._framed}
             inputs |= {f"{name}{lists.MASK_SUFFIX}": one for name, one in masks.items()}
         x = _one_or_all(inputs)
         if not self.targets:
@@ -157,6 +161,10 @@ class ExampleDecoder:
 
     def _is_list_of_tensors(self, name: str) -> bool:
         return name in self.features and self.features[name].kind == "tensor" and lists.is_list(self.features[name])
+
+    def _frame_mask(self, name: str, images: tf.Tensor, views: Mapping[str, Views | None]) -> tf.Tensor:
+        """Where the images of a batch show something: bool [batch, height, width, 1]."""
+        return tf.ones_like(images[..., :1], tf.bool) if views[name] is None else frame_masks(views[name])
 
     def _masks(self, names: Collection[str], parsed: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Name -> which values of a padded list are its own: bool [batch, n]."""
@@ -190,8 +198,24 @@ class ExampleDecoder:
         return self._channels_of(self.features.get(IMAGE))
 
     def _channels_of(self, feature: Feature | None) -> int:
-        is_pixels = feature is not None and feature.kind == "pixels"
-        return self.config.channels or (feature.shape[-1] if is_pixels else self.stored_channels)
+        return self.config.channels or self._usual_channels(feature)
+
+    def _usual_channels(self, feature: Feature | None) -> int:
+        """Where nobody asks for others."""
+        return feature.shape[-1] if feature is not None and feature.kind == "pixels" else self.stored_channels
+
+    @property
+    def settled_options(self) -> dict[str, Any]:
+        """What options come to, the same for the same batches: None and what it means, one size in several spellings, what says nothing."""
+        sizes = {name: self.sizes_of(name).shown for name in self.image_names}
+        images = [one for one in map(self.features.get, self._named) if one.kind in IMAGE_KINDS]
+        are_usual = all(self._usual_channels(one) == self.config.channels for one in images)
+        return {
+            "channels": None if are_usual else self.config.channels,
+            "fit": self.config.fit,
+            "image_size": sizes.get(IMAGE) if len(sizes) < 2 and IMAGE in sizes else sizes or None,
+            "targets": self.targets,
+        }
 
     def _pixel_bytes(self, feature: Feature) -> int:
         """Of each pixel of an image or a mask in a batch; 0 for another feature."""
@@ -313,9 +337,8 @@ class ExampleDecoder:
 
     @property
     def _framed(self) -> list[str]:
-        """The images that are asked for and lie in a frame, which they may not fill."""
-        asked = [name for name in self.image_names if name in self.config.input_names]
-        return [name for name in asked if self.config.fit in FRAMED and self._makes_views(name)]
+        """The images that are asked for and lie in a frame, which they may not fill: all do where images have its very size."""
+        return [name for name in self.image_names if name in self.config.input_names and self.config.fit in FRAMED]
 
     def wanted(self) -> list[str]:
         """The features that are parsed."""

@@ -30,6 +30,16 @@ def check_names(config: ReadConfig, target_names: Collection[str], features: Map
         raise ValueError(f"max_objects={config.max_objects}: no objects are asked for")
 
 
+def check_shown(config: ReadConfig, features: Mapping[str, Feature]) -> None:
+    """Raises:
+    ValueError: It is said how images are seen, and there are none.
+    """
+    if not any(name == IMAGE or is_other_image(feature) for name, feature in features.items()):
+        for name in ("image_size", "fit"):
+            if (value := getattr(config, name)) is not None:
+                raise ValueError(f"{name}={value!r}: there are no images; the data set has {', '.join(features)}")
+
+
 def _check_images(option: str, names: Iterable[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:

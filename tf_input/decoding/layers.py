@@ -18,7 +18,7 @@ _OPTIONS = ("flip", "brightness", "contrast", "saturation", "hue")  # of an Augm
 
 
 def normalization_layer(
-    statistics: Mapping[str, Any], image: Feature, split: str = "train", channels: int = len(colors.LUMA)
+    statistics: Mapping[str, Any], image: Feature, split: str = "train", stored_channels: int = len(colors.LUMA), channels: int | None = None
 ) -> keras.layers.Normalization:
     """A layer after which each channel of a split's images has mean 0 and variance 1.
 
@@ -28,7 +28,8 @@ def normalization_layer(
         statistics: What `statistics.json` says.
         image: The feature that is normalised.
         split: The split, of whose images a sample was looked into.
-        channels: Of encoded images in batches: 1 (where all are grey) or 3.
+        stored_channels: Of encoded images: 1 where all are grey, else 3.
+        channels: Of images in batches; None: as many as there are.
 
     Returns:
         From images of any dtype, 0..255 (0..65535 where they keep 16 bits), [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
@@ -40,9 +41,12 @@ def normalization_layer(
     if image.kind not in ("image", "pixels"):
         found = f"a tensor of {image.dtype}, whose mean nobody computed" if image.kind == "tensor" else f"{image.kind}, transformed already"
         raise ValueError(f"{image.name!r} is {found}; expected images of uint8, or keras.layers.Normalization().adapt")
-    channels = image.shape[-1] if image.kind == "pixels" else channels
+    stored_channels = image.shape[-1] if image.kind == "pixels" else stored_channels
+    channels = channels or stored_channels
     if channels not in (1, len(colors.LUMA)):
         raise ValueError(f"{image.name!r} has {channels} channels; expected 3 (RGB) or 1 (grey)")
+    if channels < stored_channels:
+        raise ValueError(f"channels={channels}: nobody computed the variance of colours made grey; expected 3, or keras.layers.Normalization().adapt")
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
         raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")

@@ -99,23 +99,13 @@ class Position:
 
 
 def identify(
-    manifest: Manifest,
-    split: str,
-    config: ReadConfig,
-    kind: str | None,
-    num_examples: int,
-    transform: str | None = None,
-    selection: str | None = None,
-    fold: tuple[int, int] | None = None,
+    manifest: Manifest, split: str, config: ReadConfig, settled: Mapping[str, Any], fold: tuple[int, int] | None = None
 ) -> dict[str, Any] | None:
     """What a batch depends on, beside epoch and step: whoever goes on with an epoch must have the same.
 
     Args:
         manifest, split, config: Of the data set; of what is read of it, and how.
-        kind: The order of an epoch; see `Plan`.
-        num_examples: Records of an epoch that are there.
-        transform: The digest of what it is transformed by, if it is.
-        selection: That of the examples that are chosen, if some are.
+        settled: What options come to, whether they were said so, otherwise or not at all; and what else there is to be told.
         fold: With which the data set is open, if with one.
 
     Returns:
@@ -124,15 +114,13 @@ def identify(
     if config.seed is None:
         return None
     options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", "keys", *["read_buffer"] * (kind != "window")):
+    for name in ("start_epoch", "start_step", "service", "memory_budget", "hosts", "keys", "transform"):
         del options[name]
-    if options.pop("transform"):
-        options["transform"] = transform
-    options["shuffle"], options["num_examples"], options["selection"] = kind, num_examples, selection
     options["augment"] = config.augmentation and dataclasses.asdict(config.augmentation)
-    sizes = config.image_size
-    options["image_size"] = {name: config.size_of(name) for name in sizes} if isinstance(sizes, Mapping) else config.height_and_width
     options["inputs"] = config.input_names
+    options |= settled
+    if options["shuffle"] != "window":
+        del options["read_buffer"]
     if config.augment_together is True:  # as it was before it could be said
         del options["augment_together"]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()

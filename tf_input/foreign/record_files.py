@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_input.batches import as_batches
 from tf_input.dataset_format import IMAGE, MANIFEST, Feature
-from tf_input.decoding import class_weights, crops
+from tf_input.decoding import class_weights, crops, feature_checks
 from tf_input.decoding.example_decoder import ExampleDecoder
 from tf_input.decoding.schema import key_parser
 from tf_input.decoding.targets import with_inputs
@@ -186,7 +186,7 @@ class RecordFiles:
     @named_options(ReadConfig, without=_INDEXED)
     def example_spec(self, split: str = SPLIT, config: ReadConfig | None = None, **options: Unpack[ReadOptions]) -> Any:
         """What `batches` with the same arguments would give: shapes and dtypes. No record is read for it."""
-        return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)), config)
+        return ladder.example_spec(self._make_decoder(split, config := make_config(config, options)).decode, config)
 
     def _check_split(self, split: str) -> None:
         if split not in self.splits:
@@ -201,6 +201,7 @@ class RecordFiles:
             raise ValueError("transform=True: only a data set that was prepared and analysed has a transform")
         if config.order(split) == "exact":
             raise ValueError("shuffle='exact': only a data set that was prepared has the index for it; expected 'window'")
+        feature_checks.check_shown(config, self.features)
         targets = config.target_names(self.targets)
         decoder = ExampleDecoder(
             parse=self.layout.parse,

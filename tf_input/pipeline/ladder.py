@@ -173,8 +173,17 @@ def shuffle_buffer(num_records: int, num_bytes: int) -> int:
     return max(1, min(_SHUFFLE_RECORDS, _SHUFFLE_BYTES * num_records // max(1, num_bytes)))
 
 
-def example_spec(decode_batch: Callable[..., Any], config: ReadConfig) -> Any:
-    """The shapes and dtypes of the batches; nothing is read for it."""
+def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any], config: ReadConfig) -> Any:
+    """The shapes and dtypes of the batches; nothing is read for it.
+
+    Args:
+        decode: What becomes of records, of a seed if images are augmented, and of their rows.
+        config: How they are read.
+    """
+
+    def decode_batch(records: tf.Tensor, seed: tf.Tensor | None) -> Any:
+        return decode(records, seed, tf.range(tf.size(records, tf.int64)))
+
     shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
     specs = tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)
     data = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=specs)

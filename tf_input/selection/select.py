@@ -46,7 +46,7 @@ def select(split: str, config: ReadConfig, catalog: Catalog, labels: Mapping[str
         num_folds, chosen = config.fold
         folds = catalog.hashes(True, "fold")[left] % np.uint64(num_folds)
         left = keep("fold", left[np.isin(folds, np.array(chosen, np.uint64))])
-    if config.subset is not None and config.subset < 1:
+    if config.subset is not None:
         left = keep("subset", left[catalog.hashes(False, "subset")[left] < np.uint64(int(config.subset * 2**64))])
     if config.take is not None:
         left = left[: config.take]

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
+from made_images import encode, write_files
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature
 from tf_input.decoding.augment import ColorChanges, change_colors
@@ -58,6 +59,20 @@ def test_grey_pixels_without_a_format(tmp_path):
     outputs = as_array(normalization_layer(digits.statistics, digits.features["image"])(x))
     assert outputs.shape == (*grey.shape, 1)
     assert abs(outputs.mean()) < 1e-5 and abs(outputs.var() - 1) < 1e-5
+
+
+def test_grey_images_in_three_channels_and_colours_in_one(tmp_path):
+    files = {f"{label}/{index}.png": encode(picture(index, (16, 16))[..., 0], "PNG") for label in "ab" for index in range(6)}
+    command = ["prepare", "--input", str(write_files(tmp_path / "in", files)), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main(command) == 0
+    digits = tf_input.open(tmp_path / "out")
+    for channels in (None, 1, 3):
+        (x, _), *_ = digits.batches("train", batch_size=12, channels=channels)
+        outputs = as_array(digits.normalization_layer(channels=channels)(x))
+        assert outputs.shape == (12, 16, 16, channels or 1) and abs(outputs.mean()) < 1e-4 and abs(outputs.var() - 1) < 1e-4
+    for channels, message in ((4, "'image' has 4 channels"), (1, "channels=1: nobody computed the variance of colours made grey; expected 3")):
+        with pytest.raises(ValueError, match=message):
+            normalization_layer(statistics_of(pictures()), IMAGE, channels=channels)
 
 
 def test_a_channel_without_variance_becomes_0():

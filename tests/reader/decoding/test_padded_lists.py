@@ -11,7 +11,7 @@ import tf_input
 from beam_pipelines.__main__ import main
 from made_images import encode
 from made_records import write_data_set
-from prepared import mixed_images, picture
+from prepared import mixed_images, picture, uniform_images
 from tf_input.dataset_format import Feature
 
 NUM = 96
@@ -153,6 +153,16 @@ def test_images_of_different_sizes_lie_unscaled_in_the_middle_of_the_largest(tmp
     for wrong, message in (({"augment": True}, "image_size='largest': expected another size"), ({"image_size": "larger"}, "or 'largest'")):
         with pytest.raises(ValueError, match=message):
             flowers.batches("validation", **options | wrong)
+
+
+@pytest.mark.slow
+def test_images_that_fill_their_frame_have_a_mask_that_says_so(tmp_path_factory):
+    data = tf_input.open(uniform_images(tmp_path_factory))
+    for options in ({"fit": "pad"}, {"fit": "unscaled", "memory_budget": 0}, {"image_size": "largest"}):
+        batches = data.batches("validation", batch_size=4, ragged="mask", **options)
+        x, _ = next(iter(batches))
+        assert x["image_mask"].shape == (4, 24, 32, 1) and x["image_mask"].dtype == tf.bool and x["image_mask"].numpy().all()
+        assert batches.element_spec == data.example_spec("validation", batch_size=4, ragged="mask", **options)
 
 
 def test_what_is_beside_images_counts_in_the_memory_budget(tmp_path):

@@ -105,6 +105,9 @@ def test_a_training_goes_on_with_another_number_of_hosts(dataset):
     then = [list(dataset.batches("train", start_epoch=2, start_step=3, hosts=(2, index), **options)) for index in range(2)]
     read = [Counter(name for host in hosts for name in names_of([host[step]])) for hosts in (first, then) for step in range(len(hosts[0]))]
     assert read == whole
+    for hosts, drops in (((4, 2), True), ((1, 0), False), ((4, 2), False)):  # the last of which has weights, of what fills up
+        given = {**options, "drop_remainder": drops, "hosts": hosts}
+        assert dataset.example_spec("train", **given) == dataset.batches("train", **given).element_spec, hosts
     identities = [dataset.batches("train", hosts=hosts, **options).position.identity for hosts in ((1, 0), (4, 2))]
     assert identities[0] == identities[1]
 

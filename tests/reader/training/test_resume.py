@@ -141,6 +141,28 @@ def test_which_backups_there_are(dataset, tmp_path):
         assert (backups(folder) if (folder / "backups").exists() else None) == expected, options
 
 
+def test_what_changes_no_batch_is_no_other_training(dataset):
+    """None and what it means, one size in several spellings, a choice of all: a resume is refused for none of them."""
+    same = {
+        "channels": {"channels": 3},
+        "a size": {"image_size": {"image": SIZE}},
+        "a size of two": {"image_size": [*SIZE]},
+        "all": {"subset": 1.0},
+        "targets": {"targets": ("label",)},
+        "inputs": {"inputs": "image"},
+        "a fit": {"fit": "crop"},
+        "hosts": {"hosts": (2, 1)},
+        "memory": {"memory_budget": 0},
+    }
+    other = {"channels": {"channels": 1}, "a size": {"image_size": 8}, "a part": {"subset": 0.9}, "targets": {"targets": ()}, "a fit": {"fit": "pad"}}
+    options = {**OPTIONS, "image_size": SIZE, "augment": False}
+    here = dataset.batches("train", **options).position.identity
+    found = {case: dataset.batches("train", **{**options, **more}).position.identity == here for case, more in same.items()}
+    assert all(found.values()), found
+    found = {case: dataset.batches("train", **{**options, **more}).position.identity == here for case, more in other.items()}
+    assert not any(found.values()), found
+
+
 @pytest.mark.slow
 def test_steps_per_execution_are_respected(dataset, tmp_path):
     """And an exact order goes on as the other one does."""
