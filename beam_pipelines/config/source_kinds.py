@@ -36,5 +36,5 @@ SOURCES: Mapping[str, SourceKind] = {
     "text": SourceKind(),
     "text_lines": SourceKind(may_lack_images=True),
     "tfrecord": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True, may_lack_images=True),
-    "webdataset": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True),
+    "webdataset": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True, may_lack_images=True),
 }

@@ -3,9 +3,11 @@
 import csv
 import gzip
 import hashlib
+import io
 import json
 import pathlib
 import shutil
+import tarfile
 from typing import Any
 
 import keras
@@ -228,7 +230,26 @@ def write_headerless(folder: pathlib.Path) -> str:
     return "rows.csv"
 
 
+def write_samples(folder: pathlib.Path) -> str:
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "samples.tar.gz", "w:gz") as tar:
+        for index, vector in enumerate(vectors()):
+            values = io.BytesIO()
+            np.save(values, vector.reshape(2, 2))
+            members = {"json": json.dumps({"x": vector.tolist()}).encode(), "cls": b"%d" % (index % 2), "npy": values.getvalue()}
+            for extension, data in members.items():
+                member = tarfile.TarInfo(f"{index:02d}.{extension}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return "samples.tar.gz"
+
+
 SOURCES = {
+    "webdataset": (
+        write_samples,
+        ("--image=none", "--feature=x:float[4]", "--feature=npy:array"),
+        lambda one, index: one["x"] == one["npy"] == vectors()[index].tolist(),
+    ),
     "fixed_length": (
         write_fixed,
         ("--source=fixed_length", "--record_layout=label:uint8,x:float32[4],name:char[3]", "--header_bytes=4", "--feature=x:float", "--feature=name"),
@@ -254,7 +275,7 @@ def test_each_source_that_may_lack_images(name, tmp_path, capsys):
     write, options, fits = SOURCES[name]
     splits = () if name == "npz" else ("--splits=train=1",)
     output = prepare(tmp_path / "in" / write(tmp_path / "in"), tmp_path / "out", *options, *splits)
-    assert "--image=none, as " in capsys.readouterr().err
+    assert ("--image=none, as " in capsys.readouterr().err) == ("--image=none" not in options)
     manifest = read_manifest(output)
     assert "image" not in manifest.features and manifest.num_inputs == (120 if name == "npz" else 60)
     first_line = 2 if name == "headerless" else 0
@@ -267,11 +288,16 @@ def test_each_source_that_may_lack_images(name, tmp_path, capsys):
     assert sorted(map(str, stored(again, "train"))) == sorted(str(one) for split in manifest.splits for one in stored(output, split))
 
 
-def test_lines_of_text(tmp_path):
+def test_lines_of_text(tmp_path, capsys):
     texts = {"poems.txt": "title\n# by nobody\n first  line \r\n\n\nthe last\n", "prose.txt": "title\nzwölf\tBoxkämpfer\n"}
     source = write_files(tmp_path / "in", {name: text.encode() for name, text in texts.items()})
-    options = ("--source=text_lines", "--skip_lines=1", "--comment=#", "--label=file", "--splits=train=1")
+    options = ("--source=text_lines", "--skip_lines=1", "--comment=#", "--label=file", "--splits=train=1", "--group=file")
     output = prepare(source, tmp_path / "out", *options)
+    rows = [one for path in (output / "catalog").iterdir() for one in pq.read_table(path).to_pylist()]
+    assert len(rows) == 3 and all(one["group"] == one["path"] == one["key"].split(":")[0] for one in rows)
+    for option, message in (("--group=text", "--group: a line has no 'text'; expected file, or --group_pattern"), ("--key_column=text", "no use for it")):
+        assert main(["prepare", "--input", str(source), "--output", str(tmp_path / "x"), *options[:-1], option]) == 2
+        assert message in capsys.readouterr().err
     found = {one["key"][0].decode(): (one["text"][0].decode(), read_manifest(output).label_names[one["label"][0]]) for one in stored(output, "train")}
     assert found == {
         "poems.txt:3": (" first  line ", "poems"),

@@ -7,6 +7,7 @@
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
+| `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
 | no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
@@ -25,7 +26,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import FilePart, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.folders.image_folder import nfc
@@ -44,7 +45,7 @@ from tf_input.dataset_format import LABEL, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
-_OPTIONS = "image_column key_column split_column group weight_column labels features label_names label_separator".split()
+_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _LABELS = ("label", "class", "cls")
 
@@ -59,6 +60,7 @@ class WebDataset:
 
     Attributes:
         root: The folder of the files.
+        has_images: Whether samples have images, as they have unless it is said that they have none.
         features: What an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
         num_ignored: Files, and members of tar files, that are no inputs, counted while a part is listed.
@@ -77,10 +79,14 @@ class WebDataset:
         self._root = self._containers.root
         self.root = self._root.path
         self._splits = self._containers.splits()
-        self._images = (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
+        self.has_images = config.source.has_images
+        self._images = () if not self.has_images else (config.source.image_column.lower(),) if config.source.image_column else _IMAGES
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
+        if not self.has_images and not features:
+            found = describe_names({*first.members, *first.fields()})
+            raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
         images = self._images if config.source.image_column else ()
         members: set[str] = set()
         samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
@@ -167,24 +173,22 @@ class WebDataset:
         try:
             if sample.refusal:
                 raise Refusal(*sample.refusal)
-            extension = next((extension for extension in self._images if extension in sample.members), None)
-            if extension is None:
-                raise Refusal(
-                    "no_image", f"members {describe_names(sample.members)}; expected one of {', '.join(self._images)}"
-                )
-            place = _find_member(part, sample, extension, spool)
-            image = LabeledImage(
-                key=nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key),
-                path=part,
-                label="",
-                split=self._splits.get(part),
-                num_bytes=place.num_bytes,
-                offset=place.offset,
-                spool=place.spool,
-            )
+            key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
+            image = LabeledImage(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
+            if self.has_images:
+                place = _find_member(part, sample, self._image_of(sample), spool)
+                image = image._replace(num_bytes=place.num_bytes, offset=place.offset, spool=place.spool)
             return self._rows.read(self._make_row(part, sample, spool), image)
         except Refusal as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
+
+    def _image_of(self, sample: Sample) -> str:
+        """Which of its members is the image; Refusal where none is."""
+        extension = next((extension for extension in self._images if extension in sample.members), None)
+        if extension is None:
+            expected = f"expected one of {', '.join(self._images)}, or --image none"
+            raise Refusal("no_image", f"members {describe_names(sample.members)}; {expected}")
+        return extension
 
     def _make_row(
         self, part: str, sample: Sample, spool: SpoolWriter | ObjectSpoolWriter | None

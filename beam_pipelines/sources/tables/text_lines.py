@@ -4,6 +4,7 @@
 | --- | --- |
 | a line | the feature `text`, without the line's end; the key is the file's name and the line's number: `poems.txt:17` |
 | `--label file` | a class for each file, by its name without its extension |
+| `--group file` | all lines of a file are one group, by its path |
 | `train.txt`, `val.txt`, `test.txt` in a folder, folders so named | splits |
 | a line of blanks, lines that `--skip_lines` or `--comment` leave out | no input |
 | a line that is not UTF-8, or too long | dead letter |
@@ -31,7 +32,7 @@ _FORMATS = {".txt": "text", ".text": "text", ".lst": "text", ".list": "text", ""
 _TEXT, _FILE = "text", "file"
 _PATHS = ("tensor", "array", "mask", "image")  # kinds of features of which a line would say where they lie
 
-_OPTIONS = "has_images labels features label_names skip_lines comment".split()
+_OPTIONS = "has_images group labels features label_names skip_lines comment".split()
 
 
 class TextLines:
@@ -65,6 +66,9 @@ class TextLines:
                 raise UserError(f"--label or --feature: a line is no {column.kind}; expected a text, a class, numbers or a list of them")
         if not any(_TEXT in column.names for column in (*labels, *features)):
             features = (Column(_TEXT, (_TEXT,), "text"), *features)
+        if source.group not in (None, "", _FILE):
+            raise UserError(f"--group: a line has no {printable(source.group)!r}; expected {_FILE}, or --group_pattern, which finds groups in the keys")
+        self._is_grouped = source.group == _FILE
         self._reader = ColumnReader(labels, features, root, source.names_of)
         self.root = root.path
         self.features = self._reader.features
@@ -91,4 +95,5 @@ class TextLines:
         if line is None or not is_utf8(line):
             raise Refusal("bad_row", "bytes that are not UTF-8 or a line without an end; expected text")
         label, values = self._reader.read({_TEXT: line.rstrip("\r\n"), _FILE: name})
-        return LabeledImage(nfc(key), file.name, label, file.split, offset=NO_IMAGE, values=values)
+        group = nfc(file.name) if self._is_grouped else ""
+        return LabeledImage(nfc(key), file.name, label, file.split, offset=NO_IMAGE, group=group, values=values)
