@@ -100,7 +100,7 @@ REFUSED = {
     "ragged": (lambda: tensor_of_list([[1], [2, 3]], tensor("float32", 2, 2)), "lists that differ in length"),
     "words": (lambda: tensor_of_list([["a"]], tensor("float32", 1, 1)), "expected numbers of float32"),
     "rounded": (lambda: tensor_of_list([[2**53 + 1, 1.0]], tensor("int64", 1, 2)), r"floats from 2\*\*53 on, which are rounded; expected integers"),
-    "huge beside a float": (lambda: tensor_of_list([[10**400, 1.0]], tensor("float64", 1, 2)), "an integer of more than 64 bits"),
+    "huge beside a float": (lambda: tensor_of_list([[10**400, 1.0]], tensor("float64", 1, 2)), "of at most 64 bits"),
     "too large": (lambda: tensor_of_list([[300]], tensor("uint8", 1, 1)), "a number that uint8 has not"),
     "four sides": (lambda: npy_image(npy(FLOATS.reshape(1, 2, 3, 1))), r"float32\[1,2,3,1\]; expected \[HEIGHT,WIDTH\] or"),
     "other channels": (

@@ -109,8 +109,8 @@ def export_serving(
     - `preprocess` takes `image`, and answers what the model is fed with, by name.
 
     Where inputs depend on other raw features than the image, the signatures take these too, under their names: other images as files,
-    like the first. Class names are also
-    among the SavedModel's assets, one a line.
+    like the first; and lists of any length filled up, [batch, n], with NAME_length, int64 [batch], how long each is. Class names are
+    also among the SavedModel's assets, one a line.
 
     From the bytes of a stored image on, all is as in training. What `recordmill prepare` does before it stores them is not done:
     TensorFlow does not look at the EXIF orientation, so who sends photographs as a phone wrote them has to turn them upright first;
@@ -147,14 +147,16 @@ def export_serving(
     if path.exists() and not (path / "saved_model.pb").is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise FileExistsError(f"{path} is no SavedModel, and overwrite=True replaces nothing else")
     inputs = ServingInputs(find_origin(train, config.reading_options, _NUM_CHECKED), config.max_pixels)
-    raw, x = inputs.sample(_NUM_CHECKED)
+    raw, x, specs = inputs.sample(_NUM_CHECKED)
+    if config.max_batch_size is not None and any(None in one.shape[1:] for one in tf.nest.flatten(specs)):
+        raise ValueError(f"max_batch_size={config.max_batch_size}: lists of several calls differ in length; expected None, or training with max_length=...")
     targets = inputs.decoder.targets
     check_fed(model, x)
     predicted = _predict(model, x, targets)
     names = config.label_names, config.from_logits, config.threshold
     heads = make_heads(model, inputs.decoder.features, targets, predicted, *names)
     with _scratch(path) as scratch:
-        _write(model, inputs, heads, x, config.max_batch_size, scratch)
+        _write(model, inputs, heads, specs, config.max_batch_size, scratch)
         _check(scratch / "served", model, inputs, heads, raw, x, predicted)
         _publish(scratch, path)
 
@@ -185,12 +187,11 @@ def _write(
     model: keras.Model,
     inputs: ServingInputs,
     heads: Mapping[str, Head],
-    x: Any,
+    specs: Any,
     max_batch_size: int | None,
     scratch: pathlib.Path,
 ) -> None:
     """By way of Keras's own export, which makes of a model on any backend a graph of TensorFlow."""
-    specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), x)
     archive = keras.export.ExportArchive()
     archive.track(model)
     # Said here, as layers that vary images take themselves to be in training where nobody says anything.

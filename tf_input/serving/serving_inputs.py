@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from tf_input.batches import Reading
 from tf_input.dataset_format import IMAGE, Feature
-from tf_input.decoding import decode, schema, whole_images
+from tf_input.decoding import decode, lists, schema, whole_images
 from tf_input.decoding.example_decoder import ExampleDecoder, ImageSizes
 from tf_input.decoding.schema import sides_of
 from tf_input.serving.serving_limits import check_pixels
 
 _ANY_NUMBER = 1  # a batch size that unrolls nothing
+_LENGTH_SUFFIX = "_length"  # of the raw feature that says how long lists are
 
 
 class ServingInputs:
@@ -25,7 +26,8 @@ class ServingInputs:
 
     Attributes:
         decoder: Makes the training batches.
-        specs: Of the raw features on which the inputs depend, by name: [batch, ...] as they are parsed from records.
+        specs: Of the raw features on which the inputs depend, by name: [batch, ...] as they are parsed from records; of lists of any
+            length NAME, [batch, n, ...], filled up, and NAME_length, int64 [batch], how long they are.
 
     Raises:
         ValueError: An option has a wrong value, or raw features differ in size, which no signature takes.
@@ -48,12 +50,18 @@ class ServingInputs:
             if dataset.features[name].shape.count(None) > 1:
                 found = f"{name!r} is a tensor of different sizes, {dataset.features[name].shape}"
                 raise ValueError(f"inputs={self._any_size.config.input_names!r}: {found}, which no signature takes; expected tensors of one shape")
-        self.specs = {}
+        self.specs: dict[str, tf.TensorSpec] = {}
+        self._lists: dict[str, str] = {}  # name -> that of their lengths
         for name, spec in schema.feature_spec(dataset.features[name] for name in raw).items():
-            if isinstance(spec, tf.io.RaggedFeature):
+            if not isinstance(spec, tf.io.RaggedFeature):
+                self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
+                continue
+            feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
+            if self._transform is not None or not lists.is_list(feature) or length in dataset.features:
                 found = f"inputs={self._any_size.config.input_names!r} depend on {name!r}"
                 raise ValueError(f"{found}, of which examples differ in how many values they have; expected others")
-            self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
+            self._lists[name] = length
+            self.specs |= {name: tf.TensorSpec([None, *feature.shape], spec.dtype, name), length: tf.TensorSpec([None], tf.int64, length)}
 
     @property
     def rounding(self) -> int:
@@ -68,7 +76,9 @@ class ServingInputs:
     def __call__(self, raw: Mapping[str, tf.Tensor]) -> Any:
         """Raw features of a batch, as `specs` says -> `x`, as `batches` gives it."""
         features = self._origin.dataset.features
-        parsed = {name: check_pixels(one, self._max_pixels) if features[name].kind == "image" else one for name, one in raw.items()}
+        parsed = {name: raw[name] for name in raw if name not in self._lists.values()}
+        parsed = {name: check_pixels(one, self._max_pixels) if features[name].kind == "image" else one for name, one in parsed.items()}
+        parsed |= {name: _to_lists(raw[name], raw[length]) for name, length in self._lists.items()}
         if self._transform is not None:
             parsed = self._transform.graph.apply(parsed, self._any_size.wanted())
         if self._same_size is None:
@@ -81,23 +91,35 @@ class ServingInputs:
         held = same_size.decode_stored if self._is_held else lambda parsed: parsed
         return tf.cond(is_same, lambda: same_size.outputs(held(parsed)), lambda: self._any_size.outputs(parsed))
 
-    def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any]:
+    def sample(self, count: int) -> tuple[dict[str, np.ndarray], Any, Any]:
         """Some examples of the data set: the first ones, which the shuffle drew from all over it.
 
         Returns:
-            Their raw features, and `x` as `batches` has it; NumPy arrays.
+            Their raw features, and `x` as `batches` has it, in NumPy arrays; and the specs of `x` of any examples.
         """
         dataset, split, config = self._origin
         records = self._records.read(np.arange(min(count, self._records.num_examples)))
-        raw = schema.parse_examples(tf.constant(records), self._schema, list(self.specs))
+        raw = schema.parse_examples(tf.constant(records), self._schema, [name for name in self.specs if name not in self._lists.values()])
+        for name, length in self._lists.items():
+            raw |= {length: raw[name].row_lengths(), name: raw[name].to_tensor()}
         options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-        x = next(iter(dataset.batches(split, **options)))
-        x = x[0] if self.decoder.targets else x
+        batches = dataset.batches(split, **options)
+        x, spec = next(iter(batches)), batches.element_spec
+        x, spec = (x[0], spec[0]) if self.decoder.targets else (x, spec)
         if not all(isinstance(one, tf.Tensor) for one in tf.nest.flatten(x)):
             raise ValueError(f"inputs={self.decoder.config.input_names!r}: ragged tensors are not served")
         raw = {name: value.numpy() for name, value in raw.items()}
         # Of damaged records that are left out, others may stand in a batch that is held in memory, after these.
-        return raw, tf.nest.map_structure(lambda one: one[: len(records)].numpy(), x)
+        specs = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), spec)
+        return raw, tf.nest.map_structure(lambda one: one[: len(records)].numpy(), x), specs
+
+
+def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+    """[batch, n, ...], filled up, and int64 [batch] -> [batch, None, ...]."""
+    most = tf.shape(values, tf.int64)[1]
+    check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), ["expected lengths from 0 to", most, "got", lengths])
+    with tf.control_dependencies([check]):
+        return tf.RaggedTensor.from_tensor(values, tf.identity(lengths))
 
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:

@@ -115,6 +115,30 @@ def test_models_are_trained_on_lists(data):
     assert tagger.evaluate(data.batches("train", batch_size=16, inputs="ids", targets="classes"), verbose=0)[1] == 1.0
 
 
+@pytest.mark.slow(5)
+def test_a_model_of_lists_is_served(data, tmp_path):
+    """Lists filled up, with their lengths; also longer ones than those of the data set."""
+    ids = keras.Input([None], dtype="int64", name="ids")
+    mask = keras.Input([None], dtype="bool", name="ids_mask")
+    embedded = keras.layers.Embedding(NUM + 1, 4)(ids) * keras.ops.cast(mask, "float32")[..., None]
+    model = keras.Model({"ids": ids, "ids_mask": mask}, keras.layers.Dense(2, "softmax")(keras.ops.sum(embedded, axis=1)))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    train = data.batches("train", batch_size=16, seed=0, inputs="ids", ragged="mask")
+    model.fit(train, epochs=1, verbose=0)
+    tf_input.export_serving(model, train, tmp_path / "1")
+    serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    rows = [[3, 5, 7, 9, 11, 2], [], [4]]
+    padded = np.array([row + [0] * (6 - len(row)) for row in rows])
+    scores = serve(ids=tf.constant(padded), ids_length=tf.constant([6, 0, 1], tf.int64))["scores"].numpy()
+    np.testing.assert_allclose(scores, model({"ids": padded, "ids_mask": np.arange(6) < np.array([[6], [0], [1]])}), rtol=1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected lengths from 0 to"):
+        serve(ids=tf.constant(padded), ids_length=tf.constant([7, 0, 1], tf.int64))
+    with pytest.raises(ValueError, match="max_batch_size=8: lists of several calls differ in length"):
+        tf_input.export_serving(model, train, tmp_path / "2", max_batch_size=8)
+    with pytest.raises(ValueError, match="ragged tensors are not served"):
+        tf_input.export_serving(model, data.batches("train", batch_size=16, inputs="ids", ragged="ragged"), tmp_path / "2")
+
+
 def test_what_does_not_fit_is_one_line(data):
     cases = [
         ({"ragged": "dense"}, "ragged='dense': expected one of pad, mask, ragged"),
