@@ -101,7 +101,7 @@ class ServingInputs:
         records = self._records.read(np.arange(min(count, self._records.num_examples)))
         raw = schema.parse_examples(tf.constant(records), self._schema, [name for name in self.specs if name not in self._lists.values()])
         for name, length in self._lists.items():
-            raw |= {length: raw[name].row_lengths(), name: raw[name].to_tensor()}
+            raw |= {length: tf.cast(raw[name].row_lengths(), tf.int64), name: raw[name].to_tensor()}
         options = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
         batches = dataset.batches(split, **options)
         x, spec = next(iter(batches)), batches.element_spec

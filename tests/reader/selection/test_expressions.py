@@ -77,7 +77,7 @@ COLUMNS["objects/label"] = COLUMNS["tags"]
         # Of 32 bits, in which 0.1 is another number.
         ("price == 0.1 or price in (0.7, 3)", [0, 1]),
         ("price <= 0.1 or 16.5 <= price", [0, 2]),
-        ("price < width and price * 10 >= 7", [1, 2]),
+        ("price < width and price * 10 >= 6", [1, 2]),
         ("price is None", [3]),
     ],
 )
