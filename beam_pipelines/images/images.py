@@ -142,7 +142,7 @@ def check_pixels(
     """An image out of pixels that have no format; see `check_image`.
 
     Grey pixels stay grey, and alpha stays: where the encoding is `raw`, they are stored as [height, width, 1 or 4]. Those that come from
-    a `.npy` file of their own are stored as other files' are, beside which they may lie: [height, width, 3].
+    a `.npy` file of their own, which may be of several kinds, are stored as any file's are: [height, width, 3].
 
     Raises:
         Refusal: There are more or fewer bytes than that, or too many pixels.
