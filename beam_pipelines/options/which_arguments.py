@@ -110,6 +110,6 @@ def _balance(text: str) -> str | dict[str, float]:
 def _pair(text: str) -> tuple[int, int]:
     """Reads `--hosts` and `--open_fold`: `4,2` becomes (4, 2)."""
     if not re.fullmatch(r"[0-9]{1,9},[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of them and the index of one, such as 4,2")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected how many there are and the index of one, such as 4,2")
     number, index = map(int, text.split(","))
     return number, index

@@ -162,7 +162,7 @@ def options_of(command: str) -> Iterator[tuple[str, str]]:
     commands = make_parser()._subparsers._group_actions[0].choices
     for action in commands[command]._actions:
         if action.option_strings and action.nargs is None and type(action).__name__ != "_AppendAction":
-            yield action.option_strings[0], {"--shuffle": "exact", "--hosts": "4,2", "--fold": "5,0"}.get(action.option_strings[0], (action.choices or ["7"])[0])
+            yield action.option_strings[0], {"--shuffle": "exact", "--hosts": "4,2", "--fold": "5,0", "--open_fold": "5,0"}.get(action.option_strings[0], (action.choices or ["7"])[0])
 
 
 @pytest.mark.parametrize("command, words", [("prepare", []), ("analyze", ["a"]), ("transform", ["a", "b"]), ("benchmark", ["a"]), ("which", ["a"])])

@@ -305,8 +305,8 @@ def test_images_of_other_sizes_show_the_same_part(pairs):
 
 
 def test_what_is_held_counts_all_images(uniform):
-    one = NUM * 40 * 50 * 3
-    for names, budget, is_held in ((("image",), one, True), (BOTH, 2 * one - 1, False), (BOTH, 2 * one, True)):
+    one, labels = NUM * 40 * 50 * 3, NUM * 8
+    for names, budget, is_held in ((("image",), one + labels, True), (BOTH, 2 * one + labels - 1, False), (BOTH, 2 * one + labels, True)):
         config = ReadConfig(8, inputs=names, memory_budget=budget, seed=0, image_size={"image": 16, "right": 8}, hosts=(1, 0))
         plan = uniform.plan("train", config)
         assert (plan.held is not None) == is_held

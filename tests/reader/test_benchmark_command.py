@@ -94,7 +94,7 @@ def test_a_split_in_memory(equal, capsys):
     assert stages_of(printed) == ["gather", "resize", "batch"]
     code, printed, _ = benchmark(capsys, equal, "--batch_size", "16", "--memory_budget", "0")
     assert code == 0 and stages_of(printed) == ["read", "parse", "decode", "batch"]
-    assert f"memory_budget={110 * 24 * 32 * 3} it is held in memory" in printed
+    assert f"memory_budget={110 * (24 * 32 * 3 + 8)} it is held in memory" in printed
     command = re.search(r"recordmill (prepare .* --output (\S+) --image_encoding raw .*?)  ", printed)
     assert main(shlex.split(command[1])) == 0, "it can be typed as it is"
     code, printed, _ = benchmark(capsys, command[2], "--batch_size", "16", "--memory_budget", "0")

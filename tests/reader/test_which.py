@@ -207,7 +207,7 @@ def test_wrong_usage_of_the_command_is_one_line(mixed, uniform, capsys, tmp_path
         "--seed: expected without --backup, which says it itself": [*place, "--seed=1", "--backup", tmp_path],
         "the following arguments are required: --step": ["--epoch=0", "--batch_size=8"],
         "argument --step: '-1': expected 0 or more": ["--epoch=0", "--step=-1", "--batch_size=8"],
-        "argument --hosts: '4': expected a number of them and the index of one, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
+        "argument --hosts: '4': expected how many there are and the index of one, such as 4,2": [*place, "--hosts=4", "--batch_size=8"],
         "hosts=(4, 4): expected (number of hosts, index below it), or None": [*place, "--hosts=4,4", "--batch_size=8"],
         "seed=None: expected the seed of the training": [*place, "--batch_size=8"],
         "step=99: an epoch of train has 12 batches; expected one below": ["--epoch=0", "--step=99", "--batch_size=8", "--seed=0"],

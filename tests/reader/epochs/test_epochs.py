@@ -176,7 +176,7 @@ def test_a_step_beyond_the_epoch_is_refused(mixed):
 def test_what_fits_is_held_in_memory_and_said_once(uniform, caplog):
     caplog.set_level(logging.INFO, "tf_input")
     uniform = tf_input.open(uniform.directory)
-    num_bytes = uniform.num_examples("train") * 24 * 32 * 3
+    num_bytes = uniform.num_examples("train") * (24 * 32 * 3 + 8)
     held = {"memory_budget": num_bytes, "batch_size": 8, "image_size": None, "seed": 2}
     streamed = {**held, "memory_budget": num_bytes - 1}
     for options in ({"shuffle": False}, {"shuffle": "exact"}):
