@@ -16,11 +16,13 @@ from typing import Iterator, NoReturn
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError
+from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
+from beam_pipelines.options.inspect_arguments import inspect_options
 from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
+from beam_pipelines.options.quality_arguments import make_quality_config
 from beam_pipelines.options.repair_arguments import make_repair_config
 from beam_pipelines.options.transform_arguments import make_transform_config
 from beam_pipelines.options.verify_arguments import make_verify_config
@@ -31,7 +33,7 @@ from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.quiet import import_quietly
-from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.files import is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
 
@@ -55,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments, others = parser.parse_known_args(argv)
         log.set_format(arguments.log_format, quiet=getattr(arguments, "quiet", False))
         progress.set_display(getattr(arguments, "progress", "auto"))
-        if arguments.command in ("benchmark", "which") and others:
+        if arguments.command in ("benchmark", "which", "inspect") and others:
             parser.error(f"unrecognized arguments: {' '.join(others)}")
         _COMMANDS[arguments.command](arguments, others)
     except (Exception, KeyboardInterrupt) as error:
@@ -137,6 +139,20 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise report.failure()
 
 
+def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_quality_config(arguments)
+    if beam_flags:
+        _import("runners.jobs").use_for_stores(beam_flags, "quality")
+    module = importlib.import_module("beam_pipelines.quality.quality")  # with pyarrow, which takes a while
+    plot = importlib.import_module("beam_pipelines.quality.plot").make_plot() if config.plot else None
+    found = [module.find_quality(path, config.label) for path in config.paths]
+    print(json.dumps([one.to_json() for one in found], indent=1) if arguments.json else "\n\n".join(one.describe() for one in found), flush=True)
+    if plot:
+        write_file(config.plot, plot(found))
+    if failure := module.failure(found):
+        raise failure
+
+
 def status(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     directory = parse_directory("OUT", arguments.directory)
     if beam_flags:
@@ -163,6 +179,14 @@ def which(arguments: argparse.Namespace, unused: list[str]) -> None:
         past_batches.run(parse_directory("OUT", arguments.directory), *place, open_fold=arguments.open_fold, as_json=arguments.json)
 
 
+def inspect(arguments: argparse.Namespace, unused: list[str]) -> None:
+    options = inspect_options(arguments)
+    from tf_input.inspection import inspection
+
+    with _reading():
+        inspection.run(parse_directory("OUT", arguments.directory), **options)
+
+
 def _tell(summary: str) -> None:
     """What a command that was asked for a data set says of it in the end."""
     if not log.is_quiet():
@@ -175,11 +199,11 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RunError(str(error)) from None
+        raise RunError(printable(str(error))) from None
     except BrokenPipeError:  # who reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or else its last flush says so
     except (ImportError, OSError, ValueError) as error:
-        raise UserError(str(error)) from None
+        raise UserError(printable(str(error))) from None
 
 
 def estimate(config: PrepareConfig, beam_flags: list[str]) -> str:
@@ -191,6 +215,8 @@ _COMMANDS = {
     "analyze": analyze,
     "transform": transform,
     "verify": verify,
+    "quality": quality,
+    "inspect": inspect,
     "repair": repair,
     "status": status,
     "benchmark": benchmark,

@@ -17,11 +17,12 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources splits shuffle shards publish repair transform verify elements parallel storage",
+        "top": "options config runners sources splits shuffle shards publish repair transform verify quality elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
         "verify": "runners publish elements images config tfrecord parallel storage",
+        "quality": "sources elements config tfrecord parallel storage",
         "transform": "runners shards publish elements config tfrecord parallel storage",
         "sources": "elements images config tfrecord parallel storage",
         "splits": "elements config parallel storage",
@@ -40,6 +41,7 @@ IMPORTS = {
         "training": "top pipeline epochs",
         "serving": "top decoding storage",
         "foreign": "top pipeline decoding storage",
+        "inspection": "top selection storage",
         "benchmark": "top pipeline epochs storage",
         "top": "pipeline selection transform decoding storage epochs",
         "pipeline": "decoding storage epochs",
@@ -55,6 +57,7 @@ STAGES = {"sources", "splits", "shuffle", "shards", "publish"}
 
 # What writer and reader share: the data set's format, and the words for records that others wrote.
 CONTRACT = ("tf_input.dataset_format", "tf_input.first_records", "tf_input.record_layouts")
+READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "tf_input.inspection.inspection")
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
@@ -122,8 +125,8 @@ def test_the_reader_knows_nothing_of_the_writer_and_the_writer_only_the_contract
         others = set(imported(path))
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
-        elif room(name) != "transform":  # which decodes as the reader does; and the command line has `recordmill benchmark` and `which`
-            allowed = {*CONTRACT, *(["tf_input.benchmark.benchmark", "tf_input.training.which"] if name.endswith("__main__") else [])}
+        elif room(name) != "transform":  # which decodes as the reader does; and the command line has commands of the reader's
+            allowed = {*CONTRACT, *(READER_COMMANDS if name.endswith("__main__") else [])}
             assert {other for other in others if other.startswith("tf_input")} <= allowed, name
 
 
@@ -140,6 +143,7 @@ def test_tensorflow_is_loaded_where_it_is_needed():
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
     read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset")
     assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
+    assert not loaded_by("import tf_input.inspection.inspection") & {"tensorflow", "pyarrow"}, "tables are shown at once"
     contract = f"import tf_input, {', '.join(CONTRACT)}"
     assert not loaded_by(contract) & {"tensorflow", "numpy", "apache_beam"}
     assert loaded_by(contract) - loaded_by("pass") - {"tf_input"} <= sys.stdlib_module_names

@@ -16,7 +16,7 @@ The rooms, of which each says in its `__init__` what comes in and what goes out:
     decoders random_access     which features a split is read for; flowers["train"][17]
     predictions batch_examples    what a model says of a split; which examples a past batch had
     read_config options        how a split is read, and that as options of functions
-    training serving foreign benchmark    around a model; in one with it; others' records; how fast
+    training serving foreign benchmark inspection    around a model; in one with it; others' records; how fast; what is there
     selection                  which examples are read, and how often
     pipeline                   the tf.data ladder
     transform                  what `recordmill analyze` wrote

@@ -7,7 +7,7 @@ import math
 import os
 import pathlib
 import pickle
-from typing import Any, Callable, Mapping, Sequence, Unpack
+from typing import Any, Callable, KeysView, Mapping, Sequence, Unpack, overload
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +47,7 @@ _logger = logging.getLogger("tf_input")
 class PreparedDataset(Description, Mapping[str, Examples]):
     """A data set: a mapping of the names of splits to their examples; `tf_input.open` makes it.
 
-        print(flowers), list(flowers), "train" in flowers, flowers["train"][17]
+        print(flowers), list(flowers), "train" in flowers, flowers["train"][17], flowers["train"]["ant/17.jpg"]
 
     Attributes:
         directory: Where it lies: a pathlib.Path, or a string if it is a URL.
@@ -78,7 +78,7 @@ class PreparedDataset(Description, Mapping[str, Examples]):
         return self._store.skipped
 
     def __getitem__(self, split: str) -> Examples:
-        """The examples of a split one by one, by their numbers: `flowers["train"][17]`.
+        """The examples of a split one by one, by their numbers or keys: `flowers["train"][17]`, `flowers["train"]["ant/17.jpg"]`.
 
         Raises:
             FileNotFoundError: A shard is missing.
@@ -90,11 +90,30 @@ class PreparedDataset(Description, Mapping[str, Examples]):
             raise KeyError(self._unknown(split))
         if split not in self._examples:  # `flowers["train"][17]` in a loop is not to look at all shards each time
             records = self._store.open_records(self.manifest.splits[split], "raise", run_bytes(ReadConfig.read_buffer))
-            reader = ExampleReader(
-                f"{self.manifest.name}, {split}", records, self._decode_record, (_reopen_reader, (split, pickle.dumps(self)))
-            )
+            origin = _reopen_reader, (split, pickle.dumps(self))
+            reader = ExampleReader(f"{self.manifest.name}, {split}", records, self._decode_record, self._catalog(split).find, origin)
             self._examples[split] = Examples(reader, range(records.num_examples))
         return self._examples[split]
+
+    @overload
+    def keys(self) -> KeysView[str]: ...
+
+    @overload
+    def keys(self, split: str) -> np.ndarray: ...
+
+    def keys(self, split: str | None = None) -> KeysView[str] | np.ndarray:
+        """The names of the splits; or the keys of a split's examples, in the order of its shards: str [n], as objects.
+
+            flowers.keys("train")[17] == flowers["train"][17]["key"]
+
+        Raises:
+            ImportError: pyarrow is missing, which reads them in the catalog.
+            OSError, ValueError: There is no such split, or no catalog, or it can't be read.
+        """
+        if split is None:
+            return super().keys()
+        self._check_split(split)
+        return self._catalog(split).example_keys()
 
     @functools.cached_property
     def _decode_record(self) -> Callable[[bytes], dict[str, Any]]:

@@ -62,6 +62,10 @@ _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 LAYOUTS = ("flat", "tfx")
 _TFX_FOLDER = "Split-"
 
+# A path that stays in its directory, whatever joins the two and wherever they lie.
+_PART = r"(?!\.{1,2}(?:/|$))[^/\\:\x00-\x1f\x7f-\x9f]+"
+_INSIDE = re.compile(rf"{_PART}(?:/{_PART})*")
+
 
 def shard_place(shard_index: int, num_shards: int) -> str:
     """`00007-of-00016`: as many digits as the number of shards has, and at least five, as TensorFlow Datasets expects."""
@@ -223,8 +227,13 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ShardInfo":
-        """Reads one of a manifest's shards."""
+        """Reads one of a manifest's shards; ValueError where its files would lie elsewhere, or nothing can be so large."""
         _check_types(cls, fields, "shards")
+        for name, value in fields.items():
+            if isinstance(value, int) and not 0 <= value < 1 << 63:
+                raise ValueError(f"shards: {name} is {value!r:.80}; expected 0 to {(1 << 63) - 1}")
+            if isinstance(value, str) and not _INSIDE.fullmatch(value) and (value or name != "catalog"):
+                raise ValueError(f"shards: {name} is {value!r:.80}; expected a path within the data set")
         return cls(**fields)
 
     def files(self) -> tuple[tuple[str, int, int], ...]:

@@ -5,13 +5,10 @@ import os
 import pathlib
 
 from tf_input.dataset import PreparedDataset
-from tf_input.dataset_format import MANIFEST, decode_manifest, not_a_data_set
 from tf_input.folds import choose_fold
 from tf_input.options import named_options
 from tf_input.storage.cache import CachedFiles
-from tf_input.storage.files import NOT_THERE
-from tf_input.storage.open_files import open_files
-from tf_input.storage.paths import join
+from tf_input.storage.open_files import open_manifest
 
 
 @named_options()
@@ -52,12 +49,7 @@ def open(
     if cache_bytes is not None and (cache_directory is None or cache_bytes <= 0):
         raise ValueError(f"cache_bytes={cache_bytes!r}: expected a positive number of bytes, together with cache_directory=...")
     directory = os.path.expanduser(directory)
-    files, path = open_files(directory), join(directory, MANIFEST)
-    try:
-        data = files.read(path)
-    except NOT_THERE:
-        raise not_a_data_set(directory) from None
-    manifest = decode_manifest(data, path)
+    files, manifest, data = open_manifest(directory)
     if cache_directory is not None:
         # By its content: what replaces a data set at its URL has another folder.
         folder = pathlib.Path(os.path.expanduser(cache_directory), f"{manifest.name}-{hashlib.sha256(data).hexdigest()[:16]}")

@@ -26,23 +26,25 @@ def title(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
 
 def text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     """Some lines, for a terminal."""
-    blocks = [_heading(manifest, directory), *("\n".join(_lines(table)) for table in _tables(manifest))]
+    blocks = [heading(manifest, directory), *("\n".join(lines(table)) for table in tables(manifest))]
     return "\n\n".join(blocks)
 
 
 def html_text(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
     """A heading and tables, as HTML for a notebook; a name that holds markup is shown as it is written."""
-    tables = "".join(_html_table(table) for table in _tables(manifest))
-    return f"<div><p>{html.escape(_heading(manifest, directory))}</p>{tables}</div>"
+    shown = "".join(_html_table(table) for table in tables(manifest))
+    return f"<div><p>{html.escape(heading(manifest, directory))}</p>{shown}</div>"
 
 
-def _heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+def heading(manifest: Manifest, directory: str | os.PathLike[str]) -> str:
+    """The name and the place."""
     return f"{printable(manifest.name)} at {printable(os.fspath(directory))}"
 
 
-def _tables(manifest: Manifest) -> Iterator[Table]:
+def tables(manifest: Manifest) -> Iterator[Table]:
+    """Its splits, and its features."""
     splits = [
-        (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", _size(sum(shard.num_bytes for shard in shards)))
+        (printable(split), f"{manifest.num_examples(split):,}", f"{len(shards):,}", size(sum(shard.num_bytes for shard in shards)))
         for split, shards in manifest.splits.items()
     ]
     yield Table(("split", "examples", "shards", "bytes"), splits, 1)
@@ -69,11 +71,12 @@ def _classes(names: Sequence[str]) -> str:
     return f"{len(names):,}: {', '.join(shown)}{', …' if len(names) > _NUM_CLASSES else ''}"
 
 
-def _size(num_bytes: int) -> str:
-    size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
-    while size >= 999.5 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}"
+def size(num_bytes: int) -> str:
+    """A number of bytes as people read it: `12.3 MB`."""
+    left, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while left >= 999.5 and len(units) > 1:
+        left, units = left / 1000, units[1:]
+    return f"{left:.3g} {units[0]}"
 
 
 def printable(name: str) -> str:
@@ -81,7 +84,8 @@ def printable(name: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
 
 
-def _lines(table: Table) -> Iterator[str]:
+def lines(table: Table) -> Iterator[str]:
+    """A table for a terminal."""
     widths = [max(map(len, column)) for column in zip(table.titles, *table.rows)]
     for row in (table.titles, *table.rows):
         cells = [cell.ljust(width) if index < table.num_texts else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths))]

@@ -2,12 +2,12 @@
 
 import operator
 import threading
-from typing import Any, Callable, Iterable, Iterator, Mapping, overload
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, overload
 
 import numpy as np
 import tensorflow as tf
 
-from tf_input.dataset_format import OBJECTS, Feature
+from tf_input.dataset_format import KEY, OBJECTS, Feature
 from tf_input.decoding import decode, targets, tensors
 from tf_input.decoding.schema import parse_examples
 from tf_input.forks import check_fork
@@ -23,7 +23,8 @@ class Examples:
         len(train), train[17]["label"], train[-1]["image"].shape
         [example["key"] for example in train[100:110]]
 
-    Each is looked up in the index and read alone; any number of threads may do so. It is a dictionary of the features, as batches of
+    Each is looked up in the index and read alone, or by its key, `train["ant/17.jpg"]`, first in the catalog (`pip install pyarrow`); any
+    number of threads may do so. It is a dictionary of the features, as batches of
     whole images of that size have them, without the dimension of the batch; what has no dimension left is as Python has it. By kind:
 
     image         uint8 [height, width, 3], RGB; with one channel where all images are grey; uint16 where they keep 16 bits
@@ -55,27 +56,48 @@ class Examples:
     def __getitem__(self, index: int) -> Example: ...
 
     @overload
+    def __getitem__(self, index: str) -> Example: ...
+
+    @overload
     def __getitem__(self, index: slice) -> "Examples": ...
 
-    def __getitem__(self, index: int | slice) -> "Example | Examples":
-        """One example; of a slice those that it has, of which none is read yet.
+    def __getitem__(self, index: int | str | slice) -> "Example | Examples":
+        """One example, by its number or its key; of a slice those that it has, of which none is read yet.
 
         Raises:
+            ImportError: pyarrow is missing, and the key is to be looked up.
             IndexError: There are fewer.
+            KeyError: None of them has this key.
             RuntimeError: This process was forked after TensorFlow had run.
             OSError: The record can't be read.
-            TypeError: It is no number.
-            ValueError: The record is damaged, or its image can't be decoded; the message names the place.
+            TypeError: It is neither.
+            ValueError: The record is damaged, or its image can't be decoded; the message names the place. Or there is no catalog.
         """
+        if isinstance(index, str):
+            return self.find(index)[1]
         if isinstance(index, slice):
             return Examples(self.reader, self._numbers[index])
         if not hasattr(index, "__index__"):
-            raise TypeError(f"examples[{index!r}]: expected a number or a slice, such as examples[17] or examples[:100]")
+            raise TypeError(f"examples[{index!r}]: expected a number, a key or a slice, such as examples[17] or examples[:100]")
         try:
             number = self._numbers[operator.index(index)]
         except IndexError:
             raise IndexError(f"example {index}: there are {len(self)}") from None
         return self.reader.read(number)
+
+    def find(self, key: str) -> tuple[int, Example]:
+        """The number of the example with a key, among these, and the example; errors as in `[]`."""
+        for number in self.reader.find(key):
+            if number in self._numbers and (example := self.reader.read(number))[KEY] == key:
+                return self._numbers.index(number), example
+        raise KeyError(f"{self.reader.name}: no example has the key {key!r}")
+
+    def __contains__(self, key: object) -> bool:
+        """Whether one of them has this key."""
+        try:
+            return isinstance(key, str) and bool(self.find(key))
+        except KeyError:
+            return False
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
@@ -91,13 +113,20 @@ class ExampleReader:
         name: Of what, for messages.
         records: Reads records by their numbers.
         decode_record: Makes an example of a record.
+        find: The numbers of the examples that may have a key.
         origin: A function, and its arguments, that make the same in another process.
     """
 
     def __init__(
-        self, name: str, records: RecordReader, decode_record: Callable[[bytes], Example], origin: tuple[Callable[..., Any], tuple[Any, ...]]
+        self,
+        name: str,
+        records: RecordReader,
+        decode_record: Callable[[bytes], Example],
+        find: Callable[[str], Sequence[int]],
+        origin: tuple[Callable[..., Any], tuple[Any, ...]],
     ) -> None:
         self.name = name
+        self.find = find
         self._records = records
         self._decode_record = decode_record
         self._origin = origin
@@ -112,7 +141,8 @@ class ExampleReader:
         try:
             return self._decode_record(record)
         except tf.errors.InvalidArgumentError as error:
-            raise ValueError(f"example {number}: {error.message}") from error
+            reason = error.message.partition("\n\t [[")[0].rpartition("\n\n")[2]  # TensorFlow's own, without where in our code it was met
+            raise ValueError(f"example {number}: {' '.join(reason.split())}") from error
 
 
 def record_decoder(

@@ -47,9 +47,7 @@ class LabelSequence:
         """Of integer labels [num_labels], in the order of their records."""
         if not len(labels):
             return cls(0, 0, NO_LABEL, NO_LABEL, 0, 0, ())
-        num_windows = len(labels) // WINDOW
-        windows = np.sort(labels[: num_windows * WINDOW].reshape(num_windows, WINDOW), axis=1)
-        num_in_windows = num_windows + int(np.count_nonzero(windows[:, 1:] != windows[:, :-1]))
+        num_windows, num_in_windows = len(labels) // WINDOW, int(labels_in_windows(labels, WINDOW).sum())
         num_runs = 1 + int(np.count_nonzero(labels[1:] != labels[:-1]))
         counts = zip(*(one.tolist() for one in np.unique(labels, return_counts=True)))
         return cls(len(labels), num_runs, int(labels[0]), int(labels[-1]), num_windows, num_in_windows, tuple(counts))
@@ -67,6 +65,13 @@ def one_label(labels: Sequence[int]) -> int:
         return classes[0] if classes else NO_LABEL
     digest = hashlib.blake2b(repr(classes).encode(), digest_size=8).digest()
     return NO_LABEL - 1 - int.from_bytes(digest, "little") % _NUM_SETS
+
+
+def labels_in_windows(labels: np.ndarray, window: int) -> np.ndarray:
+    """How many different labels each whole window of records has that lie together: int64 [..., num_windows], of labels [..., num_labels]."""
+    num_windows = labels.shape[-1] // window
+    windows = np.sort(labels[..., : num_windows * window].reshape(*labels.shape[:-1], num_windows, window), axis=-1, kind="stable")
+    return 1 + np.count_nonzero(windows[..., 1:] != windows[..., :-1], axis=-1)
 
 
 def expected_run_length(label_counts: Iterable[int]) -> float:

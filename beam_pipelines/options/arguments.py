@@ -18,6 +18,7 @@ from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark
 from beam_pipelines.options.command_parser import CommandParser
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
+from beam_pipelines.options.inspect_arguments import add_inspect
 from beam_pipelines.options.log_arguments import add_log_options, add_progress_options
 from beam_pipelines.options.option_values import (
     default_name,
@@ -31,6 +32,7 @@ from beam_pipelines.options.option_values import (
     parse_splits,
     read_earlier_names,
 )
+from beam_pipelines.options.quality_arguments import add_quality
 from beam_pipelines.options.repair_arguments import add_repair
 from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
@@ -62,7 +64,7 @@ _COLUMNS = {
     "weight": "weights of examples (default: weight; '' for none)",
 }
 
-_LONG = ("prepare", "analyze", "transform", "verify")
+_LONG = ("prepare", "analyze", "transform", "verify", "quality")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -175,6 +177,8 @@ def make_parser() -> argparse.ArgumentParser:
     add_analyze(commands)
     add_transform(commands)
     add_verify(commands)
+    add_quality(commands)
+    add_inspect(commands)
     add_repair(commands)
     add_status(commands)
     add_benchmark(commands)

@@ -54,6 +54,29 @@ def test_a_manifest_is_read_back(tmp_path):
     assert manifest.to_json() == MANIFEST.to_json()
 
 
+@pytest.mark.parametrize(
+    "name", ["", "..", "../x", "a/../../x", "/etc/x", "a//x", "./x", "gs://b/x", "C:\\x", "a\\..\\x", "x\n", "x\x1b[31m", "a/", "a/."]
+)
+def test_a_file_elsewhere_is_refused(tmp_path, name):
+    fields = json.loads(MANIFEST.to_json())
+    for key in ("name", "index", "catalog"):
+        shard = {**fields["splits"]["train"]["shards"][0], key: name}
+        write_manifest(tmp_path, splits={"train": {"shards": [shard]}})
+        if (key, name) == ("catalog", ""):
+            assert read_manifest(tmp_path).splits["train"][0].catalog == ""
+            continue
+        with pytest.raises(ValueError, match=rf"manifest\.json: shards: {key} is .*expected a path within the data set"):
+            read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 10**30])
+def test_a_size_that_nothing_can_have_is_refused(tmp_path, number):
+    shard = {**json.loads(MANIFEST.to_json())["splits"]["train"]["shards"][0], "num_examples": number}
+    write_manifest(tmp_path, splits={"train": {"shards": [shard]}})
+    with pytest.raises(ValueError, match="num_examples is .*expected 0 to"):
+        read_manifest(tmp_path)
+
+
 def test_a_manifest_of_another_version_is_refused_with_both_numbers(tmp_path):
     write_manifest(tmp_path, format_version=1)
     with pytest.raises(ValueError, match=r"manifest\.json: format version 1; this reader knows version 2"):

@@ -124,8 +124,8 @@ def test_what_there_is_not_is_refused(datasets):
             train[index]
     with pytest.raises(IndexError, match="example 3: there are 3"):
         train[2:5][3]
-    for index in ("key", 1.5, None, (1, 2)):
-        with pytest.raises(TypeError, match=r"expected a number or a slice, such as examples\[17\] or examples\[:100\]"):
+    for index in (b"key", 1.5, None, (1, 2)):
+        with pytest.raises(TypeError, match=r"expected a number, a key or a slice, such as examples\[17\] or examples\[:100\]"):
             train[index]
     with pytest.raises(KeyError, match="split='test': expected one of train"):
         datasets["table"]["test"]

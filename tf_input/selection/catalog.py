@@ -19,6 +19,7 @@ from tf_input.storage.store import Store
 
 _NUM_REQUESTS = 16  # shards at a time: where each takes a moment
 PATH, GROUP = "path", "group"
+_FINDING = b"key"  # what hashes are for, among them
 
 _logger = logging.getLogger("tf_input")
 
@@ -133,6 +134,20 @@ class Catalog(Mapping[str, Column]):
         """What to raise where `rows` does not have a key where its record is."""
         return ValueError(f"{self._directory}: a catalog of {self._split} does not have the key {key!r}; `recordmill repair` makes it again")
 
+    def example_keys(self) -> np.ndarray:
+        """The key of each example: str [n], as objects, of which none is kept; errors as in `hashes`."""
+        return np.concatenate([np.zeros(0, object), *self._each(_read_keys)])
+
+    def tables(self) -> Iterator[Any]:
+        """The catalog of each shard, as tables of pyarrow's; errors as in `hashes`."""
+        yield from self._each(lambda file: file.read())
+
+    def find(self, key: str) -> list[int]:
+        """The numbers of the examples whose keys may be this one, by a hash of 64 bits; errors as in `hashes`."""
+        hashes, numbers = self._by_hash
+        wanted = np.uint64(int.from_bytes(_digest(key.encode("utf-8", "surrogatepass"), _FINDING), "big"))
+        return numbers[np.searchsorted(hashes, wanted, "left") : np.searchsorted(hashes, wanted, "right")].tolist()
+
     def hashes(self, by_group: bool, purpose: str) -> np.ndarray:
         """A number of each example's key, uint64 [n], or of its group where it has one: BLAKE2b-64 of its UTF-8, keyed by the purpose.
 
@@ -142,6 +157,13 @@ class Catalog(Mapping[str, Column]):
             ImportError, OSError, ValueError: As in `[]`.
         """
         return np.concatenate([np.zeros(0, np.uint64), *self._each(functools.partial(_hash_keys, by_group=by_group, purpose=purpose.encode()))])
+
+    @functools.cached_property
+    def _by_hash(self) -> tuple[np.ndarray, np.ndarray]:
+        """The hashes of all keys in ascending order, and whose they are: 16 bytes a key, where texts would take ten times as many."""
+        hashes = self.hashes(False, _FINDING.decode())
+        numbers = np.argsort(hashes, kind="stable")
+        return hashes[numbers], numbers
 
     @property
     def _has_labels(self) -> bool:
@@ -232,13 +254,21 @@ def _read_column(file: Any, name: str) -> Any:
     return file.read([name]).column(name).combine_chunks()
 
 
+def _read_keys(file: Any) -> np.ndarray:
+    return _read_column(file, KEY).cast("string").to_numpy(zero_copy_only=False)
+
+
 def _hash_keys(file: Any, by_group: bool, purpose: bytes) -> np.ndarray:
     table = file.read([KEY, GROUP] if by_group else [KEY])
     texts = table.column(KEY).cast("string").to_pylist()
     if by_group:
         texts = [group or key for group, key in zip(table.column(GROUP).cast("string").to_pylist(), texts)]
-    digests = b"".join([hashlib.blake2b((text or "").encode(), digest_size=8, key=purpose).digest() for text in texts])
+    digests = b"".join([_digest((text or "").encode(), purpose) for text in texts])
     return np.frombuffer(digests, ">u8").astype(np.uint64)
+
+
+def _digest(text: bytes, purpose: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8, key=purpose).digest()
 
 
 def _to_column(parts: Sequence[Any], names: Sequence[str] | None) -> Column:

@@ -2,8 +2,24 @@
 
 import os
 
-from tf_input.storage.files import Files
-from tf_input.storage.paths import scheme_of
+from tf_input.dataset_format import MANIFEST, Manifest, decode_manifest, not_a_data_set
+from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.paths import join, scheme_of
+
+
+def open_manifest(directory: str | os.PathLike[str]) -> tuple[Files, Manifest, bytes]:
+    """Who reads the files of a data set, what its manifest says, and the manifest's bytes.
+
+    Raises:
+        FileNotFoundError: The directory is not a (finished) data set.
+        ImportError, OSError, ValueError: It can't be read, or its manifest is damaged or of another format version.
+    """
+    files, path = open_files(directory), join(directory, MANIFEST)
+    try:
+        data = files.read(path)
+    except NOT_THERE:
+        raise not_a_data_set(directory) from None
+    return files, decode_manifest(data, path), data
 
 
 def open_files(directory: str | os.PathLike[str]) -> Files:

@@ -1,0 +1,208 @@
+"""The labels of TFRecords that others wrote, which are read once, record by record; no image is looked at.
+
+| what is found | what is looked at |
+| --- | --- |
+| `--label NAME` | that feature: its value, or the set of its values |
+| a directory of TensorFlow Datasets, a layout that `recordmill prepare` knows | its label, or the classes of its objects |
+| a label that is a number, different in nearly each record | the sixteenth of all in which it lies |
+| no label, or records that are no `tf.train.Example` | the sixteenth of the records' lengths |
+"""
+
+import array
+import contextlib
+import itertools
+import math
+import tempfile
+from typing import Iterable, Iterator, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.config.prepare_config import PrepareConfig, SourceConfig
+from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
+from beam_pipelines.quality.measures import LabelOrder
+from beam_pipelines.quality.split_labels import NOTHING, NUM_PARTS, Codes, SplitLabels, label_of_set, parts_of, shards_of
+from beam_pipelines.sources.folders.roots import OutsideError, Root
+from beam_pipelines.sources.records.containers import Containers
+from beam_pipelines.sources.records.record_directories import read_directory
+from beam_pipelines.sources.records.record_layouts import Layout, find_layout
+from beam_pipelines.sources.records.tfrecord import is_record_file
+from beam_pipelines.storage.files import is_remote, open_file
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
+from tf_input.first_records import MAX_RECORDS
+
+_RECORDS_OF_CLASS = 4  # for each different number: with fewer, numbers are no classes
+_COUNTED_RECORDS = 1024
+_LENGTHS = "that records of like length do not lie together is looked at instead"
+
+
+class _Label(NamedTuple):
+    """The feature that is looked at.
+
+    Attributes:
+        name: Of the feature; empty: none, so that lengths are.
+        is_flags: Whether it has a 0 or 1 for each class.
+    """
+
+    name: str
+    is_flags: bool = False
+
+
+def read_foreign(path: str, label: str | None) -> Iterator[SplitLabels]:
+    """The labels of each split, where files or a directory name splits; else of all records.
+
+    Args:
+        path: A file, a folder, a pattern, or a URL of these.
+        label: A feature; None: that which is known as the label.
+
+    Raises:
+        UserError: There is no record, or a file is none of records, or there is no such feature.
+        StorageError: A store does not give them.
+    """
+    try:
+        files = _Files(path)
+    except UserError as error:  # which names the path as `prepare` does
+        raise UserError(str(error).replace("--input=", "", 1)) from None
+    chosen, notes = files.choose_label(label)
+    num_records = 0
+
+    def stages(counts: Counts) -> list[Stage]:
+        return [Stage("files", counts.listed, len(files.splits)), Stage("records", counts.analyzed, None)]
+
+    with tempfile.TemporaryDirectory() as scratch, ProgressDisplay(scratch, stages):
+        for split in dict.fromkeys(files.splits.values()):
+            found = _Found(scratch)
+            for name in (name for name, one in files.splits.items() if one == split):
+                found.add_shard(name, files.records(name), chosen)
+            num_records += len(found.sizes)
+            if found.sizes:
+                yield found.to_labels(split, chosen.name, notes)
+    if not num_records:
+        raise UserError(f"{printable(path)}: no record in {len(files.splits):,} files; expected some")
+
+
+class _Files:
+    """The files of a path.
+
+    Attributes:
+        splits: Name of each -> its split, or "" where none is named.
+    """
+
+    def __init__(self, path: str) -> None:
+        directory = read_directory(path.rstrip("/") or "/", None)
+        self._layout: Layout | None = None
+        if directory:
+            self._root, self._layout, self.splits = Root(path), directory.layout, dict(sorted(directory.files.items()))
+        else:
+            config = PrepareConfig(input=path, output="", name="quality")
+            containers = Containers(config, is_record_file, "files of TFRecords, such as train.tfrecord-00000-of-00010")
+            named = containers.splits()
+            self._root, self.splits = containers.root, {name: named.get(name, "") for name in containers.names}
+
+    def records(self, name: str) -> Iterator[Record | BadRecord]:
+        """Those of a file."""
+        path = f"{self._root.path}/{name}"
+        try:
+            with open_file(f"{self._root.path}/{self._root.relative(name)}") as file:
+                yield from read_records(file)
+        except (NoRecordsError, OutsideError) as error:
+            raise UserError(f"{printable(path)}: {error}") from None
+        except OSError as error:
+            told = f"{printable(path)} could not be read: {error.strerror or error}"
+            if is_remote(path) and not isinstance(error, FileNotFoundError):
+                raise StorageError(told, path) from error
+            raise UserError(told) from None
+
+    def choose_label(self, label: str | None) -> tuple[_Label, tuple[str, ...]]:
+        """The feature that is looked at, and what to say of it."""
+        first = list(itertools.islice(self._examples(), MAX_RECORDS))
+        if label is not None:
+            names = {name for example in first for name in example.features}
+            if label not in names:
+                has = f"the first {len(first)} records have {', '.join(map(printable, sorted(names)[:20])) or 'none'}"
+                raise UserError(f"--label={printable(label)}: expected a feature of the records; {has}{did_you_mean(label, names)}")
+            return _Label(label), ()
+        try:
+            layout = self._layout or find_layout(iter(first), SourceConfig(), next(iter(self.splits)))
+        except (UserError, BadExampleError):
+            return _Label(""), (f"no label is known in it: {_LENGTHS}; --label NAME names a feature",)
+        if layout.objects:
+            return _Label(layout.objects.label), ()
+        for column in layout.labels or ():
+            return _Label(column.names[0], column.kind == "multi_hot"), ()
+        return _Label(""), (f"it has no label, or several: {_LENGTHS}; --label NAME names a feature",)
+
+    def _examples(self) -> Iterator[ExampleReader]:
+        for name in self.splits:
+            for record in self.records(name):
+                with contextlib.suppress(BadExampleError):
+                    if isinstance(record, Record):
+                        yield ExampleReader(record.data)
+
+
+class _Found:
+    """What is kept of a split's records.
+
+    Args:
+        progress_directory: Where counts go.
+
+    Attributes:
+        sizes: Bytes of each.
+    """
+
+    def __init__(self, progress_directory: str) -> None:
+        self._progress_directory = progress_directory
+        self.sizes = array.array("q")
+        self._labels = array.array("q")
+        self._values = Codes()
+        self._counts: dict[str, int] = {}
+        self._num_damaged = self._num_without = 0
+
+    def add_shard(self, name: str, records: Iterable[Record | BadRecord], label: _Label) -> None:
+        """Takes up the records of the next file."""
+        before = len(self.sizes)
+        for record in records:
+            if isinstance(record, BadRecord):
+                self._num_damaged += 1
+                continue
+            self.sizes.append(len(record.data))
+            self._labels.append(self._label_of(record.data, label) if label.name else NOTHING)
+            if len(self.sizes) % _COUNTED_RECORDS == 0:
+                progress.count(self._progress_directory, analyzed=_COUNTED_RECORDS)
+        self._counts[name] = len(self.sizes) - before
+        progress.count(self._progress_directory, listed=1)
+
+    def _label_of(self, data: bytes, label: _Label) -> int:
+        """A number for the value, or the values, of an example; `NOTHING` of one that has none."""
+        try:
+            values = ExampleReader(data).values(label.name)
+        except BadExampleError:
+            values = []
+        if label.is_flags:
+            values = [place for place, value in enumerate(values) if value]
+        elif not values:
+            self._num_without += 1
+        return label_of_set([self._values.of(value) for value in values])
+
+    def to_labels(self, split: str, label: str, notes: tuple[str, ...]) -> SplitLabels:
+        """All of them together."""
+        labels, sizes, labels_are = np.array(self._labels), np.array(self.sizes), label
+        if not label or self._num_without == len(sizes):
+            notes += (f"no record has {label!r}: {_LENGTHS}",) if label else ()
+            labels, labels_are = parts_of(sizes), f"length, in {NUM_PARTS} parts"
+        elif (numbers := self._numbers(labels)) is not None:
+            labels, labels_are = parts_of(numbers), f"{label}, in {NUM_PARTS} parts"
+        if self._num_damaged:
+            notes += (f"{self._num_damaged:,} damaged records are left out",)
+        names = tuple(name for name, count in self._counts.items() if count)
+        return SplitLabels(split, labels_are, LabelOrder(labels, shards_of([*self._counts.values()])), names, notes)
+
+    def _numbers(self, labels: np.ndarray) -> np.ndarray | None:
+        """Each record's value, where these are numbers, one a record, and too many of them differ to be classes."""
+        values = self._values.values
+        is_numeric = all(isinstance(value, (int, float)) and math.isfinite(value) for value in values)
+        if not is_numeric or labels.min() < 0 or len(values) * _RECORDS_OF_CLASS <= len(labels):
+            return None
+        return np.array(values, np.float64)[labels]

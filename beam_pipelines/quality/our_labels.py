@@ -1,0 +1,156 @@
+"""The labels of a data set of ours, by its indexes and catalogs: no record is read."""
+
+from typing import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
+from beam_pipelines.quality.measures import LabelOrder
+from beam_pipelines.quality.split_labels import NUM_PARTS, SplitLabels, label_of_set, parts_of, shards_of
+from beam_pipelines.storage.files import files_at, is_remote
+from tf_input.dataset_format import (
+    INDEX_HEADER,
+    INDEX_ROW,
+    LABEL,
+    MANIFEST,
+    OBJECTS,
+    IndexRow,
+    Manifest,
+    ShardInfo,
+    check_index_header,
+    decode_manifest,
+)
+
+_ROW = np.dtype({"names": IndexRow._fields, "formats": ["<u8", "<u8", "<u4", "<i4"], "itemsize": INDEX_ROW.size})
+_PLACE = ("path", "offset")  # columns that say where in its source an example lay
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path is a data set that was prepared."""
+    return files_at(path).exists(f"{path}/{MANIFEST}")
+
+
+def read_ours(directory: str, label: str | None) -> Iterator[SplitLabels]:
+    """The labels of each split that has examples.
+
+    Args:
+        directory: Of the data set.
+        label: A feature with class names; None: `label`, or else that of the objects, or else the first there is.
+
+    Raises:
+        UserError: A manifest, an index or a catalog is missing, damaged or of another version, or there is no such feature.
+        StorageError: A store does not give them.
+    """
+    path = f"{directory}/{MANIFEST}"
+    try:
+        manifest = decode_manifest(_read(path), path)
+    except ValueError as error:
+        raise UserError(printable(str(error))) from None
+    feature = _choose(manifest, label, directory)
+    for split, shards in manifest.splits.items():
+        if any(shard.num_examples for shard in shards):
+            yield _SplitReader(directory, split, shards).read(feature, manifest)
+
+
+def _choose(manifest: Manifest, label: str | None, directory: str) -> str | None:
+    """The feature that is looked at; None where there are no classes."""
+    found = [feature.name for feature in manifest.schema if feature.kind == "class_label"]
+    if label is None:
+        return next((name for name in (LABEL, f"{OBJECTS}/{LABEL}", *found) if name in found), None)
+    if label not in found:
+        has = f"those of {printable(directory)} are {', '.join(map(printable, found))}" if found else f"{printable(directory)} has none"
+        raise UserError(f"--label={printable(label)}: expected a feature with classes; {has}{did_you_mean(label, found)}")
+    return label
+
+
+class _SplitReader:
+    """Reads what lies beside the shards of a split."""
+
+    def __init__(self, directory: str, split: str, shards: tuple[ShardInfo, ...]) -> None:
+        self._directory, self._split = directory, split
+        self._shards = [shard for shard in shards if shard.num_examples]
+        self._has_catalog = all(shard.catalog for shard in self._shards)
+
+    def read(self, feature: str | None, manifest: Manifest) -> SplitLabels:
+        index = np.concatenate([self._read_index(shard) for shard in self._shards])
+        is_indexed = feature == LABEL and not manifest.features[LABEL].shape
+        column = None if feature is None or is_indexed else feature
+        table = self._read_catalogs(column) if self._has_catalog else None
+        notes = [] if table is not None else ["it has no catalog, which says where examples lay: the order of the source is not compared"]
+        if is_indexed:
+            labels, labels_are = index["label"], LABEL
+        elif column is not None and table is not None:
+            labels, labels_are = _labels(table.column(0)), column
+        else:
+            labels, labels_are = parts_of(index["image_length"]), f"size, in {NUM_PARTS} parts"
+            notes.append("it has no classes to look at: that records of like size do not lie together is looked at instead")
+        shards = shards_of([shard.num_examples for shard in self._shards])
+        order = LabelOrder(labels, shards, None if table is None else _source_order(table))
+        return SplitLabels(self._split, labels_are, order, tuple(shard.name for shard in self._shards), tuple(notes))
+
+    def _read_index(self, shard: ShardInfo) -> np.ndarray:
+        path = f"{self._directory}/{shard.index}"
+        data = _read(path)
+        try:
+            num_rows = check_index_header(data[: INDEX_HEADER.size], len(data))
+            if num_rows != shard.num_examples:
+                raise ValueError(f"{num_rows} rows; {MANIFEST} says {shard.num_examples}")
+        except ValueError as error:
+            raise UserError(f"{printable(path)}: {error}; `recordmill verify` says what else is damaged") from None
+        return np.frombuffer(data, _ROW, num_rows, INDEX_HEADER.size)
+
+    def _read_catalogs(self, column: str | None) -> pa.Table:
+        """The column of a feature, if one is asked for, and where each example lay."""
+        parts = []
+        for shard in self._shards:
+            path = f"{self._directory}/{shard.catalog}"
+            data = _read(path)
+            try:
+                file = pq.ParquetFile(pa.BufferReader(data))
+                names = file.schema_arrow.names
+                if file.metadata.num_rows != shard.num_examples:
+                    raise ValueError(f"{file.metadata.num_rows} rows; {MANIFEST} says {shard.num_examples}")
+                # Who has a column's own name is called otherwise there.
+                wanted = [f"label_{column}" if f"label_{column}" in names else column] if column else []
+                parts.append(file.read([*wanted, *_PLACE]).select([*wanted, *_PLACE]))
+            except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+                told = " ".join(str(error).split())[:200]
+                raise UserError(f"{printable(path)}: the catalog is damaged: {told}; `recordmill verify` says what else is") from None
+        return pa.concat_tables(parts)
+
+
+def _labels(column: pa.ChunkedArray) -> np.ndarray:
+    """A label for the class, or the set of classes, of each example."""
+    values = column.combine_chunks()
+    if not pa.types.is_list(values.type):
+        return values.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = values.flatten().dictionary_encode().indices.to_numpy(zero_copy_only=False).tolist()
+    ends = np.cumsum(values.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)).tolist()
+    return np.array([label_of_set(codes[start:end]) for start, end in zip([0, *ends], ends)])
+
+
+def _source_order(table: pa.Table) -> np.ndarray | None:
+    """The place of each example in the order of files and of places in them, equal ones alike; None where the catalog does not say it."""
+    paths = table.column("path").combine_chunks().dictionary_encode()
+    names = np.array([name or "" for name in paths.dictionary.to_pylist()], object)
+    ranks = np.empty(len(names) + 1, np.int64)
+    ranks[np.argsort(names, kind="stable")] = np.arange(len(names))
+    ranks[-1] = -1
+    offsets = table.column("offset").combine_chunks().cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    pairs = np.stack([ranks[paths.indices.fill_null(-1).to_numpy(zero_copy_only=False)], offsets])
+    order = np.lexsort(pairs[::-1])
+    differs = np.any(pairs[:, order[1:]] != pairs[:, order[:-1]], axis=0)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.concatenate([[0], np.cumsum(differs)])
+    return places if differs.any() else None
+
+
+def _read(path: str) -> bytes:
+    try:
+        return files_at(path).read(path)
+    except OSError as error:
+        if is_remote(path) and not isinstance(error, FileNotFoundError):
+            raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from error
+        raise UserError(f"{printable(path)}: {error.strerror or error}; expected what `recordmill prepare` wrote") from None

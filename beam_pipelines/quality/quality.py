@@ -1,0 +1,134 @@
+"""What `recordmill quality` finds of a path, and how it tells it."""
+
+import dataclasses
+import os
+from typing import Any, Iterator, Sequence
+
+from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.quality.foreign_labels import read_foreign
+from beam_pipelines.quality.measures import PARTLY, SHUFFLED, SIGNIFICANCE, UNKNOWN, UNSHUFFLED, Measure, Quality, assess
+from beam_pipelines.quality.our_labels import is_ours, read_ours
+from beam_pipelines.quality.split_labels import SplitLabels
+from beam_pipelines.storage.files import is_remote
+
+_VERDICTS = (UNSHUFFLED, PARTLY, SHUFFLED, UNKNOWN)  # of a path, that of its splits which comes first
+_WORDS = {
+    "mean_run_length": "mean same-label run",
+    "longest_run": "longest same-label run",
+    "shard_distance": "distance of a shard's labels from all",
+    "source_correlation": "correlation with the source's order",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitQuality:
+    """What was found of a split."""
+
+    labels: SplitLabels
+    quality: Quality
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        order, quality = self.labels.order, self.quality
+        worst = None if quality.worst_shard is None else printable(self.labels.shard_names[quality.worst_shard])
+        return {
+            "verdict": quality.verdict,
+            "p_value": quality.p_value,
+            "records": len(order.labels),
+            "shards": len(self.labels.shard_names),
+            "labels": printable(self.labels.labels_are),
+            "permutations": quality.num_permutations,
+            "measures": {one.name: {name: value for name, value in one.to_json().items() if name != "name"} for one in quality.measures},
+            "farthest_shard": worst,
+            "notes": list(self.labels.notes),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class PathQuality:
+    """What was found of a path: a data set, or TFRecords."""
+
+    path: str
+    splits: tuple[SplitQuality, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of its splits."""
+        found = {one.quality.verdict for one in self.splits}
+        return next(verdict for verdict in _VERDICTS if verdict in found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        splits = {printable(one.labels.split) or "all": one.to_json() for one in self.splits}
+        return {"path": printable(self.path), "verdict": self.verdict, "significance": SIGNIFICANCE, "splits": splits}
+
+    def describe(self) -> str:
+        """Lines for people."""
+        lines = [line for one in self.splits for line in (*_describe(self.path, one), "")]
+        return "\n".join([*lines, f"{printable(self.path)}: {self.verdict}"])
+
+
+def find_quality(path: str, label: str | None) -> PathQuality:
+    """Looks at a path, and changes nothing.
+
+    Args:
+        path: A data set of ours; or a file, a folder or a pattern of TFRecords; or a URL.
+        label: The feature to look at; None: that which is known as the label.
+
+    Raises:
+        UserError: It is none of these, or damaged, or has no such feature.
+        StorageError: A store does not give it.
+    """
+    path = path if is_remote(path) else os.path.expanduser(path)
+    read = read_ours if is_ours(path) else read_foreign
+    splits = tuple(SplitQuality(labels, assess(labels.order)) for labels in read(path, label))
+    if not splits:
+        raise UserError(f"{printable(path)}: it has no example; expected some")
+    return PathQuality(path, splits)
+
+
+def failure(found: Sequence[PathQuality]) -> RunError | None:
+    """What a command ends with; None where all is shuffled, as far as can be told."""
+    bad = [one for one in found if one.verdict in (UNSHUFFLED, PARTLY)]
+    told = "; ".join(f"{printable(one.path)}: {one.verdict}" for one in bad)
+    return RunError(f"{told}; `recordmill prepare` shuffles such records globally", bad[0].path) if bad else None
+
+
+def _describe(path: str, found: SplitQuality) -> Iterator[str]:
+    labels, quality = found.labels, found.quality
+    num_records, num_shards = len(labels.order.labels), len(labels.shard_names)
+    where = f"{printable(path)}{labels.split and ', '}{printable(labels.split)}"
+    yield f"{where}: {num_records:,} record{'s' * (num_records != 1)} in {num_shards:,} shard{'s' * (num_shards != 1)}, by {printable(labels.labels_are)}"
+    rows = [("", "found", "by chance", "sorted", "p"), *(_row(one) for one in quality.measures)]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for first, *others in rows if quality.measures else ():
+        yield "  ".join([f"  {first.ljust(widths[0])}", *(cell.rjust(width) for cell, width in zip(others, widths[1:]))])
+    if quality.worst_shard is not None:
+        yield f"  farthest shard: {printable(labels.shard_names[quality.worst_shard])}"
+    yield from (f"  note: {printable(note)}" for note in labels.notes)
+    yield f"  {quality.verdict}: {_reason(quality)}"
+
+
+def _row(one: Measure) -> tuple[str, ...]:
+    title = _WORDS.get(one.name) or f"labels in {int(one.name.removeprefix('labels_in_')):,} records"
+    return (
+        title,
+        *(_number(value) for value in (one.found, one.chance, one.sorted)),
+        f"{one.p_value:.2g}" if one.counts else "proves nothing",
+    )
+
+
+def _reason(quality: Quality) -> str:
+    if quality.p_value is None:
+        return "even sorted records would look like chance"
+    worst = max((one for one in quality.measures if one.counts), key=lambda one: one.share)
+    chance = f"p = {quality.p_value:.2g} of all together, by {quality.num_permutations:,} permutations"
+    if quality.verdict != SHUFFLED:
+        return f"{worst.share:.0%} of the way from chance to sorted; {chance}"
+    return (
+        chance if quality.p_value > SIGNIFICANCE else f"{chance}, and yet no more than {worst.share:.1%} of the way from chance to sorted"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,264 @@
+"""`recordmill quality`: sorted and buffer-shuffled records are told from shuffled ones, and no shuffled ones are called otherwise."""
+
+import io
+import json
+import pathlib
+import shutil
+import sys
+from typing import Callable, Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.elements.quality import LabelSequence, shuffle_quality
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
+from beam_pipelines.quality import measures
+from beam_pipelines.quality.measures import SIGNIFICANCE, LabelOrder, assess
+from made_images import write_class_folders
+from made_records import example, write_records
+from made_sources import write_coco, write_jsonl
+from object_stores import put, reached, shared_server
+from tf_input.dataset_format import MANIFEST
+
+NUM, NUM_CLASSES, NUM_SHARDS = 600, 6, 4
+
+
+def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
+    """The exit code, what was found of each path, and what was said of a failure."""
+    capfd.readouterr()
+    code = main(["quality", *map(str, arguments), "--json"])
+    out, err = capfd.readouterr()
+    return code, json.loads(out) if out else [], err
+
+
+def write_labels(folder: pathlib.Path, labels: np.ndarray, compression: str = "", **more: list) -> pathlib.Path:
+    """Records of ImageNet's layout, in shards of like size."""
+    records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
+    size = len(records) // NUM_SHARDS
+    for shard in range(NUM_SHARDS):
+        write_records(folder / f"train-{shard:05d}-of-{NUM_SHARDS:05d}", records[shard * size : (shard + 1) * size], compression)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A data set whose source has each class in a row."""
+    folder = tmp_path_factory.mktemp("quality")
+    source = write_class_folders(folder / "in", {name: 50 for name in "abcdef"}, 1, 1)
+    assert (
+        main(
+            [
+                "prepare",
+                "--input",
+                str(source),
+                "--output",
+                str(folder / "out"),
+                "--splits=train=0.8,test=0.2",
+                f"--num_shards={NUM_SHARDS}",
+            ]
+        )
+        == 0
+    )
+    return folder / "out"
+
+
+@pytest.mark.slow(3)
+def test_sorted_and_buffer_shuffled_records_are_told_from_shuffled_ones(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    by_class = np.repeat(np.arange(NUM_CLASSES), NUM // NUM_CLASSES)
+    buffered = np.array([*tf.data.Dataset.from_tensor_slices(by_class).shuffle(60, seed=1).as_numpy_iterator()])
+    orders = {
+        "sorted": (by_class, "not shuffled", 1),
+        "buffered": (buffered, "not shuffled", 1),
+        "shuffled": (np.random.default_rng(0).permutation(by_class), "shuffled", 0),
+    }
+    for name, (labels, verdict, exit_code) in orders.items():
+        folder = write_labels(tmp_path / name, labels, "GZIP" if name == "buffered" else "")
+        code, (found,), err = quality(capfd, folder)
+        assert (code, found["verdict"]) == (exit_code, verdict), name
+        assert (f"{folder}: not shuffled; `recordmill prepare` shuffles" in err) == bool(code)
+        (split,) = found["splits"].values()
+        assert (split["records"], split["shards"], split["labels"]) == (NUM, NUM_SHARDS, "image/class/label")
+        stated = shuffle_quality([LabelSequence.of(labels)])
+        run = split["measures"]["mean_run_length"]
+        assert run["found"] == pytest.approx(stated["mean_run_length"]) and run["chance"] == pytest.approx(
+            stated["expected_mean_run_length"], rel=0.01
+        )
+        assert run["sorted"] == stated["sorted_mean_run_length"] == NUM / NUM_CLASSES
+        windows = np.array([len(set(labels[first : first + 32])) for first in range(0, NUM - 31, 32)])
+        assert split["measures"]["labels_in_32"]["found"] == pytest.approx(windows.mean())
+    code, found, err = quality(capfd, tmp_path / "sorted" / "train-*", tmp_path / "shuffled", "--progress=json")
+    assert code == 1 and [one["verdict"] for one in found] == ["not shuffled", "shuffled"]
+    assert {"name": "files", "done": NUM_SHARDS, "total": NUM_SHARDS}.items() <= json.loads(err.splitlines()[0])["stages"][0].items()
+
+
+def test_a_prepared_data_set_is_shuffled_and_no_record_of_it_is_read(
+    prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    copy = shutil.copytree(prepared, tmp_path / "copy")
+    for shard in copy.glob("*.tfrecord-*"):
+        shard.unlink()
+    code, (found,), _ = quality(capfd, copy)
+    assert (code, found["verdict"], list(found["splits"])) == (0, "shuffled", ["train", "test"])
+    stated = json.loads((prepared / "statistics.json").read_text())["splits"]["train"]["shuffle"]["label"]
+    train = found["splits"]["train"]
+    assert train["measures"]["mean_run_length"]["found"] == pytest.approx(stated["mean_run_length"])
+    assert abs(train["measures"]["source_correlation"]["found"]) < 0.3 and train["farthest_shard"].startswith("out-train.tfrecord-")
+    assert main(["quality", str(prepared)]) == 0
+    told = capfd.readouterr().out
+    assert "mean same-label run" in told and "correlation with the source's order" in told and told.endswith(f"{prepared}: shuffled\n")
+
+
+def test_records_in_the_order_of_their_source_are_not_shuffled_whatever_their_labels() -> None:
+    labels, shards = np.random.default_rng(0).integers(0, 5, NUM), np.repeat(np.arange(4, dtype=np.int32), NUM // 4)
+    assert assess(LabelOrder(labels, shards)).verdict == "shuffled"
+    assert assess(LabelOrder(labels, shards, np.arange(NUM))).verdict == "not shuffled"
+    assert assess(LabelOrder(labels, shards, np.arange(NUM)[::-1])).verdict == "not shuffled"
+
+
+def _orders(seed: int, num: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Labels of several kinds in the order in which `prepare` would write them with a seed, and their places in the source."""
+    places = np.argsort(shuffle_orders(seed, [b"%d" % index for index in range(num)]))
+    kinds = {
+        "ten classes": np.arange(num) * 10 // num,
+        "two of one class": np.where(np.arange(num) < 2, 0, 1),
+        "a long tail": np.minimum((np.arange(1, num + 1) ** -0.5 * 40).astype(int), 30),
+        "pairs": np.arange(num) // 2,
+    }
+    for kind, labels in kinds.items():
+        yield kind, labels[places], places
+
+
+@pytest.mark.slow(5)
+@pytest.mark.parametrize("most", [measures._MAX_PERMUTED, 0], ids=["999 permutations", "39, as of many records"])
+def test_no_prepared_order_is_called_unshuffled(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a significance of 1 in 1,000, and seeds that are always the same."""
+    monkeypatch.setattr(measures, "_MAX_PERMUTED", most)
+    num, shards = 200, np.repeat(np.arange(5, dtype=np.int32), 40)
+    p_values = []
+    for seed in range(25):
+        for kind, labels, source in _orders(seed, num):
+            found = assess(LabelOrder(labels, shards, source), seed)
+            assert found.verdict in ("shuffled", "cannot tell"), (seed, kind, found)
+            p_values += [found.p_value] if found.p_value is not None else []
+    assert len(p_values) > 40 and (most == 0 or np.mean(np.array(p_values) <= 0.1) < 0.25), "p-values are those of chance"
+    assert assess(LabelOrder(np.arange(num) * 10 // num, shards)).verdict == "not shuffled" and SIGNIFICANCE == 0.001
+
+
+@pytest.mark.parametrize(
+    "labels", [np.arange(50), np.zeros(50, int), np.arange(2), np.zeros(1, int)], ids=["each another", "all one", "two", "one"]
+)
+def test_what_chance_could_sort_is_not_judged(labels: np.ndarray) -> None:
+    found = assess(LabelOrder(labels, np.zeros(len(labels), np.int32)))
+    assert (found.verdict, found.p_value) == ("cannot tell", None)
+
+
+def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 2000, 300)
+    for name, some in {"sorted": np.sort(lengths), "shuffled": lengths}.items():
+        records = [bytes(length) if name == "sorted" else example({"tokens": [1] * int(length)}) for length in some]  # of no Example, too
+        write_records(tmp_path / name / "a.tfrecord", records)
+        code, (found,), _ = quality(capfd, tmp_path / name)
+        split = found["splits"]["all"]
+        assert (code, found["verdict"]) == ((1, "not shuffled") if name == "sorted" else (0, "shuffled"))
+        assert split["labels"] == "length, in 16 parts" and "--label NAME" in split["notes"][0]
+    ages = [example({"age": float(age), "image/encoded": b"\xff\xd8\xff"}) for age in np.sort(rng.normal(40, 9, 300))]
+    path = write_records(tmp_path / "ages.tfrecord", ages)
+    code, (found,), _ = quality(capfd, path, "--label", "age")
+    assert code == 1 and found["splits"]["all"]["labels"] == "age, in 16 parts"
+    code, found, err = quality(capfd, path, "--label", "agee")
+    assert (code, found) == (2, []) and "did you mean 'age'?" in err and err.count("\n") == 1
+
+
+def test_a_picture_is_drawn_or_the_extra_is_named(
+    prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "quality.png"
+    assert main(["quality", str(prepared), "--plot", str(path)]) == 0
+    pixels = np.asarray(Image.open(io.BytesIO(path.read_bytes())).convert("RGB"))
+    assert pixels.shape[1] > 1000 and len(np.unique(pixels.reshape(-1, 3), axis=0)) > 20
+    assert quality(capfd, prepared, "--plot", tmp_path / "quality.txt")[0] == 2
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, _, err = quality(capfd, prepared, "--plot", path)
+    assert code == 2 and "pip install 'recordmill[demo]'" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 3}, "format version 3"),
+        ({"label_names": 5}, "label_names"),
+        ({"splits": {"train": {"shards": [{"name": "../../x", "index": "i"}]}}}, "expected a path within the data set"),
+        ({"splits": {"train": {"shards": [{"name": "x", "num_examples": 10**30}]}}}, "num_examples"),
+    ],
+)
+@pytest.mark.parametrize("command", ["quality", "inspect"])
+def test_a_hostile_manifest_is_refused_in_one_line(
+    command: str, change: dict, message: str, prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    (tmp_path / MANIFEST).write_text(json.dumps(json.loads((prepared / MANIFEST).read_text()) | change))
+    assert main([command, str(tmp_path)]) == 2
+    err = capfd.readouterr().err
+    assert message in err and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_what_is_no_data_set_or_is_damaged_is_refused_in_one_line(
+    prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.tfrecord").write_text("no records\x1b[31m" * 100)
+    (tmp_path / "none.tfrecord").touch()
+    damaged = shutil.copytree(prepared, tmp_path / "damaged")
+    index = next((damaged / "index").iterdir())
+    index.write_bytes(index.read_bytes()[:-3])
+    lost = shutil.copytree(prepared, tmp_path / "lost")
+    next((lost / "catalog").iterdir()).unlink()
+    for path in (tmp_path / "empty", tmp_path / "text.tfrecord", tmp_path / "none.tfrecord", tmp_path / "not-there", damaged, lost):
+        code, found, err = quality(capfd, path)
+        assert (code, found) == (2, []) and err.count("\n") == 1 and "\x1b" not in err and "--input" not in err, (path, err)
+
+
+@pytest.mark.slow(4)
+@pytest.mark.parametrize(("write", "options"), [(write_jsonl, ["--label=tags:multi_label"]), (write_coco, [])], ids=["tags", "objects"])
+def test_ours_are_judged_by_catalogs_as_their_records_are(
+    write: Callable[[pathlib.Path], str], options: list[str], tmp_path: pathlib.Path, capfd: pytest.CaptureFixture
+) -> None:
+    """Without its manifest a data set is one of TensorFlow Datasets, whose records are read."""
+    out, command = tmp_path / "out", ["prepare", "--input", str(tmp_path / "in" / write(tmp_path / "in")), *options]
+    assert main([*command, "--output", str(out), "--splits=train=1", "--num_shards=2"]) == 0
+    _, (ours,), _ = quality(capfd, out)
+    manifest = json.loads((out / MANIFEST).read_text())
+    for shard in manifest["splits"]["train"]["shards"]:
+        shard |= {"catalog": "", "catalog_bytes": 0, "catalog_crc32c": 0}
+    (out / MANIFEST).write_text(json.dumps(manifest))
+    _, (without_catalog,), _ = quality(capfd, out)
+    (out / MANIFEST).unlink()
+    _, (theirs,), _ = quality(capfd, out)
+    ours, without_catalog, theirs = (one["splits"]["train"] for one in (ours, without_catalog, theirs))
+    assert ours["labels"] == theirs["labels"] and ours["records"] == theirs["records"] == 20 and not ours["notes"]
+    for name in ("mean_run_length", "longest_run", "shard_distance"):
+        assert ours["measures"][name]["found"] == pytest.approx(theirs["measures"][name]["found"]), name
+    assert "source_correlation" in ours["measures"] and "source_correlation" not in {**theirs["measures"], **without_catalog["measures"]}
+    assert "it has no catalog" in without_catalog["notes"][0] and without_catalog["labels"] == "size, in 16 parts"
+
+
+@pytest.mark.slow(3)
+def test_a_data_set_in_a_store(prepared: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with reached(shared_server("s3")) as server:
+        reader = {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "made", "AWS_SECRET_ACCESS_KEY": "made", "AWS_REGION": "us-east-1"}
+        for name, value in reader.items():
+            monkeypatch.setenv(name, value)
+        files = {str(path.relative_to(prepared)): path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
+        url = put(server, files)
+        _, (there,), _ = quality(capfd, url, *server.flags)
+        _, (here,), _ = quality(capfd, prepared)
+        assert there["splits"] == here["splits"] and there["path"] == url
+        _, (by_records,), _ = quality(capfd, f"{url}/*-train.tfrecord-*", *server.flags)
+        assert by_records["splits"]["train"]["measures"]["mean_run_length"] == here["splits"]["train"]["measures"]["mean_run_length"]
+        assert main(["inspect", url, "--where", "label == 'a'", "--split", "test"]) == 0
+        assert capfd.readouterr().out.startswith("test: ")
+        code, _, err = quality(capfd, f"{url}/nothing", *server.flags)
+        assert code == 2 and err.count("\n") == 1

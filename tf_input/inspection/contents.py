@@ -1,0 +1,162 @@
+"""What the metadata of a data set say: as tables for people, and as plain values for programs."""
+
+import json
+import os
+from typing import Any, Iterator, Mapping
+
+from tf_input import overview
+from tf_input.dataset_format import FORMAT_VERSION, RUN, STATISTICS, Manifest
+from tf_input.overview import Table, printable
+from tf_input.storage.files import NOT_THERE, Files
+from tf_input.storage.paths import join
+
+_NUM_CLASSES, _NUM_SHARDS = 20, 10  # that tables show
+_MAX_VALUE = 100  # characters
+_OF_RUNS = ("run_id", "holder", "progress_directory", "num_processes", "is_output_new")  # options that say nothing of the examples
+_PACKAGES = ("recordmill", "apache-beam", "pyarrow", "pillow", "simplejpeg", "tensorflow")
+
+
+class Contents:
+    """A data set as its metadata have it.
+
+    Args:
+        directory: Where it lies, a path or a URL.
+        files: They are read from.
+        manifest: Its own.
+
+    Raises:
+        OSError, ValueError: The statistics are missing or damaged.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], files: Files, manifest: Manifest) -> None:
+        self._directory, self._files, self._manifest = directory, files, manifest
+        self._statistics = self._read(STATISTICS)
+        try:
+            self._run = self._read(RUN)
+        except NOT_THERE:  # it may be left out: it says nothing of the examples
+            self._run = {}
+
+    def describe(self) -> str:
+        """Some tables for a terminal."""
+        return self._checked(lambda: "\n\n".join([overview.heading(self._manifest, self._directory), *self._blocks()]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: all of the manifest, counts and statistics, and how it was made."""
+        return self._checked(self._to_json)
+
+    def _blocks(self) -> Iterator[str]:
+        manifest = self._manifest
+        tables = [*overview.tables(manifest), *self._class_tables(), self._images(), self._shards(), self._made()]
+        yield from ("\n".join(overview.lines(table)) for table in tables if table.rows)
+        inputs = f"{manifest.num_inputs:,} inputs, {manifest.num_dead_letters:,} of them dead letters"
+        yield f"{inputs}; seed {manifest.seed}, format version {FORMAT_VERSION}"
+
+    def _class_tables(self) -> Iterator[Table]:
+        splits = list(self._manifest.splits)
+        for name, counts in self._class_counts().items():
+            names = self._manifest.features[name].label_names
+            rows = [(printable(one), *(f"{counts[split].get(one, 0):,}" for split in splits)) for one in names[:_NUM_CLASSES]]
+            if more := names[_NUM_CLASSES:]:
+                rows.append((f"and {len(more):,} more", *(f"{sum(counts[split].get(one, 0) for one in more):,}" for split in splits)))
+            yield Table((f"{name}", *map(printable, splits)), rows, 1)
+
+    def _class_counts(self) -> dict[str, dict[str, Mapping[str, int]]]:
+        """Feature with classes -> split -> class -> how often."""
+        found = {}
+        for feature in self._manifest.schema:
+            if feature.kind == "class_label":
+                splits = {split: self._statistics["splits"][split] for split in self._manifest.splits}
+                found[feature.name] = {
+                    split: one.get("other_label_counts", {}).get(feature.name) or one["label_counts"] for split, one in splits.items()
+                }
+        return found
+
+    def _images(self) -> Table:
+        facts = {"image": self._statistics["images"], **self._statistics.get("other_images", {})}
+        rows = []
+        for name, found in facts.items():
+            if name in self._manifest.features and found.get("bytes"):
+                formats = ", ".join(f"{one} {count:,}" for one, count in (found.get("formats") or {}).items())
+                rows.append(
+                    (
+                        printable(name),
+                        printable(formats) or "not looked into",
+                        *(_range(found.get(side)) for side in ("height", "width", "bytes")),
+                    )
+                )
+        return Table(("images", "formats of the sources", "height", "width", "bytes as stored"), rows, 2)
+
+    def _shards(self) -> Table:
+        shards = [(split, shard) for split, some in self._manifest.splits.items() for shard in some]
+        rows = [
+            (printable(shard.name), f"{shard.num_examples:,}", overview.size(shard.num_bytes), f"{shard.crc32c:08x}")
+            for _, shard in shards[:_NUM_SHARDS]
+        ]
+        if more := [shard for _, shard in shards[_NUM_SHARDS:]]:
+            rows.append(
+                (
+                    f"and {len(more):,} more",
+                    f"{sum(one.num_examples for one in more):,}",
+                    overview.size(sum(one.num_bytes for one in more)),
+                    "",
+                )
+            )
+        return Table(("shard", "examples", "bytes", "CRC-32C"), rows, 1)
+
+    def _made(self) -> Table:
+        """How: of options those that say something."""
+        run = self._run
+        facts = {name: run.get(name) for name in ("started", "host", "python")}
+        facts |= {name: run.get("versions", {}).get(name) for name in _PACKAGES}
+        facts |= {name: value for name, value in _flat(run.get("options", {})) if name not in _OF_RUNS}
+        rows = [(printable(name), _value(value)) for name, value in facts.items() if value not in (None, "", False, [], {})]
+        return Table(("made by", ""), rows, 2)
+
+    def _to_json(self) -> dict[str, Any]:
+        manifest = json.loads(self._manifest.to_json())
+        manifest.pop("checksum")
+        run = {name: self._run.get(name) for name in ("run_id", "started", "host", "python", "versions", "options")}
+        return {
+            "directory": os.fspath(self._directory),
+            "layout": self._manifest.layout,
+            **manifest,
+            "statistics": self._statistics,
+            "run": run,
+        }
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = join(self._directory, name)
+        try:
+            found = json.loads(self._files.read(path))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is no JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} has no JSON object; expected one")
+        return found
+
+    def _checked(self, make: Any) -> Any:
+        try:
+            return make()
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            told = f"{STATISTICS} and {RUN} are not such as are written ({type(error).__name__}: {error})"
+            raise ValueError(f"{join(self._directory, told)}; `recordmill verify` says what is damaged") from None
+
+
+def _range(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return "unknown"
+    return f"{found['min']:,}" if found["min"] == found["max"] else f"{found['min']:,} to {found['max']:,}, {found['mean']:,.0f} on average"
+
+
+def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """With the names of what they are in before their own."""
+    for name, value in options.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", one) for inner, one in value.items())
+        else:
+            yield name, value
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…")

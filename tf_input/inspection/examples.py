@@ -1,0 +1,100 @@
+"""Examples of a data set: those that meet a condition, and one with its image."""
+
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+import numpy as np
+
+from tf_input.dataset_format import OBJECTS
+from tf_input.overview import Table, printable
+from tf_input.selection.catalog import Catalog
+from tf_input.selection.columns import TextLists, Texts
+from tf_input.selection.expressions import evaluate
+
+if TYPE_CHECKING:
+    from tf_input.dataset import PreparedDataset
+
+_UNSHOWN = ("offset", "crc32c", "reencoded", "shard", "record")  # of where its bytes are
+_MAX_VALUES = 8
+
+
+def find_examples(where: str, catalog: Catalog) -> list[dict[str, Any]]:
+    """The rows of a split's catalog that meet a condition: `number`, `key`, and what else there is, as plain values.
+
+    Args:
+        where: The condition, as `batches(where=...)` takes it.
+        catalog: Of the split.
+
+    Raises:
+        ImportError, OSError, ValueError: It is no condition, or a catalog is missing or damaged.
+    """
+    columns = {name: catalog[name] for name in catalog if name not in _UNSHOWN}  # as long as the manifest says, or refused
+    if not columns:
+        raise ValueError(f"where={where!r}: {catalog.described()}")
+    numbers = np.flatnonzero(evaluate(where, catalog, catalog.num_examples))
+    found = {"number": numbers.tolist()} | {name: _taken(column, numbers) for name, column in columns.items()}
+    return [dict(zip(found, row)) for row in zip(*found.values())]
+
+
+def _taken(column: Any, numbers: np.ndarray) -> list[Any]:
+    values = column.to_numpy() if isinstance(column, (Texts, TextLists)) else column
+    return [None if value != value else value for value in values[numbers].tolist()]
+
+
+def find_example(dataset: "PreparedDataset", wanted: str) -> tuple[str, int, Mapping[str, Any]]:
+    """The split, the number and the values of one example.
+
+    Args:
+        dataset: The data set.
+        wanted: SPLIT:NUMBER, or a key.
+
+    Raises:
+        ValueError: There is none such; other errors as in `Examples`.
+    """
+    split, colon, number = wanted.rpartition(":")
+    if colon and split in dataset and number.isdecimal():
+        if len(number) > 18 or int(number) >= len(dataset[split]):
+            raise ValueError(f"--example={wanted}: {split} has {len(dataset[split]):,} examples; expected a number from 0, below that")
+        return split, int(number), dataset[split][int(number)]
+    for split, examples in dataset.items():
+        try:
+            return split, *examples.find(wanted)
+        except KeyError:
+            continue
+    raise ValueError(
+        f"--example={wanted}: no example has this key; expected one that has, or SPLIT:NUMBER, such as {next(iter(dataset), 'train')}:0"
+    )
+
+
+def example_table(dataset: "PreparedDataset", example: Mapping[str, Any]) -> Table:
+    """The features of an example."""
+    rows = [(printable(name), _value(value, dataset, name)) for name, value in _flat(example)]
+    return Table(("feature", "value"), rows, 2)
+
+
+def example_json(example: Mapping[str, Any]) -> dict[str, Any]:
+    """The features of an example, as plain values; of arrays with many values their type and shape."""
+    return {name: _plain(value) for name, value in _flat(example)}
+
+
+def _flat(example: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in sorted(example.items()):
+        if isinstance(value, Mapping):
+            yield from ((f"{OBJECTS}/{inner}", one) for inner, one in value.items())
+        else:
+            yield name, value
+
+
+def _value(value: Any, dataset: "PreparedDataset", name: str) -> str:
+    feature = dataset.features.get(name)
+    if feature is not None and feature.label_names and isinstance(value, int) and 0 <= value < len(feature.label_names):
+        return f"{value} ({printable(feature.label_names[value])})"
+    found = _plain(value)
+    return printable(found if isinstance(found, str) else str(found))
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.size > _MAX_VALUES:
+        return f"{value.dtype} {' × '.join(map(str, value.shape))}"
+    return value.tolist()

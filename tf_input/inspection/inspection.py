@@ -1,0 +1,94 @@
+"""What is in a data set, on the command line: `recordmill inspect`."""
+
+import json
+from typing import Any
+
+from tf_input import overview
+from tf_input.dataset_format import IMAGE
+from tf_input.inspection.contents import Contents
+from tf_input.inspection.examples import example_json, example_table, find_example, find_examples
+from tf_input.inspection.queries import ask
+from tf_input.options import meant
+from tf_input.overview import Table, printable
+from tf_input.quiet import import_tensorflow
+from tf_input.selection.catalog import Catalog
+from tf_input.storage.open_files import open_manifest
+from tf_input.storage.store import Store
+
+_NUM_SHOWN = 20  # examples that meet a condition
+
+
+def run(directory: str, *, where: str | None, split: str | None, example: str | None, sql: str | None, as_json: bool) -> None:
+    """Prints what a data set has, or those of its examples that are asked for.
+
+    Args:
+        directory: A data set, or its URL.
+        where: A condition, as `batches(where=...)` takes it: which examples meet it.
+        split: Of that, one split alone; None: each.
+        example: SPLIT:NUMBER, or a key: one example, with its image.
+        sql: A query over its catalog.
+        as_json: Whether to print JSON.
+
+    Raises:
+        OSError, ImportError: It can't be read, or a package is missing that does.
+        ValueError: It is damaged, or there is nothing such as is asked for.
+    """
+    files, manifest, _ = open_manifest(directory)
+    if example is not None:
+        _print_example(directory, example, as_json)
+        return
+    if where is None and sql is None:
+        contents = Contents(directory, files, manifest)
+        print(json.dumps(contents.to_json(), indent=1) if as_json else contents.describe())
+        return
+    if split is not None and split not in manifest.splits:
+        raise ValueError(f"--split={split}: expected one of {', '.join(manifest.splits)}{meant(split, manifest.splits)}")
+    store = Store(directory, files, manifest)
+    catalogs = {
+        name: Catalog(directory, name, shards, manifest.features, store)
+        for name, shards in manifest.splits.items()
+        if split in (None, name)
+    }
+    if sql is not None:
+        names, rows = ask(sql, catalogs)
+        if as_json:
+            print(json.dumps([dict(zip(names, row)) for row in rows], indent=1, default=str))
+        else:
+            print("\n".join(overview.lines(Table([*map(printable, names)], [[*map(_cell, row)] for row in rows], len(names)))))
+    elif where is not None:
+        _print_matches(where, catalogs, as_json)
+
+
+def _print_matches(where: str, catalogs: dict[str, Catalog], as_json: bool) -> None:
+    found = {split: find_examples(where, catalog) for split, catalog in catalogs.items()}
+    if as_json:
+        print(json.dumps({"where": where, "splits": found}, indent=1))
+        return
+    for split, rows in found.items():
+        print(f"{printable(split)}: {len(rows):,} of {catalogs[split].num_examples:,} examples")
+        names = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, []) for row in rows)]
+        if names:
+            shown = [[_cell(row[name]) for name in names] for row in rows[:_NUM_SHOWN]]
+            print("\n".join(overview.lines(Table([*map(printable, names)], shown, len(names)))))
+        if len(rows) > _NUM_SHOWN:
+            print(f"and {len(rows) - _NUM_SHOWN:,} more, which --json has")
+
+
+def _print_example(directory: str, wanted: str, as_json: bool) -> None:
+    import_tensorflow()
+    import tf_input
+    from tf_input.inspection.pictures import is_shown, show_image
+
+    dataset = tf_input.open(directory)
+    split, number, example = find_example(dataset, wanted)
+    if as_json:
+        print(json.dumps({"split": split, "number": number, **example_json(example)}, indent=1))
+        return
+    print(f"{printable(split)}:{number}")
+    print("\n".join(overview.lines(example_table(dataset, example))))
+    if is_shown(example.get(IMAGE)):
+        print(show_image(example[IMAGE], f"{dataset.manifest.name}-{split}-{number}"))
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else printable(str(value))

@@ -1,0 +1,85 @@
+"""An image in a terminal, two pixels in a character; or in a file, where no terminal shows it."""
+
+import re
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_MAX_COLUMNS = 80
+_KEPT_LINES = 4  # of the terminal's height
+
+
+def show_image(pixels: np.ndarray, name: str) -> str:
+    """Shows an image where standard output is a terminal with colours, or else saves it.
+
+    Args:
+        pixels: uint8 or uint16 [height, width, channels], of 1 to 4 channels.
+        name: What the file's name has in it; anything.
+
+    Returns:
+        What to tell of it: lines of a terminal, or where the file is.
+    """
+    console = _console()
+    if console is not None:
+        return _half_blocks(pixels, console)
+    prefix = f"recordmill-{re.sub('[^A-Za-z0-9]+', '-', name)[:80]}-"
+    with tempfile.NamedTemporaryFile(prefix=prefix, suffix=".png", delete=False) as file:
+        file.write(tf.io.encode_png(pixels).numpy())
+    return f"saved to {file.name}"
+
+
+def is_shown(value: Any) -> bool:
+    """Whether a value is an image that can be shown."""
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype in (np.uint8, np.uint16)
+        and value.ndim == 3
+        and value.shape[-1] <= 4
+        and value.size > 0
+    )
+
+
+def _console() -> Any:
+    """Rich's, of a terminal with colours; None where there is none, or no rich."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    console = Console()
+    return console if console.color_system and not console.no_color else None
+
+
+def _half_blocks(pixels: np.ndarray, console: Any) -> str:
+    """Lines of upper half blocks, whose colour is the upper pixel and whose background the lower one."""
+    from rich.color import Color
+    from rich.segment import Segment, Segments
+    from rich.style import Style
+
+    columns = min(console.width, _MAX_COLUMNS)
+    most_rows = max(1, console.height - _KEPT_LINES) * 2
+    scale = min(columns / pixels.shape[1], most_rows / pixels.shape[0])
+    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+    resized = np.rint(tf.image.resize(_to_rgb(pixels), (height + height % 2, width), "area")).astype(np.uint8)
+    segments = []
+    for upper, lower in zip(resized[::2], resized[1::2]):
+        for above, below in zip(upper.tolist(), lower.tolist()):
+            segments.append(Segment("▀", Style(color=Color.from_rgb(*above), bgcolor=Color.from_rgb(*below))))
+        segments.append(Segment.line())
+    with console.capture() as captured:
+        console.print(Segments(segments), end="")
+    return captured.get().rstrip("\n")
+
+
+def _to_rgb(pixels: np.ndarray) -> np.ndarray:
+    """uint8 [height, width, 3], on black where it has alpha."""
+    if pixels.dtype == np.uint16:
+        pixels = (pixels >> 8).astype(np.uint8)
+    channels = pixels.shape[-1]
+    if channels in (2, 4):
+        pixels = (pixels[..., :-1] * (pixels[..., -1:] / 255)).astype(np.uint8)
+    return np.repeat(pixels, 3, axis=-1) if channels < 3 else pixels

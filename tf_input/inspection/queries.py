@@ -1,0 +1,48 @@
+"""SQL over the catalog of a data set, by DuckDB."""
+
+from typing import Any, Mapping, NamedTuple
+
+from tf_input.selection.catalog import Catalog
+from tf_input.storage.packages import import_package
+
+
+class Answer(NamedTuple):
+    """What a query gives: the names of its columns, and its rows."""
+
+    names: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def ask(sql: str, catalogs: Mapping[str, Catalog]) -> Answer:
+    """The answer to a query, in which `catalog` is a table of all examples: the columns of the catalogs, and `split`.
+
+    It reaches nothing else: no file, and no network.
+
+    Args:
+        sql: In DuckDB's dialect.
+        catalogs: Of the splits.
+
+    Raises:
+        ImportError: DuckDB or pyarrow is missing.
+        OSError: A catalog can't be read.
+        ValueError: It is no query, or asks for what is not there; or there is no catalog.
+    """
+    duckdb = import_package("duckdb", "--sql", "'recordmill[sql]'")
+    arrow = import_package("pyarrow", "reading catalogs", "pyarrow")
+    parts = []
+    for split, catalog in catalogs.items():
+        for part in catalog.tables():
+            has_own = "split" in part.column_names  # a feature's
+            parts.append(part if has_own else part.append_column("split", arrow.array([split] * len(part), arrow.string())))
+    table = arrow.concat_tables(parts, promote_options="permissive")
+    with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as connection:
+        connection.register("catalog", table)
+        try:
+            found = connection.execute(sql)
+            if found is None:
+                raise ValueError(f"--sql={sql!r}: expected a query, such as select label, count(*) from catalog group by label")
+            return Answer([column[0] for column in found.description or ()], found.fetchall())
+        except duckdb.Error as error:
+            raise ValueError(
+                f"--sql={sql!r}: {' '.join(str(error).split())}; the columns of catalog are {', '.join(table.column_names)}"
+            ) from None
