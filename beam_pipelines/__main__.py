@@ -17,8 +17,10 @@ from typing import Iterator, NoReturn
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.export.export_job import make_job as make_export_job
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
+from beam_pipelines.options.export_arguments import make_export_config
 from beam_pipelines.options.inspect_arguments import inspect_options
 from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
@@ -33,7 +35,7 @@ from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
 from beam_pipelines.quiet import import_quietly
-from beam_pipelines.storage.files import is_remote, write_file
+from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
 
@@ -139,6 +141,13 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise report.failure()
 
 
+def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_export_config(arguments)
+    if not any_remote(config.directory, config.output):
+        make_export_job(config)  # what is wrong is answered before Beam is imported
+    _tell(_import("export.export").run_export(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "export")))
+
+
 def quality(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_quality_config(arguments)
     if beam_flags:
@@ -215,6 +224,7 @@ _COMMANDS = {
     "analyze": analyze,
     "transform": transform,
     "verify": verify,
+    "export": export,
     "quality": quality,
     "inspect": inspect,
     "repair": repair,

@@ -17,11 +17,12 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources splits shuffle shards publish repair transform verify quality elements parallel storage",
+        "top": "options config runners sources splits shuffle shards publish repair transform verify quality export elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
         "verify": "runners publish elements images config tfrecord parallel storage",
+        "export": "runners sources publish images config tfrecord parallel storage",
         "quality": "sources elements config tfrecord parallel storage",
         "transform": "runners shards publish elements config tfrecord parallel storage",
         "sources": "elements images config tfrecord parallel storage",

@@ -26,6 +26,8 @@ FEATURES = "features.json"
 SCHEMA = "schema.pbtxt"
 STATISTICS = "statistics.json"
 RUN = "run.json"
+CARD = "README.md"
+CROISSANT = "croissant.json"
 DEAD_LETTERS = "dead_letters.jsonl"
 
 IMAGE = "image"
@@ -58,6 +60,9 @@ _TRAINING = {"train", "training", "trn", "trainval"}
 _OTHERS = {"validation", "valid", "val", "dev", "development", "test", "testing", "tst", "eval", "evaluation", "holdout", "hold"}
 _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
+# What is told of a data set that nothing in it tells.
+ABOUT = ("description", "license", "source", "citation")
+
 # How shards lie in the directory: side by side, or as TFX has them in an artifact of examples, a folder for each split.
 LAYOUTS = ("flat", "tfx")
 _TFX_FOLDER = "Split-"
@@ -89,8 +94,23 @@ def catalog_name(name: str, split: str, shard_index: int, num_shards: int) -> st
     return f"catalog/{name}-{split}-{shard_place(shard_index, num_shards)}.parquet"
 
 
-# Columns that every catalog has, whatever the features are called; and those of them that without an image say nothing.
-CATALOG_COLUMNS = (KEY, "path", "offset", "num_bytes", "crc32c", "height", "width", "format", "reencoded", "group", WEIGHT, "shard", "record")
+# Columns that every catalog has, whatever the features are called, and the kinds of their values; and those of them that without an image
+# say nothing.
+CATALOG_COLUMNS: Mapping[str, str] = {
+    KEY: "text",
+    "path": "text",
+    "offset": "integer",
+    "num_bytes": "integer",
+    "crc32c": "integer",
+    "height": "integer",
+    "width": "integer",
+    "format": "text",
+    "reencoded": "text",
+    "group": "text",
+    WEIGHT: "float",
+    "shard": "text",
+    "record": "integer",
+}
 _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded"))
 
 
@@ -255,6 +275,7 @@ class Manifest:
         seed: The key of the global shuffle.
         schema: The features of an example, by name in ascending order.
         targets: What a model is to predict: names of features, and `objects` for all that begin with `objects/`.
+        about: What is told of it for its card, by names of `ABOUT`.
         splits: Split name -> its shards, in order.
         num_inputs: Inputs that the source listed.
         num_dead_letters: Inputs that were refused; the rest are the examples.
@@ -267,6 +288,7 @@ class Manifest:
     num_inputs: int
     num_dead_letters: int
     targets: tuple[str, ...] = (LABEL,)
+    about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def layout(self) -> str:
@@ -295,6 +317,8 @@ class Manifest:
         fields: dict[str, Any] = {"name": self.name, "seed": self.seed, "schema": [one.to_json() for one in self.schema]}
         if self.targets != (LABEL,):
             fields["targets"] = list(self.targets)
+        if self.about:
+            fields["about"] = dict(self.about)
         fields["label_names"] = list(self.features[LABEL].label_names) if LABEL in self.features else []
         fields["splits"] = {
             split: {"num_examples": self.num_examples(split), "shards": [dataclasses.asdict(s) for s in shards]}
@@ -320,6 +344,9 @@ class Manifest:
             raise ValueError(f"format version {version}; this reader knows version {FORMAT_VERSION}")
         _check_types(cls, fields, "manifest")
         _check_types(Feature, {"label_names": fields["label_names"]}, "manifest")
+        _check_type(fields.get("about", {}), dict, "manifest: about")
+        for name, text in fields.get("about", {}).items():
+            _check_type(text, str, f"manifest: about {name!r:.80}")
         label_names = tuple(fields.pop("label_names"))
         fields["schema"] = tuple(Feature.from_json(feature, label_names) for feature in fields["schema"])
         fields["targets"] = tuple(fields.get("targets", (LABEL,)))

@@ -1,6 +1,7 @@
 """Where a run makes a data set."""
 
 from beam_pipelines.storage.files import is_remote
+from tf_input.dataset_format import MANIFEST, RUN
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
 PROGRESS = "progress"  # below where it works
@@ -11,12 +12,15 @@ class OutputPaths:
 
     Attributes:
         output: The directory that the data set becomes.
-        output_option: How the user names it.
         is_output_new: There is nothing at the output. In an object store, which cannot rename, it is then written in place.
         progress_directory: Where workers count what they have done; empty: nobody is there to look.
         run_id: Of the run, also where another command goes on with it: whatever it writes before it is whole lies below a folder of
             this name, so that a job that nobody stopped cannot write into what another run has begun. Empty: no job is submitted.
         holder: Who holds the run's lease: see `storage.lease`.
+        output_option: How the user names the output.
+        last_file: The name of the file that is written last: where it is, all is whole.
+        run_file: The name of the file that has the run's id; it may be the same.
+        can_resume: Whether what a run leaves there can be gone on from.
     """
 
     output: str
@@ -25,7 +29,8 @@ class OutputPaths:
     run_id: str
     holder: str
     output_option = "--output"
-    can_resume = False  # whether what a run leaves there can be gone on from
+    last_file, run_file = MANIFEST, RUN
+    can_resume = False
 
     @property
     def scratch_directory(self) -> str:

@@ -158,6 +158,7 @@ class PrepareConfig:
         ignore: Glob patterns of file names that are not inputs.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         descriptions: Feature -> what it is, in words, for whoever reads the data set.
+        about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
     """
@@ -179,6 +180,7 @@ class PrepareConfig:
     ignore: tuple[str, ...] = ()
     output_layout: str = "flat"
     descriptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 

@@ -17,11 +17,13 @@ from beam_pipelines.errors import UserError
 from beam_pipelines.options.analyze_arguments import add_analyze
 from beam_pipelines.options.benchmark_arguments import add_benchmark
 from beam_pipelines.options.command_parser import CommandParser
+from beam_pipelines.options.export_arguments import add_export
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
 from beam_pipelines.options.inspect_arguments import add_inspect
 from beam_pipelines.options.log_arguments import add_log_options, add_progress_options
 from beam_pipelines.options.option_values import (
     default_name,
+    parse_about,
     parse_descriptions,
     parse_directory,
     parse_label_names,
@@ -41,7 +43,7 @@ from beam_pipelines.options.which_arguments import add_which
 from beam_pipelines.publish.left_run import OnLeft
 from beam_pipelines.storage import STORE_TIMEOUT
 from beam_pipelines.storage.object_stores.retries import check_timeout
-from tf_input.dataset_format import LABEL, LAYOUTS
+from tf_input.dataset_format import ABOUT, LABEL, LAYOUTS
 
 _EXAMPLE = """\
 example:
@@ -64,7 +66,7 @@ _COLUMNS = {
     "weight": "weights of examples (default: weight; '' for none)",
 }
 
-_LONG = ("prepare", "analyze", "transform", "verify", "quality")
+_LONG = ("prepare", "analyze", "transform", "verify", "export", "quality")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -161,6 +163,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
     )
     add("--describe", action="append", default=[], metavar="FEATURE=TEXT", help="what a feature is, for who reads the data set")
+    add("--about", action="append", default=[], metavar="WHAT=TEXT", help=f"what the card of the data set (README.md) says: {', '.join(ABOUT)}")
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
     add("--overwrite", action="store_true", help="replace a data set at OUT, once the new one is whole")
@@ -177,6 +180,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_analyze(commands)
     add_transform(commands)
     add_verify(commands)
+    add_export(commands)
     add_quality(commands)
     add_inspect(commands)
     add_repair(commands)
@@ -291,6 +295,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         max_bad_fraction=arguments.max_bad_fraction,
         output_layout=arguments.output_layout,
         descriptions=parse_descriptions(arguments.describe),
+        about=parse_about(arguments.about),
         ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),
         images=make_image_config(arguments),

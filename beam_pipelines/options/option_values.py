@@ -8,9 +8,9 @@ from typing import Sequence
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.config.prepare_config import MAX_NAME_LENGTH, OBJECT_LABEL
 from beam_pipelines.elements.class_tables import read_class_tables
-from beam_pipelines.errors import CONTROL, UserError, printable
+from beam_pipelines.errors import CONTROL, UserError, did_you_mean, printable
 from beam_pipelines.storage.files import files_at
-from tf_input.dataset_format import OBJECTS
+from tf_input.dataset_format import ABOUT, OBJECTS
 
 # A head as options name it; a file whose name has "=" in it is meant by a path: ./a=b.txt.
 _HEAD = re.compile(r"(?P<head>[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/label)?)=(?P<file>.+)")
@@ -93,15 +93,28 @@ def parse_patterns(texts: Sequence[str]) -> tuple[str, ...]:
 
 def parse_descriptions(texts: Sequence[str]) -> dict[str, str]:
     """Feature -> what it is, from the values of `--describe`; UserError where one is none, or is said twice."""
+    return _parse_texts("--describe", "FEATURE", texts)
+
+
+def parse_about(texts: Sequence[str]) -> dict[str, str]:
+    """What is told of the data set, from the values of `--about`; UserError where one is none, or is said twice."""
+    found = _parse_texts("--about", "WHAT", texts)
+    for name in found:
+        if name not in ABOUT:
+            raise UserError(f"--about={printable(name)}=…: expected one of {', '.join(ABOUT)}{did_you_mean(name, ABOUT)}")
+    return {name: found[name] for name in ABOUT if name in found}
+
+
+def _parse_texts(option: str, what: str, texts: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts:
-        feature, equals, description = (part.strip() for part in text.partition("="))
-        is_fit = feature and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
+        name, equals, description = (part.strip() for part in text.partition("="))
+        is_fit = name and description and len(description) <= _MAX_DESCRIPTION and not CONTROL.search(description)
         if not is_fit:
-            raise UserError(f"--describe={printable(text)}: expected FEATURE=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
-        if feature in found:
-            raise UserError(f"--describe={printable(text)}: {feature!r} is described already; expected each feature once")
-        found[feature] = description
+            raise UserError(f"{option}={printable(text)}: expected {what}=TEXT, a line of at most {_MAX_DESCRIPTION} characters")
+        if name in found:
+            raise UserError(f"{option}={printable(text)}: {name!r} is described already; expected each {what.lower()} once")
+        found[name] = description
     return found
 
 

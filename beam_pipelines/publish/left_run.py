@@ -54,10 +54,10 @@ def of_left_run(config: OutputPaths) -> OutputPaths:
 def is_in_place(config: OutputPaths) -> bool:
     """Whether the data set of this very run is there."""
     files = files_at(config.output)
-    if not files.exists(f"{config.output}/{MANIFEST}"):
+    if not files.exists(f"{config.output}/{config.last_file}"):
         return False
     try:
-        return json.loads(files.read(f"{config.output}/{RUN}"))["run_id"] == config.run_id
+        return json.loads(files.read(f"{config.output}/{config.run_file}"))["run_id"] == config.run_id
     except (FileNotFoundError, ValueError, KeyError, TypeError):  # another one's, or damaged
         return False
 
@@ -65,7 +65,7 @@ def is_in_place(config: OutputPaths) -> bool:
 def is_whole(config: OutputPaths) -> bool:
     """Whether all of a data set is in its working directory on a disk: its run was killed before it could rename that."""
     directory = config.working_directory
-    return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (MANIFEST, RUN))
+    return not is_remote(directory) and all(os.path.isfile(f"{directory}/{name}") for name in (config.last_file, config.run_file))
 
 
 def is_left(config: OutputPaths) -> bool:

@@ -9,6 +9,8 @@ from beam_pipelines.elements.listing import Listing
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
 from beam_pipelines.publish.accounting import warnings
+from beam_pipelines.publish.card import data_set_card
+from beam_pipelines.publish.croissant import describe_data_set
 from tf_input import dataset_format
 from tf_input.dataset_format import (
     FEATURE_KINDS,
@@ -39,6 +41,7 @@ def make_manifest(
         splits={split: tuple(shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
+        about=config.about,
     )
 
 
@@ -52,14 +55,23 @@ def metadata_files(
         statistics: See `statistics`.
         run_info: What `run.json` is to say of the run, beside its end.
     """
+    return {
+        **derived_files(manifest, statistics),
+        dataset_format.CARD: data_set_card(manifest, statistics),
+        dataset_format.STATISTICS: to_json(statistics),
+        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+    }
+
+
+def derived_files(manifest: Manifest, statistics: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> contents of the files that follow from the manifest and the statistics, and that other programs read."""
     masks, channels = statistics.get("mask"), dataset_format.default_channels(statistics)
     return {
         dataset_format.DATASET_INFO: to_json(dataset_info(manifest)),
         dataset_format.FEATURES: to_json(features(manifest, masks["bits"] if masks else 8, channels)),
         **label_files(manifest),
         dataset_format.SCHEMA: schema_pbtxt(manifest),
-        dataset_format.STATISTICS: to_json(statistics),
-        dataset_format.RUN: to_json({**run_info, "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}),
+        dataset_format.CROISSANT: to_json(describe_data_set(manifest)),
     }
 
 

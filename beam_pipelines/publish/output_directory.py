@@ -43,7 +43,15 @@ def check_paths(config: PrepareConfig, overwrite: bool, on_left: OnLeft) -> None
     check_output(config.output, config.input, overwrite, resolved.output_option, on_left, may_stay)
 
 
-def check_output(path: str, source: str, overwrite: bool, option: str, on_left: OnLeft = OnLeft.REFUSE, may_stay: bool = False) -> None:
+def check_output(
+    path: str,
+    source: str,
+    overwrite: bool,
+    option: str,
+    on_left: OnLeft = OnLeft.REFUSE,
+    may_stay: bool = False,
+    last_file: str = MANIFEST,
+) -> None:
     """Fails where the output must not be written.
 
     Args:
@@ -53,6 +61,7 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
         option: How the user names the output.
         on_left: What becomes of what an earlier run has left there.
         may_stay: A data set may be there, which is then all that is asked for.
+        last_file: By which what is whole is known: a data set by its manifest.
     """
     shown = f"{option}={printable(path)}"
     output, folder = _resolve(path), _resolve(source)
@@ -63,13 +72,14 @@ def check_output(path: str, source: str, overwrite: bool, option: str, on_left: 
     if not _exists(output):
         return
     # With the mark and a manifest it is whole, and its run was killed before it had removed the mark.
-    is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, MANIFEST))
-    if is_half or (may_stay and not overwrite and _has(output, MANIFEST)):
+    is_half = is_remote(output) and _has(output, MARKER) and (on_left is OnLeft.RESUME or not _has(output, last_file))
+    if is_half or (may_stay and not overwrite and _has(output, last_file)):
         return
     if not overwrite:
         raise UserError(f"{shown} exists; expected a new path, or --overwrite")
-    if not _has(output, MANIFEST) and not _is_empty_folder(output):
-        raise UserError(f"{shown} is not a data set; expected one, as --overwrite replaces nothing else")
+    if not _has(output, last_file) and not _is_empty_folder(output):
+        what = "a data set" if last_file == MANIFEST else f"an export, which has {last_file}"
+        raise UserError(f"{shown} is not {what}; expected one, as --overwrite replaces nothing else")
 
 
 def _check_above(output: str, whose: str) -> None:
@@ -103,9 +113,9 @@ def _check_prefix(prefix: str, whose: str) -> None:
         raise UserError(f"{whose}: {told}; expected it moved away, or removed")
 
 
-def is_new(path: str) -> bool:
-    """Whether no data set is at the output that would have to stay until another is whole."""
-    return not _has(path, MANIFEST)
+def is_new(path: str, last_file: str = MANIFEST) -> bool:
+    """Whether nothing whole, which `last_file` tells, is at the output that would have to stay until another is."""
+    return not _has(path, last_file)
 
 
 def _check_access(option: str, path: str) -> None:
@@ -241,7 +251,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
                 write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                 store.abandon_uploads(directory)
                 if on_left is not OnLeft.RESUME:
-                    _remove_objects(store, directory)
+                    _remove_objects(store, directory, config.last_file)
             yield held.detach
         except StillRunningError:
             interrupts.note(lambda: f"the same command with --resume goes on from {scratch}")
@@ -249,7 +259,7 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
             raise
         except BaseException as error:
             if not _stays(config, error, on_left) and held.is_ours():  # else what is there is another run's
-                if working == config.output and is_new(config.output):
+                if working == config.output and is_new(config.output, config.last_file):
                     remove_marked(store, working)
                 remove_marked(store, scratch)
             raise
@@ -276,9 +286,9 @@ def _describe_objects(config: OutputPaths) -> str:
         return f"whether {config.output} is written could not be found out: {error.strerror or error}"
 
 
-def _remove_objects(store: Files, directory: str) -> None:
+def _remove_objects(store: Files, directory: str, last_file: str = MANIFEST) -> None:
     """All but the mark and the lease."""
-    store.remove(f"{directory}/{MANIFEST}")
+    store.remove(f"{directory}/{last_file}")
     store.remove_all(directory, but=(MARKER, LEASE))
 
 

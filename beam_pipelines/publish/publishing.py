@@ -6,71 +6,50 @@ A runner that did not hear of its end tries the step again: what is done already
 import os
 import pathlib
 import shutil
-from typing import Iterable, Iterator, Mapping, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, StorageError, printable
 from beam_pipelines.publish.left_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
-from beam_pipelines.storage.files import files_at, is_remote, write_file
+from beam_pipelines.storage.files import files_at, is_remote, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
-from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest, ShardInfo
-
-_BLOCK_BYTES = 1 << 20
+from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest
 
 
-def check_shards(config: OutputPaths, shards: Sequence[ShardInfo]) -> None:
-    """Before a manifest names them: RunError where a file of a shard is not there, as it was written."""
+def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
+    """Before a manifest names them: RunError where a file, by its path and its size, is not there as it was written."""
     directory = config.working_directory
-    files = [file for shard in shards for file in shard.files()]
     if is_remote(directory):
         sizes = dict(files_at(directory).list(directory))
     else:
-        paths = {name: pathlib.Path(directory, name) for name, *_ in files}
+        paths = {name: pathlib.Path(directory, name) for name, _ in files}
         sizes = {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
-    for name, num_bytes, _ in files:
+    for name, num_bytes in files:
         if sizes.get(name) != num_bytes:
             found = f"has {sizes[name]} bytes" if name in sizes else "is gone"
             raise RunError(f"{name} was written with {num_bytes} bytes, and {found}")
+
+
+def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
+    shards = (shard for shards in manifest.splits.values() for shard in shards)
+    return [(name, num_bytes) for shard in shards for name, num_bytes, _ in shard.files()]
 
 
 def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], dead_letters: Iterable[bytes]) -> None:
     """Writes the metadata of a data set whose shards are there, by name, and its dead letters, line by line, and publishes it."""
     packed = manifest.to_json().encode()
     if not is_in_place(config):
-        check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+        check_files(config, _files_of(manifest))
         for name, text in files.items():
             write_file(f"{config.working_directory}/{name}", text.encode())
-        _write_lines(f"{config.working_directory}/{DEAD_LETTERS}", dead_letters)
+        write_pieces(f"{config.working_directory}/{DEAD_LETTERS}", dead_letters)
     publish(config, packed)
 
 
-def _write_lines(path: str, lines: Iterable[bytes]) -> None:
-    try:
-        with files_at(path).create(path) as file:
-            for block in _blocks(lines):
-                view = memoryview(block)
-                while view:
-                    view = view[file.write(view) :]
-    except OSError as error:
-        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
-
-
-def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    waiting: list[bytes] = []
-    num_bytes = 0
-    for line in lines:
-        waiting.append(line)
-        num_bytes += len(line)
-        if num_bytes >= _BLOCK_BYTES:
-            yield b"".join(waiting)
-            waiting, num_bytes = [], 0
-    yield b"".join(waiting)
-
-
 def publish(config: OutputPaths, manifest: bytes) -> None:
-    """Writes the manifest, after all that it names, and brings the data set to its final name.
+    """Writes the manifest, or whatever comes last, after all that it names, and brings the data set to its final name.
 
     Raises:
         RunError: Another run has taken over, or something came to that name meanwhile.
@@ -90,12 +69,12 @@ def _publish_objects(config: OutputPaths, manifest: bytes) -> None:
     """
     store = files_at(config.output)
     if not is_in_place(config):
-        write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+        write_file(f"{config.working_directory}/{config.last_file}", manifest)
         if config.working_directory != config.output:
             write_file(f"{config.output}/{MARKER}", MARKER_TEXT)  # so that what is left of the old one is known to be nobody's
-            store.remove(f"{config.output}/{MANIFEST}")
+            store.remove(f"{config.output}/{config.last_file}")
             store.remove_all(config.output, but=(MARKER,))
-            store.copy_all(config.working_directory, config.output, last=MANIFEST)
+            store.copy_all(config.working_directory, config.output, last=config.last_file)
         store.remove(f"{config.working_directory}/{MARKER}")
     _clear_objects(config)
 
@@ -112,7 +91,7 @@ def _publish_folder(config: OutputPaths, manifest: bytes) -> None:
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))
     remove_temporary_files(config.working_directory)  # of an attempt that was killed
-    write_file(f"{config.working_directory}/{MANIFEST}", manifest)
+    write_file(f"{config.working_directory}/{config.last_file}", manifest)
     _finish_folder(config)
 
 
@@ -130,7 +109,7 @@ def finish_publishing(config: OutputPaths) -> bool:
         return False
     data = files_at(config.working_directory).read(f"{config.working_directory}/{MANIFEST}")
     manifest = Manifest.from_json(data.decode())
-    check_shards(config, [shard for shards in manifest.splits.values() for shard in shards])
+    check_files(config, _files_of(manifest))
     check_lease(config.scratch_directory, config.holder)
     if config.is_output_new:
         _check_still_new(pathlib.Path(config.output))

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, Mapping
 
 from beam_pipelines.elements.quality import proves_nothing
 from beam_pipelines.storage.files import files_at
@@ -70,11 +70,22 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     yield ""
     yield "next, in Python:"
     yield "  import tf_input"
+    yield f"  train = tf_input.open({directory!r}).{batches_call(manifest, statistics, splits[0])}"
+
+
+def batches_call(manifest: dataset_format.Manifest, statistics: Mapping[str, Any], split: str) -> str:
+    """How a split is read in batches: the call of `batches`, with what this data set needs."""
     images = _images(manifest)
     size = ", image_size=224" if any(_differ_in_size(name, statistics) for name, kind in images.items() if kind != "pixels") else ""
     inputs = tuple(name for name in images if name not in manifest.targets)
     inputs = f", inputs={inputs}" if len(inputs) > 1 else ""
-    yield f"  train = tf_input.open({directory!r}).batches({splits[0]!r}, batch_size=128{size}{inputs})"
+    return f"batches({split!r}, batch_size=128{size}{inputs})"
+
+
+def label_counts(statistics: Mapping[str, Any], split: str, feature: str) -> Mapping[str, int]:
+    """Class name -> how often it occurs in a split, of a feature with class names."""
+    facts = statistics["splits"][split]
+    return facts.get("other_label_counts", {}).get(feature) or facts["label_counts"]
 
 
 def _division(division: dict[str, Any]) -> Iterator[str]:
@@ -93,10 +104,7 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
 
 
 def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:
-    counts = {}
-    for split in splits:
-        facts = statistics["splits"][split]
-        counts[split] = facts.get("other_label_counts", {}).get(feature.name) or facts["label_counts"]
+    counts = {split: label_counts(statistics, split, feature.name) for split in splits}
     names = feature.label_names[:_MAX_CLASSES]
     header = "class" if feature.name == dataset_format.LABEL else feature.name
     yield from _table([header, *splits], [[name, *(f"{counts[split][name]:,}" for split in splits)] for name in names])
@@ -112,7 +120,7 @@ def _images(manifest: dataset_format.Manifest) -> dict[str, str]:
     return {first.name: first.kind} | {one.name: one.kind for one in manifest.schema if one is not first and one.kind in ("image", "pixels")}
 
 
-def _differ_in_size(image: str, statistics: dict[str, Any]) -> bool:
+def _differ_in_size(image: str, statistics: Mapping[str, Any]) -> bool:
     """Then images must be brought to one."""
     facts = statistics["images"] if image == dataset_format.IMAGE else statistics.get("other_images", {}).get(image, {})
     ranges = [facts.get(side) for side in ("height", "width")]

@@ -7,7 +7,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
-from tf_input.dataset_format import RUN, Manifest, read_manifest
+from tf_input.dataset_format import MANIFEST, RUN, Manifest, decode_manifest, not_a_data_set, read_manifest
 
 
 class RecordedRun(NamedTuple):
@@ -37,6 +37,26 @@ def read_data_set(directory: str, command: str) -> Manifest:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UserError(printable(reason if str(directory) in reason else f"{directory}: {reason}")) from None
+
+
+def open_data_set(directory: str) -> tuple[Manifest, bool]:
+    """Reads the manifest of a data set on a disk or in a store; the second value says whether its text is as it was written.
+
+    Raises:
+        UserError: There is none, or it can't be read as one.
+        OSError: A store does not give it.
+    """
+    path = f"{directory}/{MANIFEST}"
+    try:
+        if not files_at(path).exists(path):
+            raise not_a_data_set(directory)
+        data = files_at(path).read(path)
+        manifest = decode_manifest(data, path)
+        return manifest, manifest.to_json().encode() == data
+    except UnicodeError as error:  # JSON may hold half of a pair of surrogates
+        raise UserError(f"{printable(path)}: {error}") from None
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise UserError(printable(str(error))) from None
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:

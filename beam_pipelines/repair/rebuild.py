@@ -29,10 +29,10 @@ from beam_pipelines.repair.source_changes import (
 from beam_pipelines.repair.wanted_inputs import Wanted, list_wanted
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.shards.shard_files import finish_shard
-from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, make_place, write_part
+from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.sources.source import Source
-from beam_pipelines.storage.files import make_folder, open_file, write_file
+from beam_pipelines.storage.files import make_folder, make_place, open_file, write_file
 from beam_pipelines.tfrecord.record_reader import Record, read_records
 from tf_input.dataset_format import Manifest, ShardInfo
 

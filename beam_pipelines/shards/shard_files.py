@@ -12,9 +12,9 @@ from beam_pipelines.elements.quality import LabelSequence, one_label
 from beam_pipelines.elements.statistics import merge_statistics
 from beam_pipelines.errors import StorageError
 from beam_pipelines.shards.catalog import encode_catalog
-from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, make_place, part_path
+from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, part_path
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, write_file
+from beam_pipelines.storage.files import files_at, make_place, write_file
 from tf_input.dataset_format import ShardInfo, catalog_name, index_name, shard_name, wrap_index
 
 _COPY_BYTES = 1 << 20

@@ -24,7 +24,7 @@ from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.shards.input_reader import InputReader, ReadImage
 from beam_pipelines.shards.write_context import WriteContext
-from beam_pipelines.storage.files import files_at, is_remote, make_folder
+from beam_pipelines.storage.files import files_at, is_remote, make_place
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.local_files import TEMPORARY
 from beam_pipelines.storage.spool import SpoolReader
@@ -125,14 +125,6 @@ def part_path(context: WriteContext, address: ShardAddress, part: ShardPart) -> 
         return path
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{part.number}{TEMPORARY}"
-
-
-def make_place(directory: str, name: str) -> str:
-    """The path of a data set's file, whose folder is made, but not the data set's: that may be gone with its run."""
-    folder = name.rpartition("/")[0]
-    if folder:
-        make_folder(f"{directory}/{folder}")
-    return f"{directory}/{name}"
 
 
 class _Part:

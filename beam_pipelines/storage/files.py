@@ -7,7 +7,7 @@ import contextlib
 import io
 import os
 import re
-from typing import BinaryIO, ContextManager, Protocol
+from typing import BinaryIO, ContextManager, Iterable, Iterator, Protocol
 
 from beam_pipelines.errors import StorageError
 from beam_pipelines.storage.local_files import LocalFiles
@@ -65,6 +65,7 @@ def files_at(path: str) -> Files:
 
 # A request to an object store takes as long as some megabytes do.
 _STREAM_BYTES = 8 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 class _Stream(io.RawIOBase):
@@ -109,6 +110,14 @@ def make_folder(path: str) -> None:
             os.mkdir(path)
 
 
+def make_place(directory: str, name: str) -> str:
+    """The path of a file below a directory. Its folders are made, but not the directory: that may be gone with its run."""
+    for end, character in enumerate(name):
+        if character == "/":
+            make_folder(f"{directory}/{name[:end]}")
+    return f"{directory}/{name}"
+
+
 def write_file(path: str, data: bytes) -> None:
     """Writes a file whole, or raises StorageError: the disk is full, say."""
     try:
@@ -117,3 +126,36 @@ def write_file(path: str, data: bytes) -> None:
         raise
     except OSError as error:
         raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}", path) from error
+
+
+def write_pieces(path: str, pieces: Iterable[bytes]) -> int:
+    """Writes a file whole that comes in pieces, of which some are in memory at a time, and returns its size.
+
+    Raises:
+        StorageError: It could not be written.
+    """
+    num_bytes = 0
+    try:
+        with files_at(path).create(path) as file:
+            for block in _blocks(pieces):
+                num_bytes += len(block)
+                view = memoryview(block)
+                while view:
+                    view = view[file.write(view) :]
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"{os.path.basename(path)} could not be written: {error.strerror or error}") from error
+    return num_bytes
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    num_bytes = 0
+    for piece in pieces:
+        waiting.append(piece)
+        num_bytes += len(piece)
+        if num_bytes >= _BLOCK_BYTES:
+            yield b"".join(waiting)
+            waiting, num_bytes = [], 0
+    yield b"".join(waiting)

@@ -44,6 +44,7 @@ def make_manifest(job: TransformJob, shards: Mapping[str, Sequence[TransformedSh
         splits={split: tuple(shard.info for shard in shards[split]) for split in job.manifest.splits},
         num_inputs=sum(map(job.manifest.num_examples, job.manifest.splits)),
         num_dead_letters=0,
+        about=job.manifest.about,
     )
 
 

@@ -19,11 +19,11 @@ from beam_pipelines.errors import DataError, RunError, StorageError, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import count
 from beam_pipelines.parallel.read_ahead import read_ahead
-from beam_pipelines.shards.shard_writer import make_place
-from beam_pipelines.storage.files import files_at, open_file, write_file
+from beam_pipelines.storage.files import files_at, make_place, write_file
 from beam_pipelines.tfrecord.example_encoder import encode_pieces
-from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.record_reader import Record
 from beam_pipelines.tfrecord.record_writer import RecordWriter
+from beam_pipelines.tfrecord.shard_records import shard_records
 from beam_pipelines.transform.graph_failures import read_graph_failure
 from beam_pipelines.transform.transform_job import TransformedShard, TransformJob
 from tf_input.dataset_format import LABEL, NO_LABEL, Feature, ShardInfo, encode_index, index_name, shard_name
@@ -114,28 +114,15 @@ def _batches(job: TransformJob, shard: ShardInfo) -> Iterator[_Batch]:
     path = f"{job.directory}/{shard.name}"
     records: list[Record] = []
     first, num_bytes = 0, 0
-    for record in _read(path):
+    for record in shard_records(path, shard.num_examples):
         num_more = len(record.data) + job.example_bytes
         if records and (num_bytes + num_more > _BATCH_BYTES or len(records) == _MAX_EXAMPLES):
             yield _Batch(path, first, records)
             first, records, num_bytes = first + len(records), [], 0
         records.append(record)
         num_bytes += num_more
-    if first + len(records) != shard.num_examples:
-        raise DataError(f"{printable(path)} has {first + len(records)} records; expected {shard.num_examples}")
     if records:
         yield _Batch(path, first, records)
-
-
-def _read(path: str) -> Iterator[Record]:
-    try:
-        with open_file(path) as file:
-            for number, record in enumerate(read_records(file)):
-                if not isinstance(record, Record):
-                    raise DataError(f"{printable(path)}: record {number}, at byte {record.offset}: {record.message}")
-                yield record
-    except (OSError, NoRecordsError) as error:
-        raise StorageError(f"{printable(path)}: {getattr(error, 'strerror', None) or error}", path) from None
 
 
 _lock = threading.Lock()

@@ -5,11 +5,11 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
-from beam_pipelines.errors import UserError, printable
-from beam_pipelines.publish.metadata import metadata_files
+from beam_pipelines.publish.metadata import derived_files
+from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, RUN, STATISTICS, Manifest, decode_manifest, not_a_data_set
+from tf_input.dataset_format import CROISSANT, DEAD_LETTERS, MANIFEST, RUN, STATISTICS, Manifest
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
@@ -19,19 +19,9 @@ def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
         UserError: There is none, or it can't be read as one.
         OSError: A store does not give it.
     """
-    path = f"{directory}/{MANIFEST}"
-    try:
-        if not files_at(path).exists(path):
-            raise not_a_data_set(directory)
-        data = files_at(path).read(path)
-        manifest = decode_manifest(data, path)
-        text = manifest.to_json().encode()
-    except UnicodeError as error:  # JSON may hold half of a pair of surrogates
-        raise UserError(f"{printable(path)}: {error}") from None
-    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
-        raise UserError(printable(str(error))) from None
+    manifest, is_unchanged = open_data_set(directory)
     damages = []
-    if text != data:
+    if not is_unchanged:
         damages.append(Damage(MANIFEST, "its text is not what was written: its checksum is of another one, or it was edited"))
     return manifest, damages
 
@@ -89,9 +79,9 @@ def _check_counts(statistics: Mapping[str, Any], manifest: Manifest) -> Iterator
 
 
 def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[Damage]:
-    """TensorFlow Datasets' files, the schema and the class names are written from the manifest alone."""
-    for name, text in metadata_files(manifest, statistics, {}).items():
-        if name in (STATISTICS, RUN):
+    """What other programs read is written from the manifest alone. The card is for people, who may go on writing in it."""
+    for name, text in derived_files(manifest, statistics).items():
+        if name == CROISSANT and not files_at(directory).exists(f"{directory}/{name}"):  # older data sets have none
             continue
         data = _read(directory, name)
         if isinstance(data, Damage):

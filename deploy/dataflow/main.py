@@ -12,7 +12,7 @@ from beam_pipelines.errors import UserError
 # Options of `recordmill prepare` that are no parameters: a launch does not wait, does not only estimate, and has no local paths and no log of its own.
 NO_PARAMETERS = ("error_json", "estimate", "log_format", "progress", "quiet", "shared_filesystem", "wait")
 SWITCHES = ("keep_depth", "masks", "overwrite", "restart", "resume")
-LISTS = {"describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
+LISTS = {"about": ";", "describe": ";", "feature": ";", "ignore": ",", "label": ";", "label_names": ";"}  # and what stands between their values
 
 
 def to_options(parameters: list[str], image: str) -> list[str]:

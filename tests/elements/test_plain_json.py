@@ -46,6 +46,7 @@ CONFIG = PrepareJob(
     holder="3c4d",
     output_layout="tfx",
     descriptions={"label": "which animal it is"},
+    about={"license": "cc-by-4.0"},
     source=SourceConfig(
         kind="table",
         column_names=("a", "b", "c"),

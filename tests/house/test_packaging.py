@@ -184,7 +184,7 @@ def test_every_requirement_of_a_worker_a_trainer_and_the_site_is_pinned_within_i
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for text in (*project["dependencies"], *extras["beam"], *extras["remote"], *extras["transform"], *extras["docs"]):
+    for text in (*project["dependencies"], *extras["beam"], *extras["export"], *extras["remote"], *extras["transform"], *extras["docs"]):
         requirement = Requirement(text)
         if requirement.name in ("setuptools", "recordmill"):  # the first is of whoever builds, not of what runs
             continue

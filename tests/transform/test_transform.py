@@ -137,7 +137,7 @@ def test_shards_and_metadata_are_those_of_the_other_where_they_tell_of_the_same(
     assert (transformed / "dead_letters.jsonl").read_bytes() == b""
     assert set(files(transformed)) == {
         *("manifest.json", "dataset_info.json", "features.json", "schema.pbtxt", "statistics.json", "dead_letters.jsonl"),
-        "label.labels.txt",
+        *("label.labels.txt", "README.md", "croissant.json"),
         *(name for shards in after.splits.values() for shard in shards for name in (shard.name, shard.index)),
     }
 

@@ -1,0 +1,31 @@
+"""Format `dali_index`: beside the name of each shard a text with offset and size of each record, as NVIDIA DALI's `readers.tfrecord` wants it.
+
+    fn.readers.tfrecord(path=["out/flowers/flowers-train.tfrecord-00000-of-00001"], index_path=["DIR/flowers-train.tfrecord-00000-of-00001.idx"], …)
+"""
+
+import itertools
+from typing import Iterator
+
+from beam_pipelines.errors import DataError, StorageError, printable
+from beam_pipelines.storage.files import files_at
+from tf_input.dataset_format import ShardInfo, decode_index
+
+
+def index_lines(directory: str, info: ShardInfo) -> Iterator[bytes]:
+    """The lines of a shard, from its index: no record is read.
+
+    Raises:
+        DataError: The index is damaged.
+        StorageError: It can't be read.
+    """
+    path = f"{directory}/{info.index}"
+    try:
+        offsets = [row.record_offset for row in decode_index(files_at(path).read(path))]
+    except OSError as error:
+        raise StorageError(f"{printable(path)}: {error.strerror or error}", path) from None
+    except ValueError as error:
+        raise DataError(f"{printable(path)}: {error}") from None
+    sizes = [end - start for start, end in itertools.pairwise([*offsets, info.num_bytes])]
+    if len(sizes) != info.num_examples or any(size <= 0 for size in sizes):
+        raise DataError(f"{printable(path)} has {len(sizes)} rows that do not fit the shard; expected {info.num_examples}")
+    yield from (f"{offset} {size}\n".encode() for offset, size in zip(offsets, sizes))

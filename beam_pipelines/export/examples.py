@@ -1,0 +1,148 @@
+"""What a record has of a feature, by the schema: bytes, texts, numbers in their shape."""
+
+import math
+from typing import Any, Iterator, NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.images.image_headers import identify
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.shard_records import shard_records
+from tf_input.dataset_format import FEATURE_KINDS, IMAGE, KEY, Feature, Manifest
+
+ENCODED = ("image", "mask")  # kinds of features that are files as they are
+EXTENSIONS = {"jpeg": "jpg", "png": "png", "webp": "webp", "gif": "gif", "bmp": "bmp"}
+_SUFFIXES = {"jpeg": (".jpg", ".jpeg", ".jpe", ".jfif")}
+_DTYPES = {"pixels": "uint8", "class_label": "int64", "integer": "int64", "float": "float32", "bbox": "float32"}
+
+
+class ExportedExample(NamedTuple):
+    """A record of a data set.
+
+    Attributes:
+        number: Its place in its shard.
+        key: Its own; where the schema has none, one by its place.
+        data: The record.
+        reader: Of its features.
+    """
+
+    number: int
+    key: str
+    data: bytes
+    reader: ExampleReader
+
+    def value(self, feature: Feature) -> Any:
+        """The value of a feature: bytes of a file, a text or a list of texts, or an array of numbers; of one number one without a side.
+
+        Raises:
+            BadExampleError: The example has another number of values than the schema says, or what is not of the feature's kind. One line
+                that names the record.
+        """
+        try:
+            return read_value(self.reader, feature)
+        except BadExampleError as error:
+            raise BadExampleError(f"record {self.number}: {error}") from None
+
+
+def read_examples(path: str, split: str, shard_index: int, manifest: Manifest) -> Iterator[ExportedExample]:
+    """The examples of a shard, in order.
+
+    Args:
+        path: Of the shard.
+        split, shard_index: Which it is, for the keys of examples whose schema has none, as after `recordmill transform`.
+        manifest: Of the data set.
+
+    Raises:
+        BadExampleError: A record is no example. One line that names it.
+        DataError, StorageError: See `shard_records`.
+    """
+    key = manifest.features.get(KEY)
+    has_key = key is not None and key.kind == "text" and not key.shape
+    for number, record in enumerate(shard_records(path, manifest.splits[split][shard_index].num_examples)):
+        try:
+            reader = ExampleReader(record.data)
+            text = read_value(reader, key) if has_key else f"{split}-{shard_index:05d}-{number:08d}"
+        except BadExampleError as error:
+            raise BadExampleError(f"record {number}: {error}") from None
+        yield ExportedExample(number, text, record.data, reader)
+
+
+def dtype_of(feature: Feature) -> np.dtype:
+    """Of the numbers of a feature that is neither a file nor a text."""
+    return np.dtype(feature.dtype or _DTYPES[feature.kind]).newbyteorder("<")
+
+
+def read_value(reader: ExampleReader, feature: Feature) -> Any:
+    """See `ExportedExample.value`."""
+    if feature.kind in ENCODED:
+        data = _one(reader, feature.name)
+        if identify(data) not in EXTENSIONS:
+            raise BadExampleError(f"feature {feature.name!r} is neither JPEG, PNG, WebP, GIF nor BMP")
+        return data
+    if feature.kind == "text":
+        texts = _read_texts(reader, feature)
+        return texts if feature.shape else texts[0]
+    if FEATURE_KINDS[feature.kind] == "bytes":
+        return _read_tensor(reader, feature)
+    numbers = np.array(reader.values(feature.name), dtype_of(feature))
+    if feature.kind == "class_label" and len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(feature.label_names):
+        raise BadExampleError(f"feature {feature.name!r} has a class out of 0 to {len(feature.label_names) - 1}")
+    return _in_shape(numbers, feature.shape, feature)
+
+
+def _one(reader: ExampleReader, name: str) -> bytes:
+    values = reader.values(name)
+    if len(values) != 1 or not isinstance(values[0], bytes):
+        raise BadExampleError(f"feature {name!r} has {len(values)} values; expected one of bytes")
+    return values[0]
+
+
+def _read_texts(reader: ExampleReader, feature: Feature) -> list[str]:
+    try:
+        texts = [value.decode() for value in reader.values(feature.name)]
+    except (UnicodeDecodeError, AttributeError):
+        raise BadExampleError(f"feature {feature.name!r} is no text in UTF-8") from None
+    if not feature.is_ragged and len(texts) != math.prod(feature.shape):
+        raise BadExampleError(f"feature {feature.name!r} has {len(texts)} texts; expected {math.prod(feature.shape)}")
+    return texts
+
+
+def _read_tensor(reader: ExampleReader, feature: Feature) -> np.ndarray:
+    """See `stored_features`: of two unknown sides or more, the shape stands beside it."""
+    shape, name = feature.shape, feature.name
+    if shape.count(None) > 1:
+        shape, name = tuple(reader.values(f"{feature.name}/shape")), f"{feature.name}/value"
+    data = _one(reader, name)
+    dtype = dtype_of(feature)
+    if len(data) % dtype.itemsize:
+        raise BadExampleError(f"feature {name!r} has {len(data)} bytes; expected numbers of {dtype.itemsize}")
+    return _in_shape(np.frombuffer(data, dtype), shape, feature)
+
+
+def _in_shape(numbers: np.ndarray, shape: Sequence[int | None], feature: Feature) -> np.ndarray:
+    known = math.prod(side for side in shape if side is not None)
+    fits = len(numbers) % known == 0 if None in shape and known else len(numbers) == known
+    if not fits or any(side is not None and side < 0 for side in shape):
+        raise BadExampleError(f"feature {feature.name!r} has {len(numbers)} numbers; expected shape {list(feature.shape)}")
+    return numbers.reshape([len(numbers) // known if side is None else side for side in shape])
+
+
+def names_of(labels: np.ndarray, feature: Feature) -> Any:
+    """The class names of labels: one, or a list."""
+    return np.array(feature.label_names, object)[labels].tolist() if labels.ndim else feature.label_names[int(labels)]
+
+
+def file_features(manifest: Manifest) -> Iterator[Feature]:
+    """Features that are files, or tensors, `image` first."""
+    yield from sorted((one for one in manifest.schema if one.kind in (*ENCODED, "pixels", "tensor")), key=lambda one: one.name != IMAGE)
+
+
+def extension_of(data: bytes) -> str:
+    """Of an encoded image, by its first bytes: `jpg`."""
+    return EXTENSIONS[identify(data)]
+
+
+def with_extension(name: str, data: bytes) -> str:
+    """The name of an image's file, with the extension of its format: as it is where it has that."""
+    usual = _SUFFIXES.get(identify(data), (f".{extension_of(data)}",))
+    return name if name.lower().endswith(usual) else f"{name}.{extension_of(data)}"

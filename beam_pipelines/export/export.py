@@ -1,0 +1,230 @@
+"""`recordmill export`: the graph, and what is told of its result.
+
+    shards -> export_shard -> files in the working directory -> publish_export
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import os
+import tempfile
+from typing import Any, Iterable, Iterator, Mapping
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsIter
+
+from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.output_paths import PROGRESS
+from beam_pipelines.errors import DataError, RunError, StorageError, printable
+from beam_pipelines.export import image_folder, record_files
+from beam_pipelines.export.examples import read_examples
+from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
+from beam_pipelines.export.export_shard import export_shard
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.parallel_map import ParallelMap
+from beam_pipelines.parallel.progress import ProgressDisplay, Stage
+from beam_pipelines.publish.card import export_card
+from beam_pipelines.publish.left_run import is_in_place
+from beam_pipelines.publish.metadata import dataset_info, derived_files, label_files
+from beam_pipelines.publish.output_directory import working_directory
+from beam_pipelines.publish.publishing import check_files, publish
+from beam_pipelines.publish.run_info import make_run_info
+from beam_pipelines.quiet import quiet_engines
+from beam_pipelines.runners.engine import Engine
+from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
+from beam_pipelines.runners.waiting import run_job
+from beam_pipelines.storage.files import any_remote, files_at, is_remote, write_file
+from tf_input.dataset_format import CARD, DATASET_INFO, FEATURES, IMAGE, KEY, SCHEMA, STATISTICS, Manifest, to_json
+
+_HASH = np.dtype("u8")
+_IMAGE_FOLDER_HAS = (IMAGE, KEY, "height", "width")  # one way or another
+
+# How each format is opened: what is imported for it, and called.
+_READ = {
+    "webdataset": ("import webdataset", 'webdataset.WebDataset("{directory}/{split}-{{000000..{last:06d}}}.tar", shardshuffle=False)'),
+    "parquet": ("import datasets", 'datasets.load_dataset("{directory}")'),
+    "array_record": ("import tensorflow_datasets as tfds", 'tfds.builder_from_directory("{directory}").as_data_source("{split}")'),
+    "image_folder": ("import keras", 'keras.utils.image_dataset_from_directory("{directory}/{split}")'),
+    "tfrecord": (
+        "import glob\nimport tensorflow as tf",
+        'tf.data.TFRecordDataset(sorted(glob.glob("{directory}/{split}-*.tfrecord.gz")), compression_type="GZIP")',
+    ),
+    "dali_index": ("from nvidia.dali import fn", 'fn.readers.tfrecord(path=[...], index_path=["{directory}/{name}.idx"], features=...)'),
+}
+
+
+def run_export(config: ExportConfig, options: PipelineOptions) -> str:
+    """Writes an export. Afterwards it is in place, whole, or nothing is.
+
+    Args:
+        config: What to do.
+        options: How Beam is to do it.
+
+    Returns:
+        What to tell of it.
+
+    Raises:
+        UserError: The data set or the options are not fit to run.
+        RunError: The run failed for a reason that the user can see.
+    """
+    beam.io.filesystems.FileSystems.set_options(options)  # what reaches an object store
+    quiet_engines()
+    engine = choose_engine(options, "export")
+    job = make_job(config)
+    _metadata(job)  # what is damaged there is told before anything is written
+    engine.check([("OUT", job.directory), ("DIR", job.output)], shared_filesystem=config.shared_filesystem, wait=True)
+    engine.set_defaults(job.manifest.name, output=job.output, run_id=job.run_id)
+    num_processes = 0 if any_remote(job.directory, job.output) else engine.num_processes  # which know nothing of how stores are reached
+    num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
+    with working_directory(job, jobs=EngineJobs(engine)), _counted(job, engine) as job, explained_errors(engine):
+        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        export(pipeline, job, make_run_info(config, options, job.run_id), num_processes)
+        with ProgressDisplay(job.progress_directory, lambda counts: [Stage("written", counts.written, num_examples)]):
+            run_job(pipeline, engine, [job.directory, job.output])
+    return "\n".join(_describe(job))
+
+
+@contextlib.contextmanager
+def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
+    """With where all workers can count what they have done."""
+    if is_remote(job.output) and engine.runs_here:
+        with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
+            yield dataclasses.replace(job, progress_directory=directory)
+    else:
+        yield dataclasses.replace(job, progress_directory=f"{job.run_directory}/{PROGRESS}")
+
+
+def export(root: beam.Pipeline, job: ExportJob, run_info: Mapping[str, Any], num_processes: int) -> beam.PCollection:
+    """The whole graph.
+
+    Args:
+        root: The pipeline to add it to.
+        job: What to do. Its working directory exists and is this run's alone.
+        run_info: What is to be said of the run.
+        num_processes: Light processes beside a worker.
+
+    Returns:
+        The output, as the one element, once it is in place.
+    """
+    addresses = [(split, index) for split, infos in job.manifest.splits.items() for index in range(len(infos))]
+    exported = (
+        root
+        | "ListShards" >> beam.Create([(f"{split}/{index}", (split, index)) for split, index in addresses])
+        | "SpreadShards" >> beam.GroupByKey()
+        | "ExportShards" >> beam.ParDo(_ExportShard(job, num_processes))  # ExportedShard
+    )
+    return root | "AfterAll" >> beam.Impulse() | "Publish" >> beam.Map(publish_export, AsIter(exported), job, run_info)
+
+
+class _ExportShard(ParallelMap):
+    def __init__(self, job: ExportJob, num_processes: int) -> None:
+        super().__init__(num_processes, job.run_id)
+        self._job = job
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._shared = share(self._job)
+
+    def process(self, element: tuple[str, Iterable[tuple[str, int]]]) -> Iterator[ExportedShard]:
+        ((split, index),) = element[1]
+        yield from self.run(export_shard, self._shared, split, index)
+
+    def take(self, result: ExportedShard) -> Iterator[ExportedShard]:
+        yield result
+
+
+def publish_export(unused: bytes, exported: Iterable[ExportedShard], job: ExportJob, run_info: Mapping[str, Any]) -> str:
+    """Brings an export to its place whose files are written.
+
+    Raises:
+        RunError: Something is missing, or was changed.
+        DataError: Two examples would be one file.
+    """
+    if not is_in_place(job):  # else an earlier attempt came so far, and nobody heard of it
+        shards = sorted(exported)
+        found = [(shard.split, shard.shard_index, shard.num_examples) for shard in shards]
+        expected = [(split, index, info.num_examples) for split, infos in job.manifest.splits.items() for index, info in enumerate(infos)]
+        if found != sorted(expected):
+            raise RunError(f"{len(found)} shards were exported; expected {len(expected)}: the runner lost or repeated some")
+        check_files(job, [file for shard in shards for file in shard.files])
+        _check_distinct(job, shards)
+        for name, text in _metadata(job).items():
+            write_file(f"{job.working_directory}/{name}", text.encode())
+    counts = {split: job.manifest.num_examples(split) for split in job.manifest.splits}
+    publish(job, to_json({"format": "recordmill export", "to": job.to, "name": job.manifest.name, "splits": counts, **run_info}).encode())
+    return job.output
+
+
+def _check_distinct(job: ExportJob, shards: list[ExportedShard]) -> None:
+    """Where each example is a file: no two of them are the same one."""
+    hashes = np.frombuffer(b"".join(shard.names for shard in shards), _HASH)
+    values, counts = np.unique(hashes, return_counts=True)
+    if len(values) == len(hashes):
+        return
+    twice = {value.tobytes() for value in values[counts > 1]}
+    keys: dict[str, list[str]] = collections.defaultdict(list)
+    for shard in shards:
+        if not twice.isdisjoint(shard.names[start : start + _HASH.itemsize] for start in range(0, len(shard.names), _HASH.itemsize)):
+            path = f"{job.directory}/{job.manifest.splits[shard.split][shard.shard_index].name}"
+            for example in read_examples(path, shard.split, shard.shard_index, job.manifest):
+                ((name, _),) = image_folder.files(job.manifest, shard.split, [example])
+                if image_folder.name_hash(name) in twice:
+                    keys[name].append(example.key)
+    name, those = min(keys.items())
+    raise DataError(f"--to={job.to}: {', '.join(map(repr, map(printable, those)))} would all be {printable(name)!r}; expected another format")
+
+
+def _metadata(job: ExportJob) -> Mapping[str, str]:
+    """Name -> contents of what lies beside the files of the shards."""
+    path = f"{job.directory}/{STATISTICS}"
+    try:
+        return _make_metadata(job, json.loads(files_at(path).read(path)))
+    except OSError as error:
+        raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}", path) from None
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        told = f"its fields are not such as are written ({type(error).__name__}: {printable(str(error))})"
+        raise DataError(f"{printable(path)}: {told}") from None
+
+
+def _make_metadata(job: ExportJob, statistics: Mapping[str, Any]) -> Mapping[str, str]:
+    manifest = job.manifest
+    derived, labels = derived_files(manifest, statistics), label_files(manifest)
+    card = {CARD: export_card(manifest, statistics, _how_read(job, "."))}
+    match job.to:
+        case "dali_index":
+            return {}
+        case "webdataset":
+            return card | labels
+        case "tfrecord":
+            return card | labels | {SCHEMA: derived[SCHEMA]}
+        case "array_record":
+            info = dataset_info(manifest) | {"fileFormat": record_files.ARRAY_RECORD}
+            info["splits"] = [split | {"filepathTemplate": record_files.ARRAY_RECORD_TEMPLATE} for split in info["splits"]]
+            return card | labels | {DATASET_INFO: to_json(info), FEATURES: derived[FEATURES]}
+    return card
+
+
+def _how_read(job: ExportJob, directory: str) -> str:
+    """What is typed to read an export."""
+    split, infos = next(iter(job.manifest.splits.items()))
+    imports, call = _READ[job.to]
+    return f"{imports}\n\ndata = {call.format(directory=directory, split=split, last=len(infos) - 1, name=infos[0].name)}"
+
+
+def _describe(job: ExportJob) -> Iterator[str]:
+    manifest = job.manifest
+    shown = os.fsencode(job.output).decode("utf-8", "backslashreplace")
+    for split, infos in manifest.splits.items():
+        yield f"{split}: {manifest.num_examples(split):,} examples of {len(infos):,} shard{'s' * (len(infos) != 1)}"
+    if left_out := _left_out(manifest) if job.to == "image_folder" else ():
+        yield f"left out:  {', '.join(left_out)}, which folders of images have no place for"
+    yield f"{job.to}: {shown}"
+    yield "next, in Python:"
+    yield from (f"  {line}" for line in _how_read(job, shown).splitlines() if line)
+
+
+def _left_out(manifest: Manifest) -> list[str]:
+    return [printable(one.name) for one in manifest.schema if one.name not in (*_IMAGE_FOLDER_HAS, *manifest.targets)]

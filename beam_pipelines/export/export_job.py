@@ -1,0 +1,115 @@
+"""What `recordmill export` tells its workers, and what they tell it."""
+
+import dataclasses
+import os
+import uuid
+from typing import NamedTuple
+
+from beam_pipelines.config.export_config import ExportConfig
+from beam_pipelines.config.output_paths import OutputPaths
+from beam_pipelines.config.prepare_config import NAME_PATTERN
+from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
+from beam_pipelines.export.image_folder import class_feature
+from beam_pipelines.export.record_files import check_array_record
+from beam_pipelines.publish.output_directory import check_output, is_new
+from beam_pipelines.publish.written_data_set import open_data_set
+from beam_pipelines.storage.files import is_remote
+from tf_input.dataset_format import Manifest, index_name, shard_name
+
+# Written last. It is hidden, since to who reads a format every other file there is a part of the data.
+EXPORT = ".recordmill.json"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExportJob(OutputPaths):
+    """A run.
+
+    Attributes:
+        directory: The data set.
+        manifest: Its own, with the splits that are exported alone.
+        to: The format.
+        output: See `OutputPaths`, like what follows.
+    """
+
+    directory: str
+    manifest: Manifest
+    to: str
+    output: str
+    progress_directory: str = ""
+    is_output_new: bool = False
+    run_id: str = ""
+    holder: str = ""
+    output_option = "DIR"
+    last_file = run_file = EXPORT
+
+
+class ExportedShard(NamedTuple):
+    """A shard whose files are written.
+
+    Attributes:
+        split, shard_index: Which.
+        num_examples: In it.
+        files: (path within the export, size); none of those of `image_folder`, which are as many as examples.
+        names: 8 bytes for the name of each of these, one behind the other.
+    """
+
+    split: str
+    shard_index: int
+    num_examples: int
+    files: tuple[tuple[str, int], ...]
+    names: bytes = b""
+
+
+def make_job(config: ExportConfig) -> ExportJob:
+    """Looks at the data set and the output.
+
+    Raises:
+        UserError: They are not fit to run.
+        StorageError: A store does not answer.
+    """
+    try:
+        manifest, _ = open_data_set(config.directory)
+    except OSError as error:
+        raise StorageError(f"{printable(config.directory)} could not be read: {error.strerror or error}") from error
+    _check_names(config.directory, manifest)
+    for split in config.splits:
+        if split not in manifest.splits:
+            raise UserError(f"--split={printable(split)}: expected one of {', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}")
+    if config.splits:
+        manifest = dataclasses.replace(manifest, splits={split: infos for split, infos in manifest.splits.items() if split in config.splits})
+    if config.to == "image_folder":
+        class_feature(manifest)
+    if config.to == "array_record":
+        check_array_record()
+    check_output(config.output, config.directory, config.overwrite, ExportJob.output_option, last_file=EXPORT)
+    output = _resolve(config.output)
+    return ExportJob(
+        directory=_resolve(config.directory),
+        manifest=manifest,
+        to=config.to,
+        output=output,
+        is_output_new=is_new(output, EXPORT),
+        run_id=uuid.uuid4().hex,
+        holder=uuid.uuid4().hex,
+    )
+
+
+def _resolve(path: str) -> str:
+    return path if is_remote(path) else os.path.realpath(path)
+
+
+def _check_names(directory: str, manifest: Manifest) -> None:
+    """Names of files are made of those of the data set and its splits: a manifest that somebody wrote leads nowhere else."""
+    for name in (manifest.name, *manifest.splits):
+        if not NAME_PATTERN.fullmatch(name):
+            found = f"its manifest has the name {printable(name)[:80]!r}"
+            raise UserError(f"{printable(directory)}: {found}; expected letters, digits and '_', a letter first")
+    if not manifest.splits or not all(manifest.splits.values()):
+        raise UserError(f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes")
+    for split, infos in manifest.splits.items():
+        for place, info in enumerate(infos):
+            address = (manifest.name, split, place, len(infos))
+            expected = shard_name(*address, manifest.layout), index_name(*address)
+            if (info.name, info.index) != expected:
+                found = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
+                raise UserError(f"{printable(directory)}: its manifest has a shard {found}; expected {expected[0]!r} with {expected[1]!r}")

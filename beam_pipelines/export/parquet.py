@@ -1,0 +1,171 @@
+"""Format `parquet`: `data/train-00000-of-00016.parquet`, as `datasets.load_dataset(DIR)` of Hugging Face reads it, with class names.
+
+    image, mask, another image    struct{bytes, path}; the path is the key, with the extension of the format
+    a class label                 int64; its names stand in the metadata of the schema
+    texts and numbers             of their types; of a shape, or of any length, in lists
+    objects/…                     one struct of lists; boxes are ymin, xmin, ymax, xmax in 0..1
+"""
+
+import io
+import json
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from beam_pipelines.export.examples import ENCODED, ExportedExample, dtype_of, with_extension
+from beam_pipelines.export.safe_names import safe_path
+from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_place
+
+# A row group is read at once: so much of it, or so many rows.
+_GROUP_BYTES, _GROUP_ROWS = 32 << 20, 1000
+
+# None is left to the defaults of a version of pyarrow that other bytes would come of.
+_WRITER: Mapping[str, Any] = {
+    "version": "2.6",
+    "data_page_version": "1.0",
+    "data_page_size": 1 << 20,
+    "dictionary_pagesize_limit": 1 << 20,
+    "compression": "snappy",
+}
+
+_IMAGE_TYPE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+
+
+def shard_file(split: str, shard_index: int, num_shards: int) -> str:
+    """The name of the file of a shard."""
+    return f"data/{split}-{shard_place(shard_index, num_shards)}.parquet"
+
+
+def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+    """The bytes of a Parquet file, in pieces.
+
+    Args:
+        manifest: Of the data set.
+        examples: Of one shard, in order.
+    """
+    features = columns_of(manifest)
+    plain = [one.name for one in features if not one.shape and one.kind in ("class_label", "integer", "float", "text")]
+    dictionaries = [one.name for one in features if one.name in plain and one.kind in ("class_label", "text")]
+    schema = _schema(features)
+    sink = _Sink()
+    with pq.ParquetWriter(sink, schema, use_dictionary=dictionaries, write_statistics=plain, **_WRITER) as writer:
+        for group in _groups(examples):
+            writer.write_table(_table(group, features, schema), row_group_size=_GROUP_ROWS)
+            yield from sink.take()
+    yield from sink.take()
+
+
+def columns_of(manifest: Manifest) -> list[Feature]:
+    """The features in the order of their columns: the image, what a model is to predict, and all else."""
+    first = (IMAGE, *manifest.targets)
+    place = lambda name: first.index(name) if name in first else len(first)
+    return sorted(manifest.schema, key=lambda one: (place(one.name.partition("/")[0]), one.name))
+
+
+class _Sink(io.RawIOBase):
+    """Where a writer of Parquet writes: its pieces are taken away between two row groups."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._position += len(self._pieces[-1])
+        return len(self._pieces[-1])
+
+    def take(self) -> list[bytes]:
+        """What was written since the last time."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+def _groups(examples: Iterable[ExportedExample]) -> Iterator[list[ExportedExample]]:
+    """The examples of a row group each; a shard without examples has one that is empty."""
+    group: list[ExportedExample] = []
+    num_bytes = 0
+    for example in examples:
+        group.append(example)
+        num_bytes += len(example.data)
+        if num_bytes >= _GROUP_BYTES or len(group) == _GROUP_ROWS:
+            yield group
+            group, num_bytes = [], 0
+    yield group
+
+
+def _schema(features: Sequence[Feature]) -> pa.Schema:
+    types: dict[str, Any] = {}
+    described: dict[str, Any] = {}
+    for feature in features:
+        group, slash, name = feature.name.partition("/")
+        if slash and group == OBJECTS:
+            types.setdefault(OBJECTS, {})[name] = _type(feature)
+            described.setdefault(OBJECTS, {})[name] = _describe(feature)
+        else:
+            types[feature.name], described[feature.name] = _type(feature), _describe(feature)
+    fields = [pa.field(name, pa.struct(one) if isinstance(one, dict) else one) for name, one in types.items()]
+    return pa.schema(fields, {"huggingface": json.dumps({"info": {"features": described}}, ensure_ascii=False)})
+
+
+def _type(feature: Feature) -> pa.DataType:
+    if feature.kind in ENCODED:
+        return _IMAGE_TYPE
+    value = pa.string() if feature.kind == "text" else pa.from_numpy_dtype(dtype_of(feature))
+    for side in reversed(feature.shape):
+        value = pa.list_(value) if side is None else pa.list_(value, side)
+    return value
+
+
+def _describe(feature: Feature) -> dict[str, Any]:
+    """A feature as the library has it: https://huggingface.co/docs/datasets/about_dataset_features."""
+    match feature.kind:
+        case "image" | "mask":
+            return {"_type": "Image"}
+        case "class_label":
+            described: dict[str, Any] = {"names": list(feature.label_names), "_type": "ClassLabel"}
+        case "text":
+            described = {"dtype": "string", "_type": "Value"}
+        case _:
+            described = {"dtype": dtype_of(feature).name, "_type": "Value"}
+    for side in reversed(feature.shape):
+        described = {"feature": described, **({} if side is None else {"length": side}), "_type": "Sequence"}
+    return described
+
+
+def _table(examples: Sequence[ExportedExample], features: Sequence[Feature], schema: pa.Schema) -> pa.Table:
+    columns: dict[str, pa.Array] = {}
+    of_objects: dict[str, pa.Array] = {}
+    for feature in features:
+        column = _column(feature, [example.value(feature) for example in examples], examples)
+        group, slash, name = feature.name.partition("/")
+        if slash and group == OBJECTS:
+            of_objects[name] = column
+        else:
+            columns[feature.name] = column
+    if of_objects:
+        columns[OBJECTS] = pa.StructArray.from_arrays([*of_objects.values()], [*of_objects])
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _column(feature: Feature, values: Sequence[Any], examples: Sequence[ExportedExample]) -> pa.Array:
+    if feature.kind in ENCODED:
+        paths = [with_extension(safe_path(example.key), value) for example, value in zip(examples, values)]
+        return pa.StructArray.from_arrays([pa.array(values, pa.binary()), pa.array(paths, pa.string())], ["bytes", "path"])
+    if feature.kind == "text" or None in feature.shape[1:]:
+        return pa.array([one if feature.kind == "text" else one.tolist() for one in values], _type(feature))
+    flat = np.concatenate([np.zeros(0, dtype_of(feature)), *(one.ravel() for one in values)])
+    column = pa.array(flat, pa.from_numpy_dtype(flat.dtype))
+    for side in reversed(feature.shape):
+        if side is not None:
+            column = pa.FixedSizeListArray.from_arrays(column, side)
+        else:  # the first
+            column = pa.ListArray.from_arrays(np.cumsum([0, *map(len, values)], dtype=np.int32), column)
+    return column

@@ -1,0 +1,61 @@
+"""Formats `tfrecord` and `array_record`: the very records, in other files."""
+
+import importlib.util
+import pathlib
+import tempfile
+import zlib
+from typing import Iterable, Iterator
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.export.examples import ExportedExample
+from beam_pipelines.tfrecord.record_writer import frame
+from tf_input.dataset_format import shard_place
+
+ARRAY_RECORD = "array_record"
+ARRAY_RECORD_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"  # as TensorFlow Datasets names them
+
+_GZIP = zlib.MAX_WBITS | 16
+_READ_BYTES = 1 << 20
+
+
+def gzip_file(split: str, shard_index: int, num_shards: int) -> str:
+    """The name of the file of a shard, of format `tfrecord`."""
+    return f"{split}-{shard_place(shard_index, num_shards)}.tfrecord.gz"
+
+
+def gzip_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+    """The bytes of a TFRecord file that is compressed as a whole, in pieces. Its header has no time."""
+    compressor = zlib.compressobj(wbits=_GZIP)
+    for example in examples:
+        for piece in frame(example.data):
+            yield compressor.compress(piece)
+    yield compressor.flush()
+
+
+def array_record_file(name: str, split: str, shard_index: int, num_shards: int) -> str:
+    """The name of the file of a shard, of format `array_record`."""
+    return f"{name}-{split}.array_record-{shard_place(shard_index, num_shards)}"
+
+
+def check_array_record() -> None:
+    """UserError where the library that writes them is not installed."""
+    if importlib.util.find_spec("array_record") is None:
+        raise UserError("--to=array_record: array_record is not installed; expected `pip install 'recordmill[export]'`")
+
+
+def array_record_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+    """The bytes of an ArrayRecord file, in pieces: its library writes to local paths alone."""
+    check_array_record()
+    from array_record.python.array_record_module import ArrayRecordWriter
+
+    with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
+        path = pathlib.Path(folder, "records")
+        writer = ArrayRecordWriter(str(path), "group_size:1")  # a record is read alone
+        try:
+            for example in examples:
+                writer.write(example.data)
+        finally:
+            writer.close()
+        with path.open("rb") as file:
+            while block := file.read(_READ_BYTES):
+                yield block

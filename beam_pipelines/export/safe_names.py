@@ -1,0 +1,54 @@
+"""Keys and class names as parts of paths: none leads out of its folder, and no two become one.
+
+What a path cannot have is written as in a URL: `%` and two hex digits. What is too long is cut, behind `%~` stands its hash.
+
+    ../up        %2E./up
+    a//b         a/%/b
+    .hidden      %2Ehidden
+    100%25       100%2525
+"""
+
+import hashlib
+import re
+
+# What leads elsewhere, or is for terminals, and what reads like an escape. A tar file takes all behind the first dot for an extension.
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\/]|%(?=[0-9A-Fa-f]{2}|~|$)")
+_UNSAFE_OR_DOT = re.compile(rf"{_UNSAFE.pattern}|\.")
+_HIDDEN = re.compile(r"^(\.|_(?=_))")  # readers of folders and of tar files pass over what begins so
+_MAX_PART, _MAX_PATH = 200, 1000  # bytes
+
+
+def safe_name(text: str) -> str:
+    """A text as one part of a path."""
+    return _part(text, _UNSAFE)
+
+
+def safe_path(text: str) -> str:
+    """A text as a relative path."""
+    return _path(text, _UNSAFE)
+
+
+def safe_stem(text: str) -> str:
+    """A text as a relative path whose last part has no dot."""
+    return _path(text, _UNSAFE_OR_DOT)
+
+
+def _path(text: str, unsafe_at_end: re.Pattern[str]) -> str:
+    *folders, name = text.split("/")
+    path = "/".join([*(_part(folder, _UNSAFE) for folder in folders), _part(name, unsafe_at_end)])
+    return path if len(path.encode()) <= _MAX_PATH else f"%~{_hash(text)}"
+
+
+def _part(text: str, unsafe: re.Pattern[str]) -> str:
+    escaped = _HIDDEN.sub(_escape, unsafe.sub(_escape, text)) or "%"
+    if len(escaped.encode()) <= _MAX_PART:
+        return escaped
+    return f"{escaped.encode()[: _MAX_PART - 20].decode(errors='ignore')}%~{_hash(text)}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

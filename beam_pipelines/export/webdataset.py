@@ -1,0 +1,82 @@
+"""Format `webdataset`: tar files, `train-000000.tar`, whose members belong together by their names.
+
+    ant/1%2Ejpg.jpg          the image, by its format (.npy of one without a format)
+    ant/1%2Ejpg.cls          the number of the class of `label`, if each example has one
+    ant/1%2Ejpg.mask.png     a mask, another image, a tensor (.npy): behind its name
+    ant/1%2Ejpg.json         the key as it is, and all else; classes by their names
+
+The name of a sample is its key, see `safe_names.safe_stem`. The same examples give the same bytes: no times, no owners.
+"""
+
+import io
+import json
+import tarfile
+from typing import Any, Iterable, Iterator
+
+import numpy as np
+
+from beam_pipelines.export.examples import ENCODED, ExportedExample, extension_of, file_features, names_of
+from beam_pipelines.export.safe_names import safe_name, safe_stem
+from tf_input.dataset_format import IMAGE, KEY, LABEL, OBJECTS, Feature, Manifest
+
+_BLOCK = tarfile.BLOCKSIZE
+
+
+def shard_file(split: str, shard_index: int) -> str:
+    """The name of the file of a shard."""
+    return f"{split}-{shard_index:06d}.tar"
+
+
+def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Iterator[bytes]:
+    """The bytes of a tar file, in pieces.
+
+    Args:
+        manifest: Of the data set.
+        examples: Of one shard, in order.
+    """
+    files = list(file_features(manifest))
+    others = [one for one in manifest.schema if one not in files and one.name != KEY]
+    has_class = any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in manifest.schema)
+    for example in examples:
+        name = safe_stem(example.key)
+        for feature in files:
+            yield from _file_member(name, feature, example.value(feature))
+        values = {one.name: (one, example.value(one)) for one in others}
+        if has_class:
+            yield from _member(f"{name}.cls", str(values[LABEL][1]).encode())
+        fields: dict[str, Any] = {KEY: example.key}
+        for feature, value in values.values():
+            _put(fields, feature, value)
+        yield from _member(f"{name}.json", json.dumps(fields, ensure_ascii=False).encode())
+    yield bytes(2 * _BLOCK)
+
+
+def _file_member(name: str, feature: Feature, value: bytes | np.ndarray) -> Iterator[bytes]:
+    behind = "" if feature.name == IMAGE else f".{safe_name(feature.name)}"
+    if feature.kind in ENCODED:
+        yield from _member(f"{name}{behind}.{extension_of(value)}", value)
+    else:
+        file = io.BytesIO()
+        np.lib.format.write_array(file, value, version=(1, 0), allow_pickle=False)
+        yield from _member(f"{name}{behind}.npy", file.getvalue())
+
+
+def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
+    """Adds a value to the fields of a JSON object; those of objects have one of their own."""
+    if feature.kind == "class_label":
+        value = names_of(value, feature)
+    elif isinstance(value, np.ndarray):
+        value = value.tolist()
+    group, slash, name = feature.name.partition("/")
+    if slash and group == OBJECTS:
+        fields.setdefault(OBJECTS, {})[name] = value
+    else:
+        fields[feature.name] = value
+
+
+def _member(name: str, data: bytes) -> Iterator[bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+    yield data
+    yield bytes(-len(data) % _BLOCK)

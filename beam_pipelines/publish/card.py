@@ -1,0 +1,238 @@
+"""The card of a data set, `README.md`: what it is and how it is read, for people, and as the Hugging Face hub shows it.
+
+It says what the manifest and the statistics say, so that equal runs give equal bytes. Who publishes a data set may go on writing in it.
+Names that inputs have given are shown as they are, whatever Markdown or HTML would make of them.
+"""
+
+import html
+import json
+import re
+from typing import Any, Iterator, Mapping, Sequence
+
+from beam_pipelines.publish.summary import batches_call, format_size, label_counts
+from tf_input.dataset_format import (
+    DEAD_LETTERS,
+    FEATURE_KINDS,
+    OBJECTS,
+    Feature,
+    Manifest,
+    label_file_name,
+    stored_features,
+    training_split,
+)
+
+_MAX_CLASSES, _MAX_CHARACTERS = 100, 80
+# What Markdown takes for its own; what only some of its kinds do, or make a link of; and what begins a list.
+_SPECIAL = re.compile(r"[\\`*_{}\[\]#]")
+_SPECIAL_TO_SOME = re.compile(r"[|~@]|:(?=//)|(?<=www)\.")
+_BEGINNING = re.compile(r"^(\d*)([-+.)])")
+_TASKS = {  # kind of a target -> the hub's word for it
+    "class_label": "image-classification",
+    "mask": "image-segmentation",
+    "image": "image-to-image",
+    OBJECTS: "object-detection",
+}
+_SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"), (10**8, "10M<n<100M"))
+_TYPES = {"bytes": "tf.string", "int64": "tf.int64", "float": "tf.float32"}
+_ABOUT = {"source": "Source", "license": "License", "citation": "Citation"}
+
+
+def data_set_card(manifest: Manifest, statistics: Mapping[str, Any]) -> str:
+    """The text of `README.md`.
+
+    Args:
+        manifest: Of the data set.
+        statistics: What `statistics.json` says.
+    """
+    blocks = (_overview, _features, _classes, _how_made, _beside, _how_read, _origin)
+    return "\n".join([*_front_matter(manifest, ("tfrecord",)), *(line for block in blocks for line in block(manifest, statistics))])
+
+
+def export_card(manifest: Manifest, statistics: Mapping[str, Any], code: str) -> str:
+    """The text of the `README.md` of an export.
+
+    Args:
+        manifest: Of the data set.
+        statistics: What `statistics.json` says of it.
+        code: How the export is read, in Python, beside its card.
+    """
+    how_read = ("## How to read it", "", "Run beside this file:", "", "```python", code, "```", "")
+    before = [line for block in (_overview, _features, _classes, _how_made) for line in block(manifest, statistics)]
+    return "\n".join([*_front_matter(manifest), *before, "", *how_read, *_origin(manifest, statistics)])
+
+
+def _front_matter(manifest: Manifest, tags: Sequence[str] = ()) -> Iterator[str]:
+    """YAML, as https://huggingface.co/docs/hub/datasets-cards has it; each text is in quotes."""
+    num_examples = sum(map(manifest.num_examples, manifest.splits))
+    yield "---"
+    yield f"pretty_name: {quote(manifest.name)}"
+    if "license" in manifest.about:
+        yield f"license: {quote(manifest.about['license'])}"
+    if tasks := _tasks(manifest):
+        yield from ("task_categories:", *(f"- {task}" for task in tasks))
+    yield f"size_categories:\n- {next((name for limit, name in _SIZES if num_examples < limit), 'n>100M')}"
+    yield from ("tags:", *(f"- {tag}" for tag in (*tags, "recordmill")))
+    yield "---"
+    yield ""
+
+
+def _tasks(manifest: Manifest) -> list[str]:
+    """What a model can learn from it, as far as the hub has a word."""
+    features = manifest.features
+    if "image" not in features:
+        return []
+    kinds = (features[target].kind if target in features else target for target in manifest.targets)
+    return list(dict.fromkeys(_TASKS[kind] for kind in kinds if kind in _TASKS))
+
+
+def _overview(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    yield f"# {shown(manifest.name)}"
+    yield ""
+    if "description" in manifest.about:
+        yield from (_paragraph(manifest.about["description"]), "")
+    rows = [
+        [split, f"{manifest.num_examples(split):,}", f"{len(infos):,}", format_size(sum(info.num_bytes for info in infos))]
+        for split, infos in manifest.splits.items()
+    ]
+    yield from _table(("split", "examples", "shards", "size"), rows)
+
+
+def _features(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    yield "## Features"
+    yield ""
+    rows = []
+    for feature in manifest.schema:
+        kind = f"{feature.kind} ({len(feature.label_names):,} classes)" if feature.kind == "class_label" else feature.kind
+        shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
+        role = "target" if feature.name.partition("/")[0] in manifest.targets or feature.name in manifest.targets else ""
+        rows.append([feature.name, " ".join(filter(None, (kind, feature.dtype))), shape, role, feature.description])
+    yield from _table(("feature", "kind", "shape", "", "what it is"), rows)
+
+
+def _classes(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    splits = list(manifest.splits)
+    for feature in manifest.schema:
+        if feature.kind == "class_label":
+            names = feature.label_names[:_MAX_CLASSES]
+            counts = [label_counts(statistics, split, feature.name) for split in splits]
+            yield f"## Classes of {shown(feature.name)}"
+            yield ""
+            rows = [[str(number), name, *(f"{one.get(name, 0):,}" for one in counts)] for number, name in enumerate(names)]
+            yield from _table(("", "class", *splits), rows)
+            if more := len(feature.label_names) - len(names):
+                yield f"And {more:,} more: `{label_file_name(feature.name)}` has all of them, one a line, in the order of their numbers."
+                yield ""
+
+
+def _how_made(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    yield "## How it was made"
+    yield ""
+    refused = f"{manifest.num_dead_letters:,} were refused" if manifest.num_dead_letters else "none was refused"
+    yield f"- It was made with Recordmill from {manifest.num_inputs:,} inputs; {refused}."
+    yield f"- The examples of a split are shuffled globally: in ascending order of the BLAKE2b-128 of their keys, keyed by the seed {manifest.seed}."
+    images = statistics.get("images") or {}
+    if formats := images.get("formats"):
+        reencoded = _counts(images["reencoded"])
+        yield f"- Images came as {_counts(formats)}; " + (f"some were re-encoded: {reencoded}." if reencoded else "none was re-encoded.")
+    sides = [images.get(side) for side in ("height", "width")]
+    if all(sides):
+        height, width = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,} to {side['max']:,}" for side in sides)
+        yield f"- They are {height} pixels high and {width} wide."
+
+
+def _beside(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    """What else lies there."""
+    if manifest.num_dead_letters:
+        yield f"- `{DEAD_LETTERS}` says which inputs were refused, and why."
+    if any(info.catalog for infos in manifest.splits.values() for info in infos):
+        yield "- `catalog/` has a row for each example, in Parquet: its key, where it came from, its classes, size and checksum."
+    yield "- `run.json` has versions and options; `recordmill verify` compares each byte with what was written."
+    yield ""
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {shown(name)}" for name, count in counts.items())
+
+
+def _how_read(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    """The directory of the card is where the code is run."""
+    splits = list(manifest.splits)
+    try:
+        train = training_split(splits)
+    except ValueError:  # folds, say
+        train = splits[0]
+    others = sorted((split for split in splits if split != train), key=lambda split: split != "validation")
+    yield "## How to read it"
+    yield ""
+    yield "Each of these is run beside this file. In Keras:"
+    yield ""
+    yield "```python"
+    yield "import tf_input"
+    yield ""
+    yield 'data = tf_input.open(".")'
+    yield f"train = data.{batches_call(manifest, statistics, train)}"
+    if others:
+        yield f"validation = data.{batches_call(manifest, statistics, others[0])}"
+    yield f"# model.fit(train, {'validation_data=validation, ' if others else ''}epochs=10)"
+    yield "```"
+    yield ""
+    yield "In TensorFlow Datasets:"
+    yield ""
+    yield "```python"
+    yield "import tensorflow_datasets as tfds"
+    yield ""
+    yield f'train = tfds.builder_from_directory(".").as_dataset(split={train!r})'
+    yield "```"
+    yield ""
+    yield "In plain `tf.data`:"
+    yield ""
+    yield "```python"
+    yield "import tensorflow as tf"
+    yield ""
+    yield "features = {"
+    for feature in stored_features(manifest.schema):
+        yield f"    {quote(feature.name)}: {_parse_by(feature)},"
+    yield "}"
+    pattern = f"Split-{train}/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-{train}.tfrecord-*"
+    yield f"files = sorted(tf.io.gfile.glob({quote(pattern)}))"
+    yield "train = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, features))"
+    yield "```"
+    yield ""
+
+
+def _parse_by(feature: Feature) -> str:
+    dtype = _TYPES[FEATURE_KINDS[feature.kind]]
+    if feature.is_ragged:
+        return f"tf.io.RaggedFeature({dtype})"
+    return f"tf.io.FixedLenFeature({[*feature.stored_shape]}, {dtype})"
+
+
+def _origin(manifest: Manifest, statistics: Mapping[str, Any]) -> Iterator[str]:
+    for name, title in _ABOUT.items():
+        if name in manifest.about:
+            yield from (f"## {title}", "", _paragraph(manifest.about[name]), "")
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{' --- |' * len(header)}"
+    yield from (f"| {' | '.join(map(shown, row))} |" for row in rows)
+    yield ""
+
+
+def shown(text: str, max_characters: int | None = _MAX_CHARACTERS) -> str:
+    """A text that Markdown and HTML show as it is; what can't be seen is spelt out."""
+    if max_characters and len(text) > max_characters:
+        text = f"{text[: max_characters - 1]}…"
+    visible = "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+    escaped = _SPECIAL.sub(r"\\\g<0>", html.escape(visible.strip(), quote=False))
+    return _SPECIAL_TO_SOME.sub(lambda match: f"&#{ord(match[0])};", escaped)
+
+
+def _paragraph(text: str) -> str:
+    return _BEGINNING.sub(r"\1\\\2", shown(text, None))
+
+
+def quote(text: str) -> str:
+    """A text as YAML and Python read it, in double quotes."""
+    return "".join(one if one.isprintable() else f"\\U{ord(one):08x}" for one in json.dumps(text, ensure_ascii=False))

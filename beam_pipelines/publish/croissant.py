@@ -1,0 +1,120 @@
+"""`croissant.json`: what a data set is, for search engines and loaders of data sets (http://mlcommons.org/croissant/1.0).
+
+Loaders of this format do not read TFRecords: the shards are a set of files, and the records that it describes are the rows of the catalog, one
+an example. Like the card it says what the manifest says, so that equal runs give equal bytes.
+"""
+
+from typing import Any, Iterator
+
+from tf_input.dataset_format import CATALOG_COLUMNS, Manifest, catalog_features
+
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+_TYPES = {"text": "sc:Text", "integer": "sc:Integer", "float": "sc:Float"}
+
+
+def describe_data_set(manifest: Manifest) -> dict[str, Any]:
+    """The fields of `croissant.json`."""
+    about = manifest.about
+    num_examples = sum(map(manifest.num_examples, manifest.splits))
+    has_catalog = any(info.catalog for infos in manifest.splits.values() for info in infos)
+    fields = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": manifest.name,
+        "description": about.get("description", f"{num_examples} examples of {', '.join(feature.name for feature in manifest.schema)}"),
+        "license": about.get("license"),
+        "citeAs": about.get("citation"),
+        "url": about["source"] if about.get("source", "").startswith(("http://", "https://")) else None,
+        "distribution": [*_file_sets(manifest, has_catalog)],
+        "recordSet": [_splits(manifest), _examples(manifest)] if has_catalog else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _file_sets(manifest: Manifest, has_catalog: bool) -> Iterator[dict[str, Any]]:
+    names = "Split-*/data_tfrecord-*" if manifest.layout == "tfx" else f"{manifest.name}-*.tfrecord-*"
+    yield _file_set("shards", "The examples, tf.train.Example in TFRecords.", "application/x-tfrecord", names)
+    if has_catalog:
+        yield _file_set("catalog", "A row for each example, in the order of the records.", "application/x-parquet", "catalog/*.parquet")
+
+
+def _file_set(name: str, description: str, encoding: str, includes: str) -> dict[str, Any]:
+    return {"@type": "cr:FileSet", "@id": name, "name": name, "description": description, "encodingFormat": encoding, "includes": includes}
+
+
+def _splits(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "splits",
+        "name": "splits",
+        "dataType": "cr:Split",
+        "key": {"@id": "splits/name"},
+        "field": [{"@type": "cr:Field", "@id": "splits/name", "name": "name", "dataType": "sc:Text"}],
+        "data": [{"splits/name": split} for split in manifest.splits],
+    }
+
+
+def _examples(manifest: Manifest) -> dict[str, Any]:
+    by_name = {"extract": {"fileProperty": "filename"}, "transform": {"regex": rf"^{manifest.name}-(\w+)-\d+-of-"}}
+    split = {
+        "source": {"fileSet": {"@id": "catalog"}, **by_name},
+        "references": {"field": {"@id": "splits/name"}},
+    }
+    features = catalog_features(manifest.schema)
+    kinds = {column: "text" if one.kind == "class_label" else one.kind for column, one in features.items()}
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "examples",
+        "name": "examples",
+        "description": "What the catalog says of each example; classes by their names.",
+        "key": {"@id": "examples/key"},
+        "field": [
+            {"@type": "cr:Field", "@id": "examples/split", "name": "split", "dataType": "sc:Text", **split},
+            *(_field(name, _TYPES[kind], False, "") for name, kind in CATALOG_COLUMNS.items() if name not in features),
+            *(_field(column, _TYPES[kinds[column]], bool(one.shape), one.description) for column, one in features.items()),
+        ],
+    }
+
+
+def _field(name: str, data_type: str, is_list: bool, description: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"@type": "cr:Field", "@id": f"examples/{name}", "name": name}
+    if description:
+        fields["description"] = description
+    fields |= {"dataType": data_type, "source": {"fileSet": {"@id": "catalog"}, "extract": {"column": name}}}
+    return fields | ({"repeated": True} if is_list else {})

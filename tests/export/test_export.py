@@ -1,0 +1,330 @@
+"""`recordmill export`: other formats hold the same keys, labels and bytes, are whole or not there, and lead nowhere else."""
+
+import hashlib
+import io
+import json
+import pathlib
+import shutil
+import tarfile
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.config.export_config import FORMATS
+from beam_pipelines.export.examples import ExportedExample
+from beam_pipelines.export.export_job import EXPORT
+from beam_pipelines.export.parquet import parquet_pieces
+from beam_pipelines.export.webdataset import tar_pieces
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
+from beam_pipelines.tfrecord.example_encoder import encode_pieces
+from beam_pipelines.tfrecord.example_reader import ExampleReader
+from beam_pipelines.tfrecord.shard_records import shard_records
+from engines import digest, has_go, prism
+from made_images import jpeg, png, write_files
+from made_rich import analyzed_rich
+from object_stores import put, reached, shared_server
+from tf_input.dataset_format import CARD, MANIFEST, Feature, Manifest, read_manifest, stored_features
+
+# How each format that is a source is prepared again: below the export, and with which options.
+AGAIN = {
+    "webdataset": ("", "--source=webdataset", "--key_column=key", "--label=label"),
+    "parquet": ("data", "--source=table"),
+    "image_folder": ("",),
+    "tfrecord": ("", "--source=tfrecord", "--key_column=key", "--label_names={}/label.labels.txt"),
+}
+NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.jpg", "bee/😀.png")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Three shards of `train`, one of `test`; names that are no names of members of tar files, or that differ in their ends alone."""
+    folder = tmp_path_factory.mktemp("export")
+    images = {name: (png if "png" in name else jpeg)(seed) for seed, name in enumerate(NAMES)}
+    files = {f"{split}/{name}": data for split in ("train", "test") for name, data in images.items()}
+    files |= {f"train/{'ab'[seed % 2] * 3}/{seed}.jpg": jpeg(seed) for seed in range(20, 30)}
+    return prepare(write_files(folder / "in", files), folder / "out")
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> pathlib.Path:
+    command = ["prepare", "--input", str(source), "--output", str(output), "--name=pets", "--num_shards=train=3,test=1"]
+    assert main([*command, *options]) == 0
+    return output
+
+
+def export(directory: pathlib.Path, output: pathlib.Path, to: str, *options: str) -> pathlib.Path:
+    assert main(["export", str(directory), str(output), "--to", to, *options]) == 0
+    return output
+
+
+def refuse(capfd: pytest.CaptureFixture, *arguments: object) -> str:
+    """What a command says that can't be done."""
+    capfd.readouterr()
+    assert main(["export", *map(str, arguments)]) == 2
+    _, err = capfd.readouterr()
+    assert err.count("\n") == 1, err
+    return err
+
+
+def records(directory: pathlib.Path, split: str) -> list[bytes]:
+    infos = read_manifest(directory).splits[split]
+    return [record.data for info in infos for record in shard_records(f"{directory}/{info.name}", info.num_examples)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", AGAIN)
+def test_what_was_exported_and_prepared_again_is_the_same_data_set(made: pathlib.Path, tmp_path: pathlib.Path, to: str) -> None:
+    """Shard for shard, byte for byte: that is keys, labels, images and their order."""
+    exported = export(made, tmp_path / "exported", to)
+    folder, *options = AGAIN[to]
+    again = prepare(exported / folder, tmp_path / "again", *(option.format(exported) for option in options))
+    one, other = read_manifest(made), read_manifest(again)
+    assert (one.schema, one.targets) == (other.schema, other.targets)
+    assert {info.name: info.crc32c for infos in one.splits.values() for info in infos} == {
+        info.name: info.crc32c for infos in other.splits.values() for info in infos
+    }
+
+
+def test_tar_files_hold_samples_as_webdataset_reads_them(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    import webdataset
+
+    exported = export(made, tmp_path / "exported", "webdataset", "--split=train")
+    assert sorted(path.name for path in exported.iterdir()) == [EXPORT, CARD, "label.labels.txt", *(f"train-{index:06d}.tar" for index in range(3))]
+    samples = list(webdataset.WebDataset(f"{exported}/train-{{000000..000002}}.tar", shardshuffle=False))
+    examples = [ExampleReader(record) for record in records(made, "train")]
+    names = (exported / "label.labels.txt").read_text().split("\n")
+    assert len({sample["__key__"] for sample in samples}) == len(samples) == len(examples)
+    for sample, example in zip(samples, examples):
+        fields, (image,) = json.loads(sample["json"]), example.values("image")
+        assert sample.get("jpg", sample.get("png")) == image
+        assert [fields["key"].encode()] == example.values("key") and [int(sample["cls"])] == example.values("label")
+        assert fields["label"] == names[int(sample["cls"])] and fields["height"] == 16
+
+
+def test_records_stay_the_records_that_they_are(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    exported = export(made, tmp_path / "exported", "array_record")
+    for split in ("train", "test"):
+        found = []
+        for path in sorted(exported.glob(f"pets-{split}.array_record-*")):
+            reader = ArrayRecordReader(str(path))
+            found += reader.read_all()
+            reader.close()
+        assert found == records(made, split)
+
+
+def test_dali_finds_each_record_by_its_index(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    exported = export(made, tmp_path / "exported", "dali_index")
+    for infos in read_manifest(made).splits.values():
+        for info in infos:
+            data = (made / info.name).read_bytes()
+            lines = [tuple(map(int, line.split(" "))) for line in (exported / f"{info.name}.idx").read_text().splitlines()]
+            found = [data[offset : offset + size][12:-4] for offset, size in lines]
+            assert found == [record.data for record in shard_records(str(made / info.name), info.num_examples)]
+            assert sum(size for _, size in lines) == len(data)
+
+
+def test_hugging_faces_library_reads_it_with_class_names(made: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    exported = export(made, tmp_path / "exported", "parquet")
+    loaded = datasets.load_dataset(str(exported), cache_dir=str(tmp_path / "cache"))
+    manifest = read_manifest(made)
+    for split in ("train", "test"):
+        rows, examples = loaded[split], [ExampleReader(record) for record in records(made, split)]
+        assert tuple(rows.features["label"].names) == manifest.label_names and isinstance(rows.features["image"], datasets.Image)
+        assert [key.encode() for key in rows["key"]] == [example.values("key")[0] for example in examples]
+        assert list(rows["label"]) == [example.values("label")[0] for example in examples]
+        assert rows[0]["image"].size == (16, 16)
+
+
+@pytest.mark.slow
+def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Boxes, masks, several classes, texts, numbers and weights, by both formats that can hold them."""
+    rich = analyzed_rich(tmp_path_factory)
+    rows = {row["file_name"]: row for row in map(json.loads, (rich.parent / "in/rows.jsonl").read_text().splitlines())}
+    source = {name: (rich.parent / "in" / row["mask"]).read_bytes() for name, row in rows.items()}
+    with tarfile.open(next(export(rich, tmp_path / "tar", "webdataset").glob("*.tar"))) as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar}
+    samples = [(name.removesuffix(".json"), json.loads(data)) for name, data in members.items() if name.endswith(".json")]
+    table = pq.read_table(next(export(rich, tmp_path / "parquet", "parquet").glob("data/*.parquet")))
+    assert len(samples) == len(rows)
+    for (name, fields), cells in zip(samples, table.to_pylist(), strict=True):
+        row = rows[fields["key"]]
+        assert (fields["weather"], fields["city"], fields["colours"]) == (row["weather"], row["city"], sorted(row["colours"]))
+        assert fields["objects"]["label"] == row["objects"]["categories"] and fields["weight"] == row["weight"]
+        boxes = np.array(fields["objects"]["bbox"]).reshape(-1, 4)
+        assert np.allclose(boxes[:, 3] - boxes[:, 1], [box[2] / fields["width"] for box in row["objects"]["bbox"]])
+        assert members[f"{name}.mask.png"] == cells["mask"]["bytes"] and np.float32(fields["age"]) == np.float32(row["age"])
+        assert cells["objects"]["bbox"] == fields["objects"]["bbox"] and cells["key"] == fields["key"] and cells["city"] == row["city"]
+    assert source
+    features = json.loads(table.schema.metadata[b"huggingface"])["info"]["features"]
+    assert features["objects"]["label"]["feature"]["names"] == list(read_manifest(rich).features["objects/label"].label_names)
+
+
+def test_tensors_and_lists_keep_their_types_and_shapes() -> None:
+    schema = tuple(
+        sorted(
+            (
+                Feature("key", "text"),
+                Feature("image", "pixels", (2, 3, 3)),
+                Feature("depth", "tensor", (2, 2), dtype="uint16"),
+                Feature("half", "tensor", (3,), dtype="float16"),
+                Feature("any", "tensor", (None, None, 2), dtype="float64"),
+                Feature("long", "tensor", (None, 2), dtype="int8"),
+                Feature("pose", "float", (2, 2)),
+                Feature("ids", "integer", (None,)),
+                Feature("tags", "text", (None,)),
+            ),
+            key=lambda feature: feature.name,
+        )
+    )
+    manifest = Manifest("made", 0, schema, {}, 2, 0, targets=())
+    random = np.random.default_rng(0)
+    rows = []
+    for number in range(2):
+        rows.append(
+            {
+                **{"key": f"k{number}", "image": random.integers(0, 256, (2, 3, 3), np.uint8)},
+                **{"depth": random.integers(0, 60000, (2, 2), np.uint16), "half": np.float16([1, np.nan, -np.inf])},
+                **{"any": random.normal(size=(number + 1, 3, 2)), "long": np.arange(4 * number, dtype=np.int8).reshape(-1, 2)},
+                **{"pose": np.float32([[1, 2], [3, number]]), "ids": np.arange(number), "tags": ["é", "b"][:number]},
+            }
+        )
+    examples = [ExportedExample(number, row["key"], data := _encode(schema, row), ExampleReader(data)) for number, row in enumerate(rows)]
+    with tarfile.open(fileobj=io.BytesIO(b"".join(tar_pieces(manifest, examples)))) as tar:
+        members = {member.name: tar.extractfile(member).read() for member in tar}
+    table = pq.read_table(io.BytesIO(b"".join(parquet_pieces(manifest, examples))))
+    assert str(table.schema.field("image").type.value_type.value_type.value_type) == "uint8"
+    for row, cells in zip(rows, table.to_pylist()):
+        for name, value in row.items():
+            if isinstance(value, np.ndarray) and name in ("image", "depth", "half", "any", "long"):
+                found = np.load(io.BytesIO(members[f"{row['key']}{'' if name == 'image' else f'.{name}'}.npy"]), allow_pickle=False)
+                assert found.dtype == value.dtype and np.array_equal(found, value, equal_nan=value.dtype.kind == "f"), name
+            if isinstance(value, np.ndarray):
+                cell = np.array(cells[name], value.dtype).reshape(value.shape)
+                assert np.array_equal(cell, value, equal_nan=value.dtype.kind == "f"), name
+            else:
+                assert cells[name] == value
+        fields = json.loads(members[f"{row['key']}.json"])
+        assert fields == {"key": row["key"], "pose": row["pose"].tolist(), "ids": row["ids"].tolist(), "tags": row["tags"]}
+
+
+def _encode(schema: tuple[Feature, ...], row: dict) -> bytes:
+    values = {}
+    for feature in schema:
+        value = row[feature.name]
+        if feature.kind == "text":
+            values[feature.name] = [one.encode() for one in value] if feature.shape else value.encode()
+        elif feature.kind in ("pixels", "tensor"):
+            values[feature.name] = values[f"{feature.name}/value"] = value.tobytes()
+            values[f"{feature.name}/shape"] = value.shape
+        else:
+            values[feature.name] = value
+    return b"".join(encode_pieces(stored_features(schema), values))
+
+
+HOSTILE = ("../up", "a/b", "<script>", ".hidden", "__x__", "%2E", "x" * 250, "שלום", "a\\b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["image_folder", "webdataset"])
+def test_no_key_and_no_class_leads_out_of_the_export(tmp_path: pathlib.Path, to: str) -> None:
+    rows = [{"image": "i.png", "key": f"{name}/../{number}.x", "label": name} for number, name in enumerate(HOSTILE)]
+    files = {"i.png": png(), "rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows).encode()}
+    write_files(tmp_path / "in", files)
+    command = ["prepare", "--input", str(tmp_path / "in/rows.jsonl"), "--output", str(tmp_path / "out"), "--splits=train=1", "--num_shards=1"]
+    assert main(command) == 0
+    exported = export(tmp_path / "out", tmp_path / "exported", to)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exported", "in", "out"]
+    if to == "webdataset":
+        (path,) = exported.glob("*.tar")
+        with tarfile.open(path) as tar:
+            assert sorted(json.loads(tar.extractfile(name).read())["key"] for name in tar.getnames() if name.endswith(".json")) == sorted(
+                row["key"] for row in rows
+            )
+            tar.extractall(tmp_path / "extracted", filter="data")
+        assert len(list((tmp_path / "extracted").rglob("*.json"))) == len(HOSTILE)
+    else:
+        found = [path.relative_to(exported) for path in exported.rglob("*.png")]
+        assert len(found) == len({path.parts[1] for path in found}) == len(HOSTILE) and all(len(path.parts) == 3 for path in found)
+
+
+@pytest.mark.slow
+def test_examples_that_would_be_one_file_are_named(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    files = {"dog/1.png": png(1), "1.png": png(2), "rows.csv": b"image,label\ndog/1.png,dog\n1.png,dog\n"}
+    command = ["prepare", "--input", str(write_files(tmp_path / "in", files) / "rows.csv"), "--output", str(tmp_path / "out"), "--splits=train=1"]
+    assert main(command) == 0
+    err = refuse(capfd, tmp_path / "out", tmp_path / "exported", "--to=image_folder")
+    assert "'1.png'" in err and "'dog/1.png'" in err and "train/dog/1.png" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_in_one_line_and_nothing_is_left(
+    made: pathlib.Path, tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "exported"
+    assert "is not a data set" in refuse(capfd, tmp_path, folder, "--to=parquet")
+    assert "--split=tset: expected one of train, test; did you mean 'test'?" in refuse(capfd, made, folder, "--to=parquet", "--split=tset")
+    assert "expected a path outside" in refuse(capfd, made, made / "x", "--to=parquet")
+    assert "targets" in refuse(capfd, analyzed_rich(tmp_path_factory), folder, "--to=image_folder")
+    damaged = shutil.copytree(made, tmp_path / "damaged")
+    shard = next(damaged.glob("pets-train*"))
+    shard.write_bytes(shard.read_bytes().replace(b"label", b"lebal"))
+    assert f"{shard.name}: record 0, at byte 0" in refuse(capfd, damaged, folder, "--to=parquet")
+    for name in ("../../up", "a/b", ""):
+        fields = json.loads((made / MANIFEST).read_text()) | {"name": name}
+        (damaged / MANIFEST).write_text(json.dumps(fields))
+        assert "expected letters" in refuse(capfd, damaged, folder, "--to=parquet")
+    (damaged / MANIFEST).write_text(json.dumps(json.loads((made / MANIFEST).read_text()) | {"splits": {}}))
+    assert "no split" in refuse(capfd, damaged, folder, "--to=parquet")
+    (damaged / MANIFEST).write_text((made / MANIFEST).read_text())
+    shutil.copy(made / shard.name, shard)
+    (damaged / "statistics.json").write_text('{"images": 5}')
+    assert "statistics.json: its fields" in refuse(capfd, damaged, folder, "--to=tfrecord")
+    text = (made / MANIFEST).read_text()
+    (damaged / MANIFEST).write_text(text.replace('"pets-test.', '"../pets-test.'))
+    assert "shard" in refuse(capfd, damaged, folder, "--to=parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["damaged"]
+
+
+@pytest.mark.slow
+def test_only_an_export_is_replaced_and_only_when_asked_for(made: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    folder = export(made, tmp_path / "exported", "dali_index")
+    assert "exists; expected a new path, or --overwrite" in refuse(capfd, made, folder, "--to=webdataset")
+    export(made, folder, "webdataset", "--overwrite", "--split=test")
+    assert sorted(path.name for path in folder.iterdir()) == [EXPORT, CARD, "label.labels.txt", "test-000000.tar"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("")
+    assert "is not an export" in refuse(capfd, made, tmp_path / "mine", "--to=webdataset", "--overwrite")
+    assert (tmp_path / "mine/file").exists()
+
+
+@pytest.mark.slow(4)
+def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    here = export(made, tmp_path / "here", "image_folder")
+    with reached(shared_server("s3")) as server:
+        bucket = put(server, {f"out/{path.relative_to(made)}": path.read_bytes() for path in made.rglob("*") if path.is_file()}, folder="")
+        for options in ((), ("--overwrite",)):
+            assert main(["export", f"{bucket}/out", f"{bucket}/there", "--to=image_folder", *options, *server.flags]) == 0
+            store = open_object_store(bucket)
+            found = {name: hashlib.sha256(store.read(f"{bucket}/there/{name}")).hexdigest() for name, _ in store.list(f"{bucket}/there")}
+            one = digest(here)
+            assert found.pop(EXPORT) != one.pop(EXPORT) and found == one
+            assert not [*store.list(f"{bucket}/there.incomplete")]
+
+
+@pytest.mark.slow(4)
+@pytest.mark.skipif(not has_go(), reason="Prism is built with go, which is not on the PATH")
+def test_prism_writes_the_same_bytes(made: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    here = export(made, tmp_path / "here", "webdataset")
+    there = export(made, tmp_path / "there", "webdataset", "--runner=PrismRunner", f"--prism_location={prism()}")
+    one, other = digest(here), digest(there)
+    assert one.pop(EXPORT) != other.pop(EXPORT) and one == other
+
+
+def test_every_format_is_one_that_the_tests_know() -> None:
+    assert set(FORMATS) == {*AGAIN, "array_record", "dali_index"}
