@@ -85,8 +85,8 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
     options, trained = {"augment": True, **OPTIONS}, []
     for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=2, **options)):
         model = make_model(flowers)
-        model.fit(data, epochs=2, shuffle=False, verbose=0)
-        assert steps_of(model) == 2 * len(data) == 12
+        model.fit(data, epochs=1, shuffle=False, verbose=0)
+        assert steps_of(model) == len(data) == 6
         trained.append(model.get_weights())
     for one, other in zip(*trained, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

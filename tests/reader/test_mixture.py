@@ -217,8 +217,9 @@ def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weigh
 
 
 @pytest.mark.slow(8)
-def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factory, tmp_path):
+def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factory, tmp_path, monkeypatch):
     directory, num_batches, held_at = str(mixed_images(tmp_path_factory)), 8, 8 + 6
+    monkeypatch.setattr(resumable_training, "EPOCHS", 2)
     logs: dict[int, list[str]] = {}
     for index in range(2):
         folders = {name: tmp_path / f"{name}{index}" for name in ("whole", "killed")}
@@ -235,7 +236,7 @@ def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factor
         whole, parts = ((folder / "log").read_text().splitlines() for folder in folders.values())
         assert parts[:held_at] == whole[:held_at] and parts[held_at:] == whole[num_batches + 4 :]
         logs[index] = whole
-    assert len({*logs[0], *logs[1]}) == 2 * resumable_training.EPOCHS * num_batches, "each has its own part"
+    assert len({*logs[0], *logs[1]}) == 2 * 2 * num_batches, "each has its own part"
 
 
 @pytest.mark.slow(4)
