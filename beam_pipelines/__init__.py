@@ -6,7 +6,7 @@ Data go from left to right, and each room says in its `__init__` what comes in a
     options config runners          what the user typed; what it means; what each engine needs
     sources splits shuffle          the stages: list, settle splits where a hash does not, plan,
     shards publish                  write, sum up; none imports another, `pipeline` alone composes them
-    verify quality repair           what is done with a data set that is written
+    verify quality leaks repair     what is done with a data set that is written
     transform export
     images                          what is checked and stored of an image, and what follows it
     elements tfrecord               what travels between stages; the record format

@@ -22,6 +22,7 @@ from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.options.export_arguments import make_export_config
 from beam_pipelines.options.inspect_arguments import inspect_options
+from beam_pipelines.options.leaks_arguments import make_leaks_config
 from beam_pipelines.options.log_arguments import error_file
 from beam_pipelines.options.option_values import parse_directory
 from beam_pipelines.options.quality_arguments import make_quality_config
@@ -141,6 +142,17 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise report.failure()
 
 
+def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    config = make_leaks_config(arguments)
+    if beam_flags:  # of what reaches an object store
+        _import("runners.jobs").use_for_stores(beam_flags, "leaks")
+    module = importlib.import_module("beam_pipelines.leaks.leaks")  # with pyarrow, which takes a while
+    found = module.run_leaks(config)
+    print(json.dumps(found, indent=1, ensure_ascii=False) if arguments.json else module.describe(found), flush=True)
+    if error := module.failure(config, found):
+        raise error
+
+
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
@@ -224,6 +236,7 @@ _COMMANDS = {
     "analyze": analyze,
     "transform": transform,
     "verify": verify,
+    "leaks": leaks,
     "export": export,
     "quality": quality,
     "inspect": inspect,

@@ -106,7 +106,7 @@ def run_prepare(
                     result = pipeline.run()
                     detach()
                     return engine.describe_job(result, job.output, may_renumber=may_renumber)
-                with ProgressDisplay(progress_directory):
+                with ProgressDisplay(progress_directory, progress.stages_with_hashing if job.duplicates and not left else None):
                     run_job(pipeline, engine, [path for _, path in paths])
     for line in describe_changes(replaced, read_class_tables(job.output)) if replaced else ():
         say(line, "warning")

@@ -17,16 +17,17 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources splits shuffle shards publish repair transform verify quality export elements parallel storage",
+        "top": "options config runners sources splits shuffle shards publish repair transform verify quality leaks export elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
+        "leaks": "shards publish elements images config tfrecord parallel storage",
         "verify": "runners publish elements images config tfrecord parallel storage",
         "export": "runners sources publish images config tfrecord parallel storage",
         "quality": "sources elements config tfrecord parallel storage",
         "transform": "runners shards publish elements config tfrecord parallel storage",
         "sources": "elements images config tfrecord parallel storage",
-        "splits": "elements config parallel storage",
+        "splits": "elements images config parallel storage",
         "shuffle": "elements config parallel storage",
         "shards": "elements images config tfrecord parallel storage",
         "publish": "elements config parallel storage",
@@ -62,7 +63,7 @@ READER_COMMANDS = ("tf_input.benchmark.benchmark", "tf_input.training.which", "t
 
 # Rooms that work on plain values, in light processes and before Beam is loaded.
 PLAIN = ("options", "config", "images", "elements", "tfrecord")
-PLAIN_MODULES = ("sources.list_part", "shards.shard_writer", "parallel.light_processes", "publish.output_directory", "repair.repair")
+PLAIN_MODULES = ("sources.list_part", "shards.shard_writer", "shards.hash_some", "leaks.hash_records", "parallel.light_processes", "publish.output_directory", "repair.repair")
 
 
 @functools.cache

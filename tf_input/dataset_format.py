@@ -29,6 +29,8 @@ RUN = "run.json"
 CARD = "README.md"
 CROISSANT = "croissant.json"
 DEAD_LETTERS = "dead_letters.jsonl"
+TWINS = "twins.jsonl"  # images that are alike, where that was asked for
+LEAKS = "leaks.json"
 
 IMAGE = "image"
 KEY = "key"
@@ -111,7 +113,9 @@ CATALOG_COLUMNS: Mapping[str, str] = {
     "shard": "text",
     "record": "integer",
 }
-_COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded"))
+# Where `--duplicates` was given: of the bytes at the source; perceptual, of what is seen and of its mirror image.
+HASH_COLUMNS = ("content_hash", "image_hash", "mirrored_hash")
+_COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_COLUMNS))
 
 
 def label_file_name(feature: str) -> str:
@@ -205,7 +209,7 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     the columns that speak of them have no value, and a feature takes the place of one that has its name.
     """
     has_image = any(feature.name == IMAGE for feature in schema)
-    taken = {*CATALOG_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
+    taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
     own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # these have their columns
     labels = [feature for feature in schema if feature.kind == "class_label"]
     values = [one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and one.name not in own]
@@ -278,7 +282,8 @@ class Manifest:
         about: What is told of it for its card, by names of `ABOUT`.
         splits: Split name -> its shards, in order.
         num_inputs: Inputs that the source listed.
-        num_dead_letters: Inputs that were refused; the rest are the examples.
+        num_dead_letters: Inputs that were refused.
+        num_dropped: Inputs that were left out, since others are alike; the rest are the examples.
     """
 
     name: str
@@ -288,6 +293,7 @@ class Manifest:
     num_inputs: int
     num_dead_letters: int
     targets: tuple[str, ...] = (LABEL,)
+    num_dropped: int = 0
     about: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
@@ -325,6 +331,8 @@ class Manifest:
             for split, shards in self.splits.items()
         }
         fields |= {"num_inputs": self.num_inputs, "num_dead_letters": self.num_dead_letters}
+        if self.num_dropped:
+            fields["num_dropped"] = self.num_dropped
         checksum = zlib.crc32(to_json(fields).encode())  # for `recordmill verify`: nothing else would tell of a digit that has changed
         return to_json({"format": "recordmill", "format_version": FORMAT_VERSION, **fields, "checksum": checksum})
 

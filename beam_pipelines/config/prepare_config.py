@@ -25,6 +25,9 @@ REST = "rest"
 
 BAD_BOXES = ("refuse", "clip")
 
+DUPLICATES = ("keep", "group", "drop")
+MAX_DUPLICATE_DISTANCE = 8  # of 64 bits: what is further apart is often another picture
+
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 COLUMN_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OBJECT_LABEL = f"{OBJECTS}/{LABEL}"
@@ -158,6 +161,10 @@ class PrepareConfig:
         ignore: Glob patterns of file names that are not inputs.
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         descriptions: Feature -> what it is, in words, for whoever reads the data set.
+        duplicates: What becomes of images that are alike: one of `DUPLICATES`; None: they are not looked for.
+        duplicate_distance: Bits of 64 in which the perceptual hashes of images may differ that are alike.
+        exact_only: Whether only images of the same bytes are alike; then none is decoded to find out.
+        move_to: The split that images come to which are alike and in different splits, as the source says; None: that is refused.
         about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
@@ -180,6 +187,10 @@ class PrepareConfig:
     ignore: tuple[str, ...] = ()
     output_layout: str = "flat"
     descriptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    duplicates: str | None = None
+    duplicate_distance: int = MAX_DUPLICATE_DISTANCE
+    exact_only: bool = False
+    move_to: str | None = None
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
@@ -206,6 +217,7 @@ class PrepareConfig:
             GroupPattern(self.group_pattern)
             if self.source.group:
                 raise UserError("--group and --group_pattern exclude each other; expected one of them")
+        self._check_duplicates()
         if not self.source.has_images:
             self._refuse_image_options()
         for count in _counts(self.num_shards):
@@ -226,14 +238,36 @@ class PrepareConfig:
     @property
     def settles_splits(self) -> bool:
         """Whether a split depends on more than the group: then it is settled once all is listed."""
-        return bool(self.stratify or self.splits_from or self.source.divide)
+        return bool(self.stratify or self.splits_from or self.source.divide or self.duplicates == "group")
+
+    @property
+    def hashes_looks(self) -> bool:
+        """Whether each image is decoded, and so checked, before the plan is made: for its perceptual hash."""
+        return self.duplicates is not None and not self.exact_only
+
+    def _check_duplicates(self) -> None:
+        require(self.duplicates is None or self.duplicates in DUPLICATES, "--duplicates", self.duplicates, f"one of {', '.join(DUPLICATES)}")
+        limit = MAX_DUPLICATE_DISTANCE
+        require(0 <= self.duplicate_distance <= limit, "--duplicate_distance", self.duplicate_distance, f"a number of bits from 0 to {limit}")
+        for option, is_given in (("duplicate_distance", self.duplicate_distance != limit), ("exact_only", self.exact_only), ("move_to", self.move_to)):
+            if is_given and self.duplicates is None:
+                raise UserError(f"--{option}: nothing is done about duplicates; expected --duplicates {', '.join(DUPLICATES[:-1])} or {DUPLICATES[-1]}")
+        if self.exact_only and self.duplicate_distance != limit:
+            raise UserError("--exact_only and --duplicate_distance exclude each other; expected one of them")
+        if self.move_to is not None and self.duplicates != "group":
+            raise UserError(f"--move_to={self.move_to}: is of --duplicates=group, which brings duplicates into one split; found --duplicates={self.duplicates}")
+        if self.hashes_looks and self.check in ("header", "none"):
+            raise UserError(
+                f"--duplicates={self.duplicates}: each image is decoded to find those that look alike, and --check={self.check} decodes none; "
+                "expected --check=strict or decode, or --exact_only"
+            )
 
     def _refuse_image_options(self) -> None:
         """Of examples without an image nothing is to be said of images."""
         of_images = ((name, f"image_{name}") for name in ("size", "format", "quality", "encoding"))
         depth = [("keep_depth", "keep_depth")]
         of_source = ((name, name.removeprefix("has_")) for name in ("image_column", "image_suffix", "bad_boxes", "has_masks"))
-        options = ((self.images, of_images), (self.images, depth), (self.source, of_source), (self, [("check", "check")]))
+        options = ((self.images, of_images), (self.images, depth), (self.source, of_source), (self, [("check", "check"), ("duplicates", "duplicates")]))
         for config, names in options:
             for name, option in names:
                 if getattr(config, name) != getattr(type(config), name):

@@ -6,6 +6,7 @@ from typing import Iterable, Mapping
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.division import Division
+from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import UserError
 from tf_input.dataset_format import IMAGE, LABEL, Feature
 
@@ -22,12 +23,13 @@ class Listing:
         listed_labels: Feature -> class names that an input has: without an example, each of them is warned of.
         splits: Split names, in the order in which they are shown.
         fractions: Their shares, where an example's group decides; None where the source does.
-        num_inputs: Examples and dead letters.
+        num_inputs: Examples, dead letters, and duplicates that are left out.
         num_bytes: Of all images, as they lie at the source; 0 where the listing did not say of each.
         reference_bytes: Of all references, in memory.
         num_ignored: Files that are no inputs.
         dead_letters: Inputs that were refused when they were listed.
         division: How they were divided, where more than a hash of the group decided.
+        twins: Which of them are alike, where that was asked for.
     """
 
     source: str
@@ -43,6 +45,7 @@ class Listing:
     num_ignored: int
     dead_letters: DeadLetterCount
     division: Division | None = None
+    twins: Twins | None = None
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -61,8 +64,13 @@ class Listing:
 
     @property
     def num_listed(self) -> int:
-        """Inputs that were no dead letters when they were listed."""
-        return self.num_inputs - self.dead_letters.num
+        """Inputs that were no dead letters when they were listed, nor left out as duplicates."""
+        return self.num_inputs - self.dead_letters.num - self.num_dropped
+
+    @property
+    def num_dropped(self) -> int:
+        """Duplicates that are left out."""
+        return self.twins.num_dropped if self.twins else 0
 
     @property
     def has_sizes(self) -> bool:

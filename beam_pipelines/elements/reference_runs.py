@@ -52,6 +52,13 @@ class Run(NamedTuple):
         last = min(-(-num // PIECE_REFERENCES), len(offsets) - 1)
         return Stretch(self.spool, 0, int(offsets[last]))
 
+    def pieces(self) -> Iterator[tuple[int, int, Stretch]]:
+        """Each piece: the place of its first reference, how many there are, and where it lies."""
+        offsets = np.frombuffer(self.offsets, np.uint64).tolist()
+        for number, (offset, end) in enumerate(zip(offsets, offsets[1:])):
+            first = number * PIECE_REFERENCES
+            yield first, min(PIECE_REFERENCES, self.num_references - first), Stretch(self.spool, offset, end - offset)
+
     def cut(self, bounds: np.ndarray) -> Iterator[tuple[int, Stretch]]:
         """(block, the pieces that may hold references of it), by the key at which each block begins, uint64 [num_blocks]."""
         orders, offsets = np.frombuffer(self.orders, np.uint64), np.frombuffer(self.offsets, np.uint64)

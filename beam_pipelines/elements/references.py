@@ -30,7 +30,7 @@ _MAX_RAWS = 1 << 16
 
 
 _LENGTH = np.dtype("<u4")
-_TEXTS = ("keys", "paths", "labels", "groups", "values", "strata")
+_TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 
 @dataclasses.dataclass
@@ -47,6 +47,7 @@ class References:
         groups: What stays in one split together, UTF-8; empty: the key.
         values: Of other features, as `value_bytes` has them.
         strata: What splits are stratified by, UTF-8; empty once they are settled, and where they are not stratified.
+        hashes: Of the images: see `image_hashes`; empty where nobody has asked for them.
     """
 
     rows: np.ndarray
@@ -58,6 +59,7 @@ class References:
     groups: Texts
     values: Texts
     strata: Texts
+    hashes: Texts
 
     def __len__(self) -> int:
         return len(self.rows)

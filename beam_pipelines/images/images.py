@@ -111,7 +111,7 @@ class CheckedImage(NamedTuple):
 
 
 def check_image(
-    data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig()
+    data: bytes, check: str, *, full_scale: bool = False, images: ImageConfig = ImageConfig(), is_checked: bool = False
 ) -> CheckedImage:
     """Checks one image, and re-encodes it where a record can't hold it as it is, or where it is wanted otherwise.
 
@@ -120,20 +120,22 @@ def check_image(
         check: `strict`, `decode` or `header`.
         full_scale: Whether to decode at full scale and return the pixels; `header` returns none.
         images: In what size, format and encoding it is wanted. Pixels (`raw`) are uint8 [height, width, 3], row by row.
+        is_checked: Whether it was checked so far already: then it is decoded only where that is needed.
 
     Raises:
         Refusal: It is no image, a damaged one, or one that a record can't hold.
     """
     if check not in ("strict", "decode", "header"):
         raise ValueError(f"check={check!r}; expected strict, decode or header")
+    decodes = check != "header" and (full_scale or not is_checked)
     image_format = identify(data)
     if image_format == "jpeg":
-        return _check_jpeg(data, check, full_scale, images)
+        return _check_jpeg(data, check, decodes, full_scale, images)
     if image_format == "png":
-        return _check_png(data, check, full_scale, images)
+        return _check_png(data, check, decodes, full_scale, images)
     if image_format is None:
         raise Refusal("bad_image", f"{describe(data)}; expected JPEG, PNG, GIF, BMP or WebP")
-    return _check_other(image_format, data, check, full_scale, images)
+    return _check_other(image_format, data, check, decodes, full_scale, images)
 
 
 def check_pixels(
@@ -186,7 +188,8 @@ def check_tensor(data: bytes, raw: RawImage | None, feature: Feature, *, is_file
     return CheckedImage(image_format, *size, None if is_kept else stored, "" if is_kept else image_format, None, Geometry(size, 1, size))
 
 
-def _check_jpeg(data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
+def _check_jpeg(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
+    """`decodes`, here and below, is whether an image is decoded that can be stored as it is."""
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
     strict, pixels = check == "strict", None
@@ -196,12 +199,12 @@ def _check_jpeg(data: bytes, check: str, full_scale: bool, images: ImageConfig) 
         pixels = decode_jpeg(data, header, "GRAY" if header.num_components == 1 else "RGB", strict, reduction)
         reason = "exif_orientation" if geometry.orientation != 1 else "cmyk"
         return _store("jpeg", to_image(pixels), geometry, reason, images, full_scale and check != "header", reduction)
-    if check != "header":
+    if decodes:
         pixels = decode_jpeg(data, header, "RGB" if full_scale else "GRAY", strict, 1 if full_scale else 8)
     return CheckedImage("jpeg", *geometry.stored, None, "", pixels if full_scale else None, geometry, header.num_components)
 
 
-def _check_png(data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
+def _check_png(data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
     plain, others = read_png_chunks(data, checksums=check != "header")
     if plain[8:16] != b"\0\0\0\x0dIHDR" or len(plain) < 33:
         raise Refusal("bad_image", f"PNG: begins with the chunk {plain[8:33]!r}; expected a whole IHDR")
@@ -211,7 +214,7 @@ def _check_png(data: bytes, check: str, full_scale: bool, images: ImageConfig) -
     geometry = _plan((height, width), exif_orientation(others.get(b"eXIf", b"")), images)
     fits, wants_pixels = _fits("png", geometry, images), full_scale and check != "header"
     num_channels = _PNG_CHANNELS.get(color_type, 0)
-    if fits and check == "header":
+    if fits and not decodes:
         return CheckedImage("png", height, width, None, "", None, geometry, num_channels)
     image = decode_with_pillow("png", plain)
     if fits:
@@ -221,7 +224,7 @@ def _check_png(data: bytes, check: str, full_scale: bool, images: ImageConfig) -
     return _store("png", image, geometry, "exif_orientation", images, wants_pixels)
 
 
-def _check_other(image_format: str, data: bytes, check: str, full_scale: bool, images: ImageConfig) -> CheckedImage:
+def _check_other(image_format: str, data: bytes, check: str, decodes: bool, full_scale: bool, images: ImageConfig) -> CheckedImage:
     """GIF, BMP and WebP, which a record does not hold, unless WebP is wanted."""
     if image_format == "gif":
         check_gif_header(data)
@@ -229,7 +232,7 @@ def _check_other(image_format: str, data: bytes, check: str, full_scale: bool, i
     orientation = exif_orientation(image.info.get("exif", b"").removeprefix(EXIF))
     geometry = _plan((image.height, image.width), orientation, images)
     fits, wants_pixels = _fits(image_format, geometry, images), full_scale and check != "header"
-    if not fits or check != "header":
+    if not fits or decodes:
         load(image_format, image)
     if fits:
         pixels = rgb(image) if wants_pixels else None

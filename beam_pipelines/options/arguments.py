@@ -9,6 +9,8 @@ from beam_pipelines.config.prepare_config import (
     BAD_BOXES,
     CHECKS,
     DEFAULT_SPLITS,
+    DUPLICATES,
+    MAX_DUPLICATE_DISTANCE,
     PrepareConfig,
     SourceConfig,
 )
@@ -20,6 +22,7 @@ from beam_pipelines.options.command_parser import CommandParser
 from beam_pipelines.options.export_arguments import add_export
 from beam_pipelines.options.image_arguments import add_image_options, make_image_config
 from beam_pipelines.options.inspect_arguments import add_inspect
+from beam_pipelines.options.leaks_arguments import add_leaks
 from beam_pipelines.options.log_arguments import add_log_options, add_progress_options
 from beam_pipelines.options.option_values import (
     default_name,
@@ -126,6 +129,21 @@ def make_parser() -> argparse.ArgumentParser:
         help="keep the splits of inputs that are there by their keys: a data set prepared earlier, or a CSV or Parquet file with the "
         "columns key and split; others are placed as --splits says",
     )
+    add(
+        "--duplicates",
+        choices=DUPLICATES,
+        help="find images that are alike, also recompressed, resized, recoloured or mirrored ones. group: bring them into one split; drop: keep "
+        "the one with the smallest key; keep: say how many there are (each image is read twice, and decoded once)",
+    )
+    add(
+        "--duplicate_distance",
+        type=int,
+        default=MAX_DUPLICATE_DISTANCE,
+        metavar="BITS",
+        help=f"of 64 in which the perceptual hashes of such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} (default: {MAX_DUPLICATE_DISTANCE})",
+    )
+    add("--exact_only", action="store_true", help="only images of the same bytes are alike")
+    add("--move_to", metavar="SPLIT", help="where --duplicates group brings those that the source has in several splits (default: that is refused)")
     add("--split_folders", choices=("yes", "no"), help="whether IN's folders are splits (default: by their names)")
     add("--num_shards", metavar="N", help="in all, or of each split: train=16,validation=2 (default: by size)")
     add("--shard_size", metavar="SIZE", help="such as 128MiB, instead of --num_shards")
@@ -180,6 +198,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_analyze(commands)
     add_transform(commands)
     add_verify(commands)
+    add_leaks(commands)
     add_export(commands)
     add_quality(commands)
     add_inspect(commands)
@@ -295,6 +314,10 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         max_bad_fraction=arguments.max_bad_fraction,
         output_layout=arguments.output_layout,
         descriptions=parse_descriptions(arguments.describe),
+        duplicates=arguments.duplicates,
+        duplicate_distance=arguments.duplicate_distance,
+        exact_only=arguments.exact_only,
+        move_to=arguments.move_to,
         about=parse_about(arguments.about),
         ignore=parse_patterns(arguments.ignore),
         source=make_source_config(arguments),

@@ -33,6 +33,7 @@ class Counts(NamedTuple):
         analyzed: Examples that a phase of an analysis has read.
         written_bytes: Of records.
         retries: Requests to object stores that were made again.
+        hashed: Images that were read and hashed before the plan.
     """
 
     listed: int = 0
@@ -42,6 +43,7 @@ class Counts(NamedTuple):
     analyzed: int = 0
     written_bytes: int = 0
     retries: int = 0
+    hashed: int = 0
 
     def plus(self, other: "Counts") -> "Counts":
         return Counts(*map(sum, zip(self, other)))
@@ -291,6 +293,12 @@ def _stages(counts: Counts) -> list[Stage]:
         Stage("listed", counts.listed, num_inputs),
         Stage("written", counts.written, num_inputs, f"{counts.dead_letters} dead letters"),
     ]
+
+
+def stages_with_hashing(counts: Counts) -> list[Stage]:
+    """The bars of a run of `prepare` that looks for duplicates."""
+    listed, *others = _stages(counts)
+    return [listed, Stage("hashed", counts.hashed, listed.total), *others]
 
 
 def _format_seconds(seconds: float) -> str:

@@ -25,10 +25,11 @@ def check_sums(images: ImageStatistics, listing: Listing, config: PrepareJob) ->
     dead_letters = DeadLetterCount()
     dead_letters.merge(listing.dead_letters)
     dead_letters.merge(images.dead_letters)
-    if images.num_examples + dead_letters.num != listing.num_inputs:
+    if images.num_examples + dead_letters.num + listing.num_dropped != listing.num_inputs:
+        dropped = f", and {listing.num_dropped} were left out as duplicates" if listing.num_dropped else ""
         raise RunError(
             f"{listing.num_inputs} inputs were listed, and {images.num_examples} examples and "
-            f"{dead_letters.num} dead letters were written: the runner lost or repeated some"
+            f"{dead_letters.num} dead letters were written{dropped}: the runner lost or repeated some"
         )
     if not images.num_examples:
         raise UserError(f"no input {listing.makes_example}; among the dead letters:{dead_letters.describe()}")
@@ -54,7 +55,7 @@ def warnings(images: ImageStatistics, listing: Listing) -> list[str]:
             more = f" and {len(emptied) - NUM_NAMES_SHOWN:,} more" if len(emptied) > NUM_NAMES_SHOWN else ""
             classes = "1 class has" if len(emptied) == 1 else f"{len(emptied):,} classes have"
             lines.append(f"{feature.name}: {classes} a number and no example, since no input of theirs came through: {names}{more}")
-    return [*lines, *(listing.division.warnings() if listing.division else ())]
+    return [*lines, *(listing.division.warnings() if listing.division else ()), *(listing.twins.warnings() if listing.twins else ())]
 
 
 def _found_labels(images: ImageStatistics, name: str) -> set[int]:

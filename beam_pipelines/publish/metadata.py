@@ -41,6 +41,7 @@ def make_manifest(
         splits={split: tuple(shards[split]) for split in listing.splits},
         num_inputs=listing.num_inputs,
         num_dead_letters=num_dead_letters,
+        num_dropped=listing.num_dropped,
         about=config.about,
     )
 
@@ -229,11 +230,24 @@ def statistics(
         facts["boxes"] = {"num_dropped": images.num_dropped_boxes, "num_clipped": images.num_clipped_boxes}
     if listing.division:
         facts["division"] = listing.division.to_json()
+    if listing.twins:
+        facts["duplicates"] = listing.twins.to_json()
     facts["splits"] = {
         split: _split_statistics(images.splits[position], listing, qualities[split])
         for position, split in enumerate(listing.splits)
     }
     return facts
+
+
+def class_shares(statistics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Class -> split -> the share of its examples that the split has, as `leaks.json` has it; of classes without an example nothing."""
+    counts = {split: facts["label_counts"] for split, facts in statistics["splits"].items()}
+    shares: dict[str, dict[str, float]] = {}
+    for name in next(iter(counts.values()), ()):
+        total = sum(of_split[name] for of_split in counts.values())
+        if total:
+            shares[name] = {split: of_split[name] / total for split, of_split in counts.items()}
+    return shares
 
 
 def _split_statistics(split: SplitStatistics, listing: Listing, qualities: ShuffleQualities) -> dict[str, Any]:

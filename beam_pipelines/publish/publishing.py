@@ -15,7 +15,7 @@ from beam_pipelines.publish.output_directory import remove_marked
 from beam_pipelines.storage.files import files_at, is_remote, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
-from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, Manifest
+from tf_input.dataset_format import MANIFEST, Manifest
 
 
 def check_files(config: OutputPaths, files: Sequence[tuple[str, int]]) -> None:
@@ -37,14 +37,15 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
     return [(name, num_bytes) for shard in shards for name, num_bytes, _ in shard.files()]
 
 
-def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], dead_letters: Iterable[bytes]) -> None:
-    """Writes the metadata of a data set whose shards are there, by name, and its dead letters, line by line, and publishes it."""
+def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]]) -> None:
+    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and publishes it."""
     packed = manifest.to_json().encode()
     if not is_in_place(config):
         check_files(config, _files_of(manifest))
         for name, text in files.items():
             write_file(f"{config.working_directory}/{name}", text.encode())
-        write_pieces(f"{config.working_directory}/{DEAD_LETTERS}", dead_letters)
+        for name, of_file in lines.items():
+            write_pieces(f"{config.working_directory}/{name}", of_file)
     publish(config, packed)
 
 

@@ -22,7 +22,8 @@ def describe(directory: str) -> str:
     manifest = dataset_format.Manifest.from_json(files.read(f"{directory}/{dataset_format.MANIFEST}").decode())
     statistics = json.loads(files.read(f"{directory}/{dataset_format.STATISTICS}"))
     shown = os.fsencode(directory).decode("utf-8", "backslashreplace")
-    return "\n".join(_lines(shown, manifest, statistics))
+    leaks = json.loads(files.read(f"{directory}/{dataset_format.LEAKS}")) if "duplicates" in statistics else {}
+    return "\n".join(_lines(shown, manifest, statistics, leaks))
 
 
 def warnings(directory: str) -> list[str]:
@@ -30,7 +31,7 @@ def warnings(directory: str) -> list[str]:
     return json.loads(files_at(directory).read(f"{directory}/{dataset_format.STATISTICS}"))["warnings"]
 
 
-def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any]) -> Iterator[str]:
+def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[str, Any], leaks: dict[str, Any]) -> Iterator[str]:
     splits = list(manifest.splits)
     rows = [
         ["examples", *(f"{manifest.num_examples(split):,}" for split in splits)],
@@ -52,6 +53,8 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
             yield ""
     if "division" in statistics:
         yield from _division(statistics["division"])
+    if leaks:
+        yield from _duplicates(leaks, directory)
     image = manifest.features.get(dataset_format.IMAGE)
     if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
         yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
@@ -101,6 +104,28 @@ def _division(division: dict[str, Any]) -> Iterator[str]:
         of = f" of {excess['stratum']!r}" if excess["stratum"] else ""
         why = f"group {excess['group']!r} has {excess['num_group']:,} of them" if excess["group"] else "they were there before"
         yield f"  {excess['split']} has {excess['num_inputs']:,} inputs{of}, where its share is {excess['target']:,.1f}: {why}"
+
+
+def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
+    """Images that are alike, what became of them, and what of them is apart now."""
+    found, now = leaks["found"], leaks["now"]
+    became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
+    images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
+    yield f"duplicates:   {_count(found['num_pairs'], 'pair')} alike, {images}: {became}" + (
+        f" (see {directory}/{dataset_format.TWINS})" if found["num_images"] else ""
+    )
+    if found["num_moved"]:
+        yield f"  {found['num_moved']:,} moved to another split than the inputs name"
+    if found["num_joined"]:
+        yield f"  {_count(found['num_joined'], 'group')} became part of others, since images of theirs are alike"
+    sizes = now["parts"].values()
+    torn = found["num_pairs"] * (1 - sum((size / sum(sizes)) ** 2 for size in sizes))  # as many come into one split by chance
+    apart = f"{_count(now['num_pairs_apart'], 'pair')} (splits at random would tear about {torn:,.1f} apart) and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
+    yield f"apart now:    {apart} (see {directory}/{dataset_format.LEAKS})"
+
+
+def _count(num: int, noun: str) -> str:
+    return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
 def _class_table(feature: dataset_format.Feature, statistics: dict[str, Any], splits: list[str]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from typing import Any, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import apache_beam as beam
 
@@ -11,16 +11,21 @@ from beam_pipelines.elements.dead_letters import merge_json_lines, read_lines
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
 from beam_pipelines.elements.quality import ShuffleQualities
+from beam_pipelines.elements.reference_runs import Stretch
 from beam_pipelines.elements.statistics import ImageStatistics
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.publish import metadata
 from beam_pipelines.publish.accounting import check_sums
+from beam_pipelines.publish.left_run import is_in_place
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import ShardInfo
+from tf_input.dataset_format import DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo, to_json
+
+# From the working directory of a run and its manifest to what `leaks.json` says of what is there now.
+FindLeaks = Callable[[PrepareJob, Manifest], Mapping[str, Any]]
 
 # Of dead letters that are merged, in all.
 _MERGE_BYTES = 64 << 20
@@ -35,20 +40,24 @@ class WriteMetadata(beam.PTransform):
     Attributes:
         config: What the run is to do.
         run_info: What `run.json` is to say of the run.
+        find_leaks: What looks for duplicates in what was written: see `leaks`.
     """
 
     config: PrepareJob
     run_info: Mapping[str, Any]
+    find_leaks: FindLeaks
 
     def expand(self, written: beam.PCollection) -> beam.PCollection:
         return (
             written.pipeline
             | "AfterTheShards" >> beam.Impulse()
-            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self.config, self.run_info)
+            | "Publish" >> beam.Map(write_metadata, beam.pvalue.AsIter(written), self.config, self.run_info, self.find_leaks)
         )
 
 
-def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any]) -> str:
+def write_metadata(
+    unused: bytes, written: Iterable[ShardAddress], config: PrepareJob, run_info: Mapping[str, Any], find_leaks: FindLeaks
+) -> str:
     """Writes the metadata of a data set whose shards are there, and publishes it.
 
     Raises:
@@ -78,9 +87,16 @@ def write_metadata(unused: bytes, written: Iterable[ShardAddress], config: Prepa
     num_dead_letters = plan.listing.dead_letters.num + images.dead_letters.num
     check_sums(images, plan.listing, config)
     manifest = metadata.make_manifest(config, plan.listing, infos, num_dead_letters)
-    files = metadata.metadata_files(manifest, metadata.statistics(images, plan.listing, qualities), run_info)
+    statistics = metadata.statistics(images, plan.listing, qualities)
+    files = metadata.metadata_files(manifest, statistics, run_info)
+    twins = plan.listing.twins
+    if twins and not is_in_place(config):  # where all is published already, nothing is to be written
+        files[LEAKS] = to_json({"found": twins.to_json(), "now": find_leaks(config, manifest), "classes": metadata.class_shares(statistics)})
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        publish_files(config, manifest, files, merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool)))
+        lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
+        if twins:
+            lines[TWINS] = _read_stretch(twins.lines, spool)
+        publish_files(config, manifest, files, lines)
     count_in_beam(stopwatch.lap())
     return config.name
 
@@ -99,13 +115,15 @@ def _read_all(config: PrepareJob, shards: list[ShardAddress]) -> Iterator[Writte
     return read_ahead(read, ((address, 1 << 20) for address in shards))
 
 
+def _read_stretch(stretch: Stretch, spool: SpoolReader, block_bytes: int = 1 << 20) -> Iterator[bytes]:
+    """The lines of a file in the spool."""
+    return read_lines(lambda offset, num: spool.read(stretch.spool, stretch.offset + offset, num), stretch.num_bytes, block_bytes)
+
+
 def _dead_letters(config: PrepareJob, plan: Plan, shards: list[ShardAddress], spool: SpoolReader) -> list[Iterator[bytes]]:
     """Sorted runs of lines: those of the listing, and each shard's."""
     block_bytes = max(4096, min(1 << 20, _MERGE_BYTES // (len(plan.dead_letters) + len(shards) + 1)))
-    runs = []
-    for number, begin, num_bytes in plan.dead_letters:
-        read = lambda offset, num, number=number, begin=begin: spool.read(number, begin + offset, num)
-        runs.append(read_lines(read, num_bytes, block_bytes))
+    runs = [_read_stretch(stretch, spool, block_bytes) for stretch in plan.dead_letters]
     for address in shards:
         path = dead_letters_path(config, address)
         files = files_at(path)

@@ -17,6 +17,7 @@ from beam_pipelines.elements.plan import PlannedShard
 from beam_pipelines.elements.plan_files import write_planned_shard
 from beam_pipelines.errors import printable
 from beam_pipelines.parallel.light_processes import TaskWindow, share
+from beam_pipelines.repair.duplicates_again import TwinGroups, hash_again
 from beam_pipelines.repair.record_index import index_of_records
 from beam_pipelines.repair.source_changes import (
     ExampleName,
@@ -102,6 +103,7 @@ def _from_sources(
     wanted = Wanted([read_names(directory, shard) for shard in shards])
     source = list_wanted(config, manifest, wanted)
     context = WriteContext(config, _make_listing(config, manifest, source))
+    groups = TwinGroups.read(directory) if config.duplicates == "group" else None
     tasks, shared = TaskWindow(config.num_processes), share(context)
     waiting: collections.deque[DamagedShard] = collections.deque()
 
@@ -114,10 +116,13 @@ def _from_sources(
         changes = describe_missing(inputs.missing, wanted.refused)
         changes += [f"{printable(key.decode())}: two inputs have this key now" for key in inputs.repeated]
         changes += describe_unknown_classes(inputs.references, source, manifest.schema, config.spool_directory)
+        references = groups.regroup(inputs.references) if groups else inputs.references
+        if config.duplicates and not changes:
+            references, changes = hash_again(context, references)
         if changes:
             yield shard, changes
             continue
-        write_planned_shard(config, shard.planned, b"".join(inputs.references.pieces()))
+        write_planned_shard(config, shard.planned, b"".join(references.pieces()))
         waiting.append(shard)
         for part in tasks.run(write_part, shared, shard.planned, ShardPart()):
             yield finish(part)

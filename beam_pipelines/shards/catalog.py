@@ -9,6 +9,7 @@
 | `num_bytes`, `crc32c`, `height`, `width` | of the image as stored, else of the serialized example; no size where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
+| `content_hash`, `image_hash`, `mirrored_hash` | with `--duplicates`: of the bytes at the source; perceptual, of what is seen and of its mirror image; no perceptual one where nothing is to be seen, or with `--exact_only` |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
 | each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
 | each number and text of one value | as the record has it; `feature_NAME` where NAME is that of another column |
@@ -25,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from beam_pipelines.elements.image_hashes import unpack_hashes
 from beam_pipelines.elements.references import References, Texts
 from beam_pipelines.shards.shard_writer import WrittenPart
 from beam_pipelines.storage.files import files_at
-from tf_input.dataset_format import Feature, catalog_features
+from tf_input.dataset_format import HASH_COLUMNS, Feature, catalog_features
 
 # None is left to the defaults of a version of pyarrow that other bytes would come of.
 _WRITER: Mapping[str, Any] = {
@@ -73,6 +75,9 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         "shard": pa.DictionaryArray.from_arrays(np.zeros(num, np.int32), [shard] if num else pa.array([], pa.string())),
         "record": pa.array(np.arange(num), pa.int64()),
     }
+    if (hashes := unpack_hashes(references.hashes)) is not None:
+        hidden = ~hashes.has_look
+        columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), pa.array(hashes.values, mask=hidden), pa.array(hashes.mirrored, mask=hidden))))
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":
             columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)

@@ -1,9 +1,12 @@
 """Makes of one input what is fit to be stored, an image with all that belongs to it or values alone, or a dead letter."""
 
 import collections
+import hashlib
 import itertools
 import time
-from typing import Iterable, Iterator, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
+
+import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
@@ -11,6 +14,8 @@ from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledI
 from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
+from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.perceptual_hash import PerceptualHash, hash_image, hash_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
@@ -65,15 +70,20 @@ class InputReader:
 
     def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
         """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
-        items = zip(images, sampled)
+        return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
+
+    def hash_all(self, images: Iterable[LabeledImage]) -> Iterator[np.void | DeadLetter]:
+        """What `hash` makes of each input, in order, and ahead likewise."""
+        return self._read_in_order(self.hash, zip(images), ())
+
+    def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
         if not is_remote(self._context.listing.root):
-            for number, pair in enumerate(items):
+            for number, item in enumerate(items):
                 if number % _NUM_WAITS == 0 and self.is_slow():
-                    items = itertools.chain([pair], items)
+                    items = itertools.chain([item], items)
                     break
-                yield self.read(*pair)
-        others = self._context.extras.image_names
-        yield from read_ahead(lambda pair: self.read(*pair), ((pair, image_bytes(pair[0], others)) for pair in items), _size_of)
+                yield read(*item)
+        yield from read_ahead(lambda item: read(*item), ((item, image_bytes(item[0], others)) for item in items), _size_of)
 
     def is_slow(self) -> bool:
         """Whether nearly all of the last reads waited for their medium, while others could have been under way.
@@ -115,6 +125,34 @@ class InputReader:
         stored = data if checked.encoded is None else checked.encoded
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width, checked.num_channels)
 
+    def hash(self, image: LabeledImage) -> np.void | DeadLetter:
+        """Reads one image, checks it where it is decoded, and hashes it: an element of `HASH_ROW`.
+
+        Raises:
+            StorageError: A disk or a store did not give its bytes, which says nothing about the image.
+        """
+        try:
+            data = self._read_bytes(image)
+            look = self._hash_look(image, data) if self._context.config.hashes_looks else None
+        except OSError as error:
+            return self._refuse(image, error)
+        except _CutOffError as error:
+            return _dead_letter(image, "read", "unreadable", str(error))
+        except Refusal as error:
+            return _dead_letter(image, "check", error.reason, str(error))
+        row = np.zeros((), HASH_ROW)
+        row["content"] = np.frombuffer(hashlib.blake2b(data, digest_size=16).digest(), "<u8")
+        if look is not None and not look.is_flat:
+            row["value"], row["mirrored"], row["has_look"] = look.value, look.mirrored, True
+        return row[()]
+
+    def _hash_look(self, image: LabeledImage, data: bytes) -> PerceptualHash | None:
+        """None of a tensor, which shows nothing to anybody."""
+        if self._context.tensor is not None:
+            return None
+        raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
+        return hash_image(data, self._context.config.check) if raw is None else hash_pixels(pixels, raw)
+
     def _read_bytes(self, image: LabeledImage) -> bytes:
         if image.spool:
             return self._read_spool(image)
@@ -154,7 +192,8 @@ class InputReader:
         if raw is not None:
             checked = check_pixels(pixels, raw, context.config.images, full_scale=is_sampled, is_file=image.raw is None)
         else:
-            checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images)
+            is_checked = context.config.hashes_looks  # when it was hashed
+            checked = check_image(data, context.config.check, full_scale=is_sampled, images=context.config.images, is_checked=is_checked)
         if context.pixel_bytes is not None:
             num_bytes = len(data if checked.encoded is None else checked.encoded)
             if num_bytes != context.pixel_bytes:

@@ -78,6 +78,7 @@ class ReferenceMaker:
             Texts.of(groups) if groups else no_texts(len(keys)),
             Texts.of(list(map(values.encode, others))) if any(others) else no_texts(len(keys)),
             _encode_names(strata) if strata else no_texts(len(keys)),
+            no_texts(len(keys)),
         )
         found.reference_bytes += references.num_bytes
         return references

@@ -233,7 +233,7 @@ def _name_splits(config: PrepareJob, found: ListedPart) -> tuple[str, ...]:
     if config.asks_for_shares:
         raise given_already(config, f"--input={config.input}", _how_to_leave_splits(config), given)
     names = order_splits(given)
-    if config.settles_splits:
+    if config.stratify or config.splits_from:
         option = "--stratify" if config.stratify else "--splits_from"
         raise UserError(
             f"{option}: the inputs name their splits ({', '.join(names)}), so that there is none to place; expected --divide {names[0]}, "

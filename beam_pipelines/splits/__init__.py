@@ -1,9 +1,13 @@
-"""Which split each input belongs to, where more than a hash of its group decides: strata, splits that are divided, and those of an earlier data set.
+"""Which split each input belongs to, where more than a hash of its group decides: strata, splits that are divided, those of an earlier data set, and
+images that are alike.
 
 What comes in are runs of references, each with its group and its stratum, some of them with a split that their source says; what goes out are
-the same references with settled splits. Groups are not made here: what is to stay together has one group by now. No image is read, and
-nobody holds all keys: a plan is made of counts, and of the hashes near the bounds between splits.
+the same references with settled splits. What is to stay together has one group when splits are settled: by its source, or since it is alike.
+No image is read, and nobody holds all keys: a plan is made of counts, and of the hashes near the bounds between splits.
 
+    twin_clusters       hashes of images that are near -> clusters, with a bound
+    settle_twins        what becomes of these: groups, and what is left out
+    find_twins          the stage before the others, where that is asked for
     run_facts           a run of references -> what the plan has to know of it
     earlier_splits      the splits of a data set that is there, or of a table
     group_placement     groups that are larger than one input, by their strata

@@ -172,6 +172,7 @@ class _Planner:
             raise UserError(
                 f"--input={printable(self._config.input)}: {groups} in several splits already, such as {self._show(first)} in "
                 f"{' and '.join(order_splits(torn[first]))}; expected each in one: other groups, or other splits"
+                + (", or --duplicates=drop or keep, which make no groups" if self._config.duplicates == "group" else "")
             )
         return followers
 

@@ -11,7 +11,7 @@ from beam_pipelines.publish.metadata import metadata_files, named_counts
 from beam_pipelines.publish.publishing import publish_files
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.transform.transform_job import BYTES_OF_IMAGES, TransformedShard, TransformJob
-from tf_input.dataset_format import IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
+from tf_input.dataset_format import DEAD_LETTERS, IMAGE, LABEL, MANIFEST, OBJECTS, STATISTICS, Manifest
 
 
 def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: Sequence[TransformedShard]) -> str:
@@ -30,7 +30,7 @@ def publish_transformed(job: TransformJob, run_info: Mapping[str, Any], shards: 
     }
     manifest = make_manifest(job, by_split)
     statistics = transformed_statistics(manifest, by_split, job.manifest, json.loads(read(f"{job.directory}/{STATISTICS}")))
-    publish_files(job, manifest, metadata_files(manifest, statistics, run_info), dead_letters=())
+    publish_files(job, manifest, metadata_files(manifest, statistics, run_info), {DEAD_LETTERS: ()})
     return job.name
 
 

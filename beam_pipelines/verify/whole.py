@@ -9,7 +9,7 @@ from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import CROISSANT, DEAD_LETTERS, MANIFEST, RUN, STATISTICS, Manifest
+from tf_input.dataset_format import CROISSANT, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
@@ -58,6 +58,8 @@ def check_metadata(directory: str, manifest: Manifest) -> Iterator[Damage]:
             damages = [Damage(STATISTICS, f"its fields are not such as are written ({type(error).__name__}: {error})")]
         yield from damages
     yield from _check_dead_letters(directory, manifest)
+    if statistics is not None and "duplicates" in statistics:
+        yield from _check_twins(directory, manifest, statistics["duplicates"])
 
 
 def has_divided_groups(directory: str) -> bool:
@@ -96,6 +98,19 @@ def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
         yield data
     elif (count := data.count(b"\n")) != manifest.num_dead_letters:
         yield Damage(DEAD_LETTERS, f"{count} lines; expected {manifest.num_dead_letters}")
+
+
+def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Damage]:
+    leaks = _read_object(directory, LEAKS)
+    if isinstance(leaks, Damage):
+        yield leaks
+    elif leaks.get("found") != found:
+        yield Damage(LEAKS, f"not what {STATISTICS} has of duplicates")
+    data = _read(directory, TWINS)
+    if isinstance(data, Damage):
+        yield data
+    elif (count := data.count(b'"dropped": true')) != manifest.num_dropped:
+        yield Damage(TWINS, f"{count} images are left out; expected {manifest.num_dropped}")
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:

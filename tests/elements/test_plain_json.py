@@ -23,6 +23,7 @@ from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, Writte
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import Stretch
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from beam_pipelines.elements.twins import Twins
 from tf_input.dataset_format import Feature, ShardInfo
 
 LETTERS = DeadLetterCount(7, [DeadLetter("a/é\n.jpg", "check", "bad_image", "0 bytes"), DeadLetter("b\udcff", "read", "unreadable", "…")])
@@ -35,6 +36,9 @@ CONFIG = PrepareJob(
     splits={"train": Fraction(1, 3), "validation": Fraction(2, 3)},
     stratify=("label", "note"),
     splits_from="/old",
+    duplicates="group",
+    duplicate_distance=4,
+    move_to="train",
     num_shards={"train": 5, "validation": 2},
     check="decode",
     max_bad_fraction=0.1,
@@ -113,6 +117,9 @@ VALUES = {
     "a listing that was divided": dataclasses.replace(
         LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
+    "a listing with duplicates": dataclasses.replace(
+        LISTING, twins=Twins("drop", None, Stretch(5, 6, 7), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
+    ),
     "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "a shard": WRITTEN,
     "a plan": PLAN,
@@ -144,7 +151,7 @@ def test_every_option_is_among_those_that_are_tested():
     """So that a new one, of a kind that JSON has not, is not forgotten."""
     for config, defaults in ((CONFIG, PrepareJob("", "", "made")), (CONFIG.source, SourceConfig()), (CONFIG.images, ImageConfig())):
         left_out = [field.name for field in dataclasses.fields(config) if getattr(config, field.name) == getattr(defaults, field.name)]
-        excluded = ["folds", "group_pattern", "split_folders", "shard_bytes"]
+        excluded = ["folds", "group_pattern", "split_folders", "shard_bytes", "exact_only"]
         assert left_out in (excluded, ["has_images"], ["encoding", "keep_depth"]), "they are excluded by others, or mean nothing beside them"
 
 

@@ -25,7 +25,7 @@ def make_references(orders: list[int], first: int = 0) -> References:
     rows["order"] = orders
     keys = Texts.of([f"key {first + place}".encode() for place in range(len(orders))])
     nothing = Texts(np.zeros(len(orders), np.uint32), b"")
-    return References(rows, ("train",), (), keys, *[nothing] * 5)
+    return References(rows, ("train",), (), keys, *[nothing] * 6)
 
 
 def pairs(references: References) -> list[tuple[int, bytes]]:

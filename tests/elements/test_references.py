@@ -14,7 +14,7 @@ from beam_pipelines.images.raw_image import RawImage
 # Neither half of a surrogate pair, which UTF-8 has no bytes for, nor NUL, which no file name holds.
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
 RAWS = st.builds(RawImage, st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3]), st.booleans())
-TEXTS = ("keys", "paths", "labels", "groups", "values", "strata")
+TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
 
 
 @st.composite
@@ -53,7 +53,7 @@ def make_references(num: int) -> References:
     labels = [f"some_class_name_{index // 500}" for index in range(num)]
     keys = [f"{label}/IMG_{index:06d}.jpg".encode() for index, label in enumerate(labels)]
     nothing = Texts(np.zeros(num, np.uint32), b"")
-    return References(rows, ("train", "validation"), (), Texts.of(keys), nothing, Texts.of([one.encode() for one in labels]), nothing, nothing, nothing)
+    return References(rows, ("train", "validation"), (), Texts.of(keys), nothing, Texts.of([one.encode() for one in labels]), *[nothing] * 4)
 
 
 @given(references())
@@ -69,10 +69,10 @@ def test_the_largest_and_the_smallest_fields_fit():
     for name in set(ROW.names) - {"split", "raw"}:
         rows[name] = np.iinfo(ROW[name]).min, np.iinfo(ROW[name]).max
     rows["split"][1], rows["raw"][1] = 255, 65_535
-    one = References(rows, ("train",), (), *[Texts.of([b"", b"x" * 100_000])] * 6)
+    one = References(rows, ("train",), (), *[Texts.of([b"", b"x" * 100_000])] * 7)
     unpacked = References.unpack(one.pack())
     assert unpacked.rows.tolist() == rows.tolist()
-    assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 6
+    assert [list(getattr(unpacked, name)) for name in TEXTS] == [[b"", b"x" * 100_000]] * 7
 
 
 def test_unpacked_rows_can_be_written_to():
@@ -108,7 +108,7 @@ def test_concatenate_appends_one_to_the_other_whatever_their_tables(batches):
 def test_more_layouts_of_pixels_than_there_is_room_for_are_refused():
     def with_raws(start: int, stop: int) -> References:
         rows = np.zeros(1, ROW)
-        return References(rows, ("train",), tuple(RawImage(size, 1, 1) for size in range(start, stop)), *[Texts.of([b""])] * 6)
+        return References(rows, ("train",), tuple(RawImage(size, 1, 1) for size in range(start, stop)), *[Texts.of([b""])] * 7)
 
     assert len(References.concatenate([with_raws(0, 40_000), with_raws(30_000, 65_535)]).raws) == 65_535
     with pytest.raises(ValueError, match="pixels of 65536 layouts; there is room for 65535"):

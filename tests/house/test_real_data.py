@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from PIL import Image, ImageOps
+from PIL import Image, ImageEnhance, ImageOps
 
 import tf_input
 from beam_pipelines.__main__ import main
+from beam_pipelines.images.look_alikes import look_distance
+from beam_pipelines.images.perceptual_hash import hash_image
 from engines import digest
 from made_arrays import idx_file
 from made_images import write_files
@@ -166,3 +168,48 @@ def test_scanned_digits_as_arrays(tmp_path, kind, encoding):
         for images, numbers in dataset.batches(split, batch_size=256, shuffle=False):
             found += zip((image.tobytes() for image in images.numpy()), numbers.numpy())
     assert sorted(found) == expected
+
+
+def cut(image: Image.Image, fraction: float) -> Image.Image:
+    """Without so much of each direction, half of it at each end."""
+    dx, dy = (round(side * fraction / 2) for side in image.size)
+    return image.crop((dx, dy, image.width - dx, image.height - dy))
+
+
+def as_jpeg(image: Image.Image, quality: int = 85) -> bytes:
+    encoded = io.BytesIO()
+    image.save(encoded, "JPEG", quality=quality)
+    return encoded.getvalue()
+
+
+# How a twin is made of a photograph, and of how many of them it must be found.
+TWINS = {
+    "recompressed, quality 30": (lambda image: as_jpeg(image, 30), 1.0),
+    "half the size": (lambda image: as_jpeg(image.resize((image.width // 2, image.height // 2))), 1.0),
+    "a quarter of the size": (lambda image: as_jpeg(image.resize((image.width // 4, image.height // 4), Image.Resampling.BICUBIC)), 1.0),
+    "brightness x 1.3": (lambda image: as_jpeg(ImageEnhance.Brightness(image).enhance(1.3)), 0.95),
+    "grey": (lambda image: as_jpeg(image.convert("L")), 1.0),
+    "mirrored": (lambda image: as_jpeg(ImageOps.mirror(image)), 1.0),
+    "cut by 2 %": (lambda image: as_jpeg(cut(image, 0.02)), 0.95),
+    "cut by 5 %": (lambda image: as_jpeg(cut(image, 0.05)), 0.75),
+}
+
+
+def find_twins(photographs: list[bytes]) -> tuple[dict[str, float], int]:
+    """Of each kind of twin how many of all are found at 8 bits, and how many pairs of photographs are taken for twins."""
+
+    def hash_all(encoded: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        found = [hash_image(data, "strict") for data in encoded]
+        return np.array([one.value for one in found], np.uint64), np.array([one.mirrored for one in found], np.uint64)
+
+    images, hashes = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], hash_all(photographs)
+    shares = {name: float((look_distance(hashes, hash_all([make(one) for one in images])).diagonal() <= 8).mean()) for name, (make, _) in TWINS.items()}
+    return shares, int(np.triu(look_distance(hashes, hashes) <= 8, 1).sum())
+
+
+def test_twins_of_photographs_are_found_and_no_others(tmp_path):
+    paths = sorted(path for path in unpack("photos.tar", tmp_path).rglob("*") if path.is_file())
+    shares, num_false = find_twins([path.read_bytes() for path in paths[::20]])
+    assert not num_false
+    for name, (_, expected) in TWINS.items():
+        assert shares[name] >= expected, name

@@ -99,6 +99,15 @@ def test_from_a_store_to_a_store_the_bytes_are_those_on_disk(server, bucket, pre
     assert not objects(server, f"{bucket}/out.incomplete")
 
 
+@S3_ALONE
+def test_duplicates_are_found_where_the_spool_is_a_store_too(server, source, bucket, tmp_path, capfd):
+    assert prepare(str(source), str(tmp_path / "out"), "--duplicates=group") == 0
+    assert prepare(f"{bucket}/in", f"{bucket}/out", "--duplicates=group", *server.flags) == 0
+    on_disk = {str(path.relative_to(tmp_path / "out")): path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert digest(objects(server, f"{bucket}/out")) == digest({name: path.read_bytes() for name, path in on_disk.items()})
+    assert main(["leaks", f"{bucket}/out", *server.flags]) == 0 and "1 pair alike, 0 of them apart" in capfd.readouterr().out
+
+
 def test_from_disk_to_a_store_and_back(server, source, bucket, prepared, tmp_path):
     assert prepare(str(source), f"{bucket}/out", *server.flags) == 0
     assert prepare(f"{bucket}/in", str(tmp_path / "out"), *server.flags) == 0

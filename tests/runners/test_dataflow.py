@@ -570,6 +570,8 @@ def test_the_metadata_is_what_the_service_takes():
         ("max_bad_fraction", ["0", "1", "0.01", ".5", "1.0"], ["-0.1", "2", "1.5", "1%"]),
         ("label_names_from", ["gs://data/old"], ["out/old"]),
         ("splits_from", ["gs://data/old", "gs://data/splits.csv"], ["out/old"]),
+        ("duplicate_distance", ["0", "8"], ["-1", "9", "a"]),
+        ("move_to", ["train", "test_2"], ["2test", "a-b", ""]),
         ("image_root", ["gs://raw/images"], ["images"]),
         ("header_bytes", ["0", "16"], ["-1", "a"]),
         ("footer_bytes", ["0", "16"], ["-1", "a"]),
@@ -592,7 +594,7 @@ def test_a_pattern_takes_what_the_command_takes(name, fits, fails):
 
 def test_every_pattern_is_tested():
     tested = {"input", "output", "name", "seed", "splits", "num_shards", "shard_size", "max_bad_fraction", "label_names_from", "splits_from"}
-    tested |= {"image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
+    tested |= {"duplicate_distance", "move_to", "image_root", "header_bytes", "footer_bytes", "skip_lines", "image_size", "image_format", "store_timeout"}
     assert {name for name, parameter in metadata().items() if "regexes" in parameter} == tested
 
 

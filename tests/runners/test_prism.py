@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import signal
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import engines
 from engines import digest, finish, prepare_here, start_prepare, write_source
 from held_stages import Gate
+from made_images import write_files
 from made_sources import CASES
 
 SECONDS = 600
@@ -51,10 +53,12 @@ def test_so_they_are_of_several_images_in_an_example(options, tmp_path):
 
 
 def test_settled_splits_are_those_of_the_local_runner(source, options, tmp_path):
-    divided = ("--stratify", "--group_pattern=^[a-z]+/[a-z]*.?.", "--splits=train=0.6,test=0.4")
+    source = write_files(shutil.copytree(source, tmp_path / "in"), {"bee/same.jpg": (source / "ant/000.jpg").read_bytes()})
+    divided = ("--stratify", "--group_pattern=^[a-z]+/[a-z]*.?.", "--splits=train=0.6,test=0.4", "--duplicates=group")
     prepare_here(source, tmp_path / "here", *divided)
     finish(start_prepare(source, tmp_path / "there", *options, *divided))
     assert digest(tmp_path / "there") == digest(tmp_path / "here")
+    assert (tmp_path / "here" / "twins.jsonl").read_text().count("\n") == 2
 
 
 def test_a_fault_of_the_input_is_one_line_and_can_be_gone_on_from(source, expected, options, tmp_path):

@@ -47,7 +47,7 @@ def make_references(keys: Sequence[bytes], seed: int, shift: int = 0) -> Referen
     rows["order"] = [int.from_bytes(full_shuffle_key(seed, key)[:8], "big") >> shift for key in keys]
     rows["num_bytes"] = np.arange(len(keys))
     nothing = Texts.of([b""] * len(keys))
-    return References(rows, ("train",), (), Texts.of(keys), Texts.of([b"path/" + key for key in keys]), nothing, nothing, nothing, nothing)
+    return References(rows, ("train",), (), Texts.of(keys), Texts.of([b"path/" + key for key in keys]), *[nothing] * 5)
 
 
 def cut(references: References, bounds: Sequence[int]) -> list[References]:

@@ -44,6 +44,12 @@ CASES = {
     "a table of something else": ("classes", ["--splits_from=columns.csv"], "expected a data set prepared earlier, or a CSV or Parquet file with the columns key and split"),
     "keys without a split": ("classes", ["--splits_from=half.csv"], "has rows without a key or a split: 1"),
     "no name of a split": ("classes", ["--splits_from=odd.csv"], "has split 'a split'; expected names of letters"),
+    "duplicates of what is not decoded": ("classes", ["--duplicates=drop", "--check=header"], "--check=header decodes none; expected --check=strict or decode, or --exact_only"),
+    "duplicates without an image": ("rows.csv", ["--image=none", "--duplicates=drop"], "--duplicates: examples have no image (--image=none)"),
+    "too far apart": ("classes", ["--duplicates=drop", "--duplicate_distance=9"], "--duplicate_distance=9: expected a number of bits from 0 to 8"),
+    "a distance of nothing": ("classes", ["--duplicate_distance=4"], "--duplicate_distance: nothing is done about duplicates; expected --duplicates keep, group or drop"),
+    "exact and not exact": ("classes", ["--duplicates=drop", "--exact_only", "--duplicate_distance=4"], "--exact_only and --duplicate_distance exclude each other"),
+    "nothing to move": ("classes", ["--duplicates=drop", "--move_to=train"], "--move_to=train: is of --duplicates=group, which brings duplicates into one split; found --duplicates=drop"),
     "other splits": ("classes", ["--splits_from=folds.csv"], "has the splits fold0, and new inputs would come into train, validation; expected --splits"),
 }
 

@@ -1,0 +1,63 @@
+"""What was found of images that are alike, and what became of them."""
+
+import dataclasses
+from typing import Any, Iterator
+
+from beam_pipelines.elements.reference_runs import Stretch
+from beam_pipelines.errors import printable
+
+
+@dataclasses.dataclass(frozen=True)
+class Twins:
+    """Images that are alike, a *cluster* of them wherever several are.
+
+    Attributes:
+        how: What becomes of them: one of `DUPLICATES`.
+        distance: Bits in which their hashes may differ; None: only the same bytes are alike.
+        lines: A line of JSON for each of them, as `twins.jsonl` has them.
+        num_pairs: Pairs that are alike.
+        num_clusters: Clusters.
+        num_images: Images in clusters.
+        num_dropped: Those of them that are left out.
+        num_moved: Those whose source had them in another split.
+        num_joined: Groups that became one with others, since images of theirs are alike.
+        num_cut: Clusters that were too large, or whose images were too far apart, and were cut.
+        largest_cut: An image in the largest of these; empty where there is none.
+        num_pairs_cut: Pairs that are alike and in two clusters for that reason.
+        num_conflicts: Clusters whose images have different labels.
+        conflicts: (key, label) of the images of the first few of them, a few of each.
+    """
+
+    how: str
+    distance: int | None
+    lines: Stretch
+    num_pairs: int = 0
+    num_clusters: int = 0
+    num_images: int = 0
+    num_dropped: int = 0
+    num_moved: int = 0
+    num_joined: int = 0
+    num_cut: int = 0
+    largest_cut: str = ""
+    num_pairs_cut: int = 0
+    num_conflicts: int = 0
+    conflicts: tuple[tuple[tuple[str, str], ...], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `leaks.json` has it."""
+        facts = {name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "conflicts")}
+        conflicts = [[{"key": key, "label": label} for key, label in images] for images in self.conflicts]
+        return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, "conflicts": conflicts}
+
+    def warnings(self) -> Iterator[str]:
+        """What may not be what the user expects, a line each."""
+        if self.num_cut:
+            were = "1 cluster of images that are alike was" if self.num_cut == 1 else f"{self.num_cut:,} clusters of images that are alike were"
+            yield (
+                f"duplicates: {were} cut, too large or not alike from end to end, the largest around {printable(self.largest_cut)!r}: "
+                f"{self.num_pairs_cut:,} pairs are in two parts"
+            )
+        if self.num_conflicts:
+            have = "1 cluster of images that are alike has" if self.num_conflicts == 1 else f"{self.num_conflicts:,} clusters of images that are alike have"
+            some = ", ".join(f"{printable(key)!r} is {printable(label)!r}" for key, label in self.conflicts[0])
+            yield f"duplicates: {have} different labels, such as {some}"

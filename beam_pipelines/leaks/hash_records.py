@@ -1,0 +1,99 @@
+"""Hashes the images of a TFRecord file, ours or another's: a plain function, for light processes."""
+
+import hashlib
+from typing import NamedTuple, Sequence
+
+import numpy as np
+
+from beam_pipelines.errors import Refusal, StorageError, UserError, printable
+from beam_pipelines.images.image_headers import identify
+from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.perceptual_hash import hash_image, hash_pixels
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
+from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
+from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature
+
+
+class HashedRecords(NamedTuple):
+    """The images of one file, in the order of its records.
+
+    Attributes:
+        keys: Of a file of ours; else the file's name and the number of the record.
+        labels: Class names; None where they are not known.
+        rows: `HASH_ROW` [num_images].
+    """
+
+    keys: list[str]
+    labels: list[str | None]
+    rows: np.ndarray
+
+
+def hash_records(path: str, name: str, schema: Sequence[Feature] | None) -> HashedRecords:
+    """Reads a file and hashes its images; one that can't be decoded is like another of the same bytes alone.
+
+    Args:
+        path: Of the file.
+        name: By which its records are called where they have no key.
+        schema: Of the data set; None: of another's, in which the first feature is taken that is an image file.
+
+    Raises:
+        UserError: It is damaged, or no TFRecord file, or has no images.
+        StorageError: It could not be read.
+    """
+    features = {feature.name: feature for feature in schema or ()}
+    image = features.get(IMAGE)
+    found: list[tuple[str, str | None, np.void]] = []
+    image_name = IMAGE if schema is not None else ""
+    try:
+        with open_file(path) as file:
+            for record in read_records(file):
+                if not isinstance(record, Record):
+                    raise UserError(f"{printable(path)}: {record.message}; expected sound records")
+                example = ExampleReader(record.data)
+                image_name = image_name or _find_image(example, path)
+                values = example.values(image_name)
+                if len(values) != 1 or not isinstance(values[0], bytes):
+                    raise UserError(f"{printable(path)}: record {len(found)} has {len(values)} values of {image_name!r}; expected one image")
+                found.append((_key(example, schema is not None) or f"{name}:{len(found)}", _label(example, features.get(LABEL)), _hash(values[0], image)))
+    except (BadExampleError, NoRecordsError) as error:
+        raise UserError(f"{printable(path)}: {error}") from None
+    except OSError as error:
+        raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
+    keys, labels, rows = zip(*found) if found else ((), (), ())
+    return HashedRecords(list(keys), list(labels), np.array(list(rows), HASH_ROW))
+
+
+def _find_image(example: ExampleReader, path: str) -> str:
+    for name, feature in sorted(example.features.items()):
+        if feature.kind == "bytes" and any(identify(value) for value in example.values(name)):
+            return name
+    raise UserError(f"{printable(path)}: no feature of its first record is an image file (of {', '.join(sorted(example.features)[:10])}); expected one")
+
+
+def _key(example: ExampleReader, is_ours: bool) -> str:
+    values = example.values(KEY) if is_ours else []
+    return values[0].decode(errors="replace") if values else ""
+
+
+def _label(example: ExampleReader, feature: Feature | None) -> str | None:
+    if feature is None or feature.kind != "class_label":
+        return None
+    names = [feature.label_names[label] for label in example.values(LABEL) if 0 <= label < len(feature.label_names)]
+    return "|".join(names) if names else None
+
+
+def _hash(data: bytes, image: Feature | None) -> np.void:
+    row = np.zeros((), HASH_ROW)
+    row["content"][0] = np.frombuffer(hashlib.blake2b(data, digest_size=16).digest(), "<u8")[0]  # as much as catalogs have
+    try:
+        if image is not None and image.kind == "pixels":
+            look = hash_pixels(data, RawImage(*image.shape))
+        else:
+            look = hash_image(data, "decode")
+    except Refusal:  # a tensor, or damaged
+        return row[()]
+    if not look.is_flat:
+        row["value"], row["mirrored"], row["has_look"] = look.value, look.mirrored, True
+    return row[()]

@@ -1,0 +1,101 @@
+"""What is known of the images of some data sets, as columns: where each is, what it is called, and its hashes."""
+
+import dataclasses
+from typing import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.shards.catalog import read_catalog
+from tf_input.dataset_format import HASH_COLUMNS, LABEL, Manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageTable:
+    """Images of one split of one data set, or of several.
+
+    Attributes:
+        parts: Names of splits, with that of their data set where there are several.
+        of_images: The part of each image, int64 [num_images].
+        keys: string [num_images].
+        labels: string [num_images]; null where an example has not one class.
+        groups: string [num_images]; null where there is none.
+        hashes: `HASH_ROW` [num_images].
+    """
+
+    parts: tuple[str, ...]
+    of_images: np.ndarray
+    keys: pa.ChunkedArray
+    labels: pa.ChunkedArray
+    groups: pa.ChunkedArray
+    hashes: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Images of each part, int64."""
+        return np.bincount(self.of_images, minlength=len(self.parts))
+
+
+def join_tables(tables: Sequence[ImageTable]) -> ImageTable:
+    """Of several tables one, with the parts of all of them."""
+    firsts = np.cumsum([0, *(len(table.parts) for table in tables)])
+    columns = ([getattr(table, name) for table in tables] for name in ("keys", "labels", "groups"))
+    joined = (pa.chunked_array([chunk for column in of_tables for chunk in column.chunks], pa.string()) for of_tables in columns)
+    return ImageTable(
+        tuple(part for table in tables for part in table.parts),
+        np.concatenate([np.zeros(0, np.int64), *(table.of_images + first for table, first in zip(tables, firsts))]),
+        *joined,
+        np.concatenate([np.zeros(0, HASH_ROW), *(table.hashes for table in tables)]),
+    )
+
+
+def make_table(part: str, columns: Mapping[str, Iterable[str | None]], hashes: np.ndarray) -> ImageTable:
+    """A table of one part, from its `keys`, `labels` and `groups`."""
+    texts = (pa.chunked_array([pa.array(columns[name], pa.string())]) for name in ("keys", "labels", "groups"))
+    return ImageTable((part,), np.zeros(len(hashes), np.int64), *texts, hashes)
+
+
+def read_table(directory: str, manifest: Manifest) -> ImageTable | None:
+    """A data set's, from its catalogs; None where these have no hashes.
+
+    Raises:
+        OSError: A catalog can't be read.
+        ValueError: One is damaged.
+    """
+    tables = []
+    for split, shards in manifest.splits.items():
+        for shard in shards:
+            catalog = read_catalog(f"{directory}/{shard.catalog}") if shard.catalog else None
+            if catalog is None or not set(HASH_COLUMNS) <= set(catalog.column_names):
+                return None
+            names = catalog_names(catalog)
+            tables.append(ImageTable((split,), np.zeros(catalog.num_rows, np.int64), *names, _hash_rows(catalog)))
+    return join_parts(tables)
+
+
+def join_parts(tables: Sequence[ImageTable]) -> ImageTable:
+    """Tables of the same parts become one part."""
+    joined = join_tables(tables)
+    names = tuple(dict.fromkeys(joined.parts))
+    places = np.array([names.index(part) for part in joined.parts] or [0], np.int64)
+    return dataclasses.replace(joined, parts=names, of_images=places[joined.of_images])
+
+
+def catalog_names(catalog: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, pa.ChunkedArray]:
+    """Keys, labels and groups of a catalog."""
+    nothing = pa.chunked_array([pa.nulls(catalog.num_rows, pa.string())])
+    label = catalog.column(LABEL) if LABEL in catalog.column_names else nothing
+    if pa.types.is_list(label.type):  # several classes, which disagree as a whole
+        label = pc.binary_join(label, "|")
+    return catalog.column("key").cast(pa.string()), label.cast(pa.string()), catalog.column("group").cast(pa.string())
+
+
+def _hash_rows(catalog: pa.Table) -> np.ndarray:
+    content, value, mirrored = (catalog.column(name) for name in HASH_COLUMNS)
+    rows = np.zeros(catalog.num_rows, HASH_ROW)
+    rows["content"][:, 0] = content.to_numpy()
+    rows["has_look"] = value.is_valid().to_numpy()
+    rows["value"], rows["mirrored"] = (pc.fill_null(column, pa.scalar(0, pa.uint64())).to_numpy() for column in (value, mirrored))
+    return rows

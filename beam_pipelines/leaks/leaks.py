@@ -1,0 +1,128 @@
+"""`recordmill leaks`: what of some data sets lies apart and belongs together."""
+
+import dataclasses
+import os
+from typing import Any, Iterator, Sequence
+
+import pyarrow as pa
+
+from beam_pipelines.config.leaks_config import LeaksConfig
+from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.leaks.find_leaks import find_leaks
+from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
+from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
+from beam_pipelines.parallel.cores import num_cores
+from beam_pipelines.parallel.light_processes import TaskWindow
+from beam_pipelines.shards.catalog import read_catalog
+from beam_pipelines.storage.files import any_remote, files_at, is_remote
+from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
+
+
+def run_leaks(config: LeaksConfig) -> dict[str, Any]:
+    """Looks at data sets, and changes nothing.
+
+    Returns:
+        What was found: see `find_leaks`.
+
+    Raises:
+        UserError: One is no data set, or is damaged.
+        StorageError: One could not be read.
+    """
+    num_processes = 0 if any_remote(*config.data_sets) else num_cores()  # light processes know nothing of how stores are reached
+    tables = []
+    for directory in config.data_sets:
+        try:
+            table = _read(directory, num_processes)
+        except OSError as error:
+            raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
+        except (ValueError, pa.ArrowException) as error:
+            raise error if isinstance(error, UserError) else UserError(printable(f"{directory}: {' '.join(str(error).split())}")) from None
+        if len(config.data_sets) > 1:
+            table = dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts))
+        tables.append(table)
+    return find_leaks(join_tables(tables), config.distance, num_processes)
+
+
+def _read(directory: str, num_processes: int) -> ImageTable:
+    path = f"{directory}/{MANIFEST}"
+    if not files_at(path).exists(path):
+        return _read_records(directory, num_processes)
+    manifest = decode_manifest(files_at(path).read(path), path)
+    if IMAGE not in manifest.features:
+        raise UserError(f"{printable(directory)}: its examples have no image; expected images, which are compared")
+    return read_table(directory, manifest) or _hash_shards(directory, manifest, num_processes)
+
+
+def _hash_shards(directory: str, manifest: Manifest, num_processes: int) -> ImageTable:
+    """Of a data set of ours whose catalogs have no hashes."""
+    shards = [(split, shard) for split, shards in manifest.splits.items() for shard in shards]
+    tables = []
+    found = _hash_all([(f"{directory}/{shard.name}", shard.name, manifest.schema) for _, shard in shards], num_processes)
+    for (split, shard), records in zip(shards, found):
+        groups: Sequence[str | None] = [None] * len(records.keys)
+        if shard.catalog:
+            keys, _, of_catalog = catalog_names(read_catalog(f"{directory}/{shard.catalog}"))
+            if keys.to_pylist() != records.keys:
+                raise UserError(f"{printable(directory)}/{shard.catalog} is not of its shard; expected what `recordmill verify` finds no fault with")
+            groups = of_catalog.to_pylist()
+        tables.append(make_table(split, {"keys": records.keys, "labels": records.labels, "groups": groups}, records.rows))
+    return join_parts(tables)
+
+
+def _read_records(path: str, num_processes: int) -> ImageTable:
+    """Of TFRecord files that others wrote: one, or those in a folder. Each is a part."""
+    if is_remote(path) or not os.path.exists(path):
+        raise UserError(printable(str(not_a_data_set(path))))
+    names = sorted(name for name in os.listdir(path) if "tfrecord" in name.lower()) if os.path.isdir(path) else [os.path.basename(path)]
+    if not names:
+        raise UserError(f"{printable(str(not_a_data_set(path)))}, and no file in it is named like TFRecords")
+    paths = [f"{path}/{name}" for name in names] if os.path.isdir(path) else [path]
+    found = _hash_all([(one, name, None) for one, name in zip(paths, names)], num_processes)
+    tables = []
+    for name, records in zip(names, found):
+        nothing = [None] * len(records.keys)
+        tables.append(make_table(printable(name), {"keys": records.keys, "labels": nothing, "groups": nothing}, records.rows))
+    return join_parts(tables)
+
+
+def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iterator[HashedRecords]:
+    """The records of each file, in order."""
+    window = TaskWindow(num_processes)
+    for task in tasks:
+        yield from window.run(hash_records, *task)
+    yield from window.drain()
+
+
+def describe(found: dict[str, Any]) -> str:
+    """What there is to tell of leaks."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield ", ".join(f"{part} {num:,}" for part, num in found["parts"].items()) + " images"
+    at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
+    yield f"{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
+    for one in found["apart"]:
+        (first, second), images = one["parts"], one["num_images"]
+        yield f"  {_count(one['num_pairs'], 'pair')}: {_count(images[0], 'image')} of {first} and {images[1]:,} of {second}, such as"
+        yield from (f"    {printable(ours)} and {printable(theirs)}" for ours, theirs in one["first"])
+    groups, labels = found["groups"], found["labels"]
+    if groups["num"]:
+        apart = f"{groups['num_apart']:,} of them apart" + (f", such as {', '.join(map(printable, groups['first']))}" if groups["first"] else "")
+        yield f"{_count(groups['num'], 'group')}, {apart}"
+    if labels["num_conflicts"]:
+        yield f"{_count(labels['num_conflicts'], 'cluster')} of images that are alike with different labels, such as"
+        for images in labels["first"]:
+            yield "    " + ", ".join(f"{printable(one['key'])}: {printable(one['label'])}" for one in images)
+
+
+def _count(num: int, noun: str) -> str:
+    return f"{num:,} {noun}{'' if num == 1 else 's'}"
+
+
+def failure(config: LeaksConfig, found: dict[str, Any]) -> RunError | None:
+    """What the command ends with; None where nothing is apart."""
+    if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
+        return None
+    shown = ", ".join(map(printable, config.data_sets))
+    return RunError(f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and {_count(found['groups']['num_apart'], 'group')} lie apart")

@@ -1,0 +1,45 @@
+"""The options of `recordmill leaks`, and the configuration that they become."""
+
+import argparse
+
+from beam_pipelines.config.leaks_config import LeaksConfig
+from beam_pipelines.config.prepare_config import MAX_DUPLICATE_DISTANCE
+from beam_pipelines.options.option_values import parse_directory
+
+_EXAMPLE = """\
+example:
+  recordmill leaks out/flowers
+  recordmill leaks out/mine out/benchmark --json
+
+It ends with 0 where nothing lies apart that belongs together; with 1 where something does: how many pairs, and the first few by name.
+"""
+
+
+def add_leaks(commands: argparse._SubParsersAction) -> None:
+    """Adds the command `leaks` and its options to the parser's commands."""
+    parser = commands.add_parser(
+        "leaks",
+        help="are images of one split in another one too, or in another data set?",
+        description="Looks for images that are alike (also recompressed, resized, recoloured or mirrored) and for groups in several splits of data\n"
+        "sets, and for labels of such images that disagree. Hashes come from the catalogs where `prepare --duplicates` was given, else\n"
+        "images are read from the shards. TFRecord files that others wrote, or a folder of them, are taken too. It changes nothing.\n"
+        "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("data_sets", nargs="+", metavar="OUT", help="a data set: a path or URL; of several also what is in two of them")
+    add(
+        "--duplicate_distance",
+        type=int,
+        default=MAX_DUPLICATE_DISTANCE,
+        metavar="BITS",
+        help=f"of 64 in which the perceptual hashes of such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} (default: {MAX_DUPLICATE_DISTANCE})",
+    )
+    add("--json", action="store_true", help="what is found as JSON")
+
+
+def make_leaks_config(arguments: argparse.Namespace) -> LeaksConfig:
+    """Turns the arguments of `recordmill leaks` into its configuration; UserError where one is not what is expected."""
+    return LeaksConfig(tuple(parse_directory("OUT", one) for one in arguments.data_sets), arguments.duplicate_distance)

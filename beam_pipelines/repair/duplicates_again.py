@@ -1,0 +1,58 @@
+"""What a run with `--duplicates` knew of its inputs beside what the sources list: hashes of images, and the groups that they came into."""
+
+import contextlib
+import dataclasses
+import json
+from typing import Mapping
+
+from beam_pipelines.elements.image_hashes import pack_hashes
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.texts import Texts
+from beam_pipelines.errors import RunError, printable
+from beam_pipelines.shards.hash_some import hash_references
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import open_file
+from beam_pipelines.storage.spool import SpoolReader
+from tf_input.dataset_format import TWINS
+
+
+@dataclasses.dataclass(frozen=True)
+class TwinGroups:
+    """The groups that duplicates came into.
+
+    Attributes:
+        of_keys: Key -> group, of images that are alike to others.
+        of_groups: Group -> the one that it became part of.
+    """
+
+    of_keys: Mapping[bytes, bytes]
+    of_groups: Mapping[bytes, bytes]
+
+    @classmethod
+    def read(cls, directory: str) -> "TwinGroups":
+        """Those of a data set; RunError where nothing says them any more."""
+        of_keys, of_groups = {}, {}
+        try:
+            with open_file(f"{directory}/{TWINS}") as file:
+                for line in file:
+                    fields = json.loads(line)
+                    of_keys[fields["key"].encode()] = fields["group"].encode()
+                    if fields["own_group"]:
+                        of_groups[fields["own_group"].encode()] = fields["group"].encode()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{printable(directory)}/{TWINS} says no groups any more ({error}); prepare the data set again") from None
+        return cls(of_keys, of_groups)
+
+    def regroup(self, references: References) -> References:
+        """References of the sources as the run had them."""
+        groups = [self.of_keys.get(key) or self.of_groups.get(group, group) for key, group in zip(references.keys, references.groups)]
+        return dataclasses.replace(references, groups=Texts.of(groups))
+
+
+def hash_again(context: WriteContext, references: References) -> tuple[References, list[str]]:
+    """References with the hashes of their images, and a line for each image that is refused now."""
+    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+        rows, refused, dead_letters = hash_references(context, references, spool)
+    if refused:
+        return references, [f"{printable(letter.path)}: {letter.message} ({letter.stage})" for letter in dead_letters]
+    return dataclasses.replace(references, hashes=pack_hashes(rows)), []

@@ -1,0 +1,112 @@
+"""HashImages: reads each image once before the plan is made, checks it where it has to be decoded, and hashes it."""
+
+import contextlib
+import dataclasses
+import itertools
+from typing import Any, Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import TaggedOutput
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.image_hashes import HashedRun, pack_hashes
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, write_dead_letters, write_run
+from beam_pipelines.errors import RunError
+from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.parallel import progress
+from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.parallel.parallel_map import ParallelMap
+from beam_pipelines.shards.hash_some import HashedPart, hash_some
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.spool import SpoolReader, own_spool
+
+# What a task of a light process hashes.
+_TASK_INPUTS = 64
+
+
+@dataclasses.dataclass
+class HashImages(beam.PTransform):
+    """`Run`s -> `HashedRun`s, and tagged `dead_letters`: sorted runs of them, a line each.
+
+    Attributes:
+        config: What the run is to do.
+        listing: The `Listing`, as a side input.
+    """
+
+    config: PrepareJob
+    listing: beam.pvalue.AsSingleton
+
+    def expand(self, runs: beam.PCollection) -> Any:
+        by_spool = runs | "KeyRuns" >> beam.Map(lambda run: (_name(run.spool), run))
+        parts = (
+            runs
+            | "CutRuns" >> beam.FlatMap(cut_run)  # ((spool, first), (Stretch, number of references))
+            | "SpreadHashing" >> beam.GroupByKey()
+            | "Hash" >> beam.ParDo(_Hash(self.config), self.listing)  # (spool, HashedPart)
+        )
+        return (
+            {"runs": by_spool, "parts": parts}
+            | "GroupByRun" >> beam.CoGroupByKey()
+            | "JoinHashes" >> beam.FlatMap(join_hashes, self.config).with_outputs("dead_letters", main="runs")
+        )
+
+
+def _name(spool: int) -> str:
+    """A spool as a key: Beam's integers have 64 bits with a sign."""
+    return f"{spool:016x}"
+
+
+def cut_run(run: Run) -> Iterator[tuple[tuple[str, int], tuple[Stretch, int]]]:
+    """A run -> its pieces."""
+    for first, num, stretch in run.pieces():
+        yield (_name(run.spool), first), (stretch, num)
+
+
+class _Hash(ParallelMap):
+    def __init__(self, config: PrepareJob) -> None:
+        super().__init__(config.num_processes, config.run_id)
+        self._config = config
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._context: bytes | None = None
+        self._stopwatch = progress.Stopwatch("hash")
+
+    def process(self, element: tuple[tuple[str, int], Iterable[tuple[Stretch, int]]], listing: Listing) -> Iterator[tuple[str, HashedPart]]:
+        (_, first), ((stretch, num),) = element
+        self._context = self._context or share(WriteContext(self._config, listing))
+        for start in range(0, num, _TASK_INPUTS):
+            yield from self.run(hash_some, self._context, stretch, first, start, min(start + _TASK_INPUTS, num))
+
+    def take(self, result: HashedPart) -> Iterator[tuple[str, HashedPart]]:
+        progress.count(self._config.progress_directory, self._stopwatch.lap(), hashed=result.num_inputs)
+        yield _name(result.spool), result
+
+
+def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJob) -> Iterator[Any]:
+    """A run and the hashes of its parts -> the same with hashes, and without what was refused.
+
+    Raises:
+        RunError: Some hashes were lost or repeated on the way.
+    """
+    (run,), parts = (list(element[1][name]) for name in ("runs", "parts"))
+    parts.sort(key=lambda part: part.first)
+    num_hashed = sum(part.num_inputs for part in parts)
+    if num_hashed != run.num_references or any(one.first + one.num_inputs != other.first for one, other in itertools.pairwise(parts)):
+        raise RunError(f"{num_hashed} images of a run were hashed; expected {run.num_references}: the runner lost or repeated some")
+    rows = np.frombuffer(b"".join(part.rows for part in parts), HASH_ROW)
+    refused = [letter for part in parts for letter in part.dead_letters]
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        references = read_references(run.smallest(run.num_references), spool)
+    kept = np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused])
+    references = dataclasses.replace(references.take(kept), hashes=pack_hashes(rows))
+    with own_spool(config.spool_directory) as writer:
+        stretch = Stretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
+    count = DeadLetterCount()
+    count.add(refused)
+    yield HashedRun(write_run([references], config.spool_directory), stretch, count)
+    if refused:
+        yield TaggedOutput("dead_letters", write_dead_letters(refused, config.spool_directory))

@@ -1,0 +1,66 @@
+"""Hashes the images of some references, in a light process: a plain function."""
+
+import contextlib
+from typing import NamedTuple
+
+import numpy as np
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.reference_runs import Stretch, read_references
+from beam_pipelines.elements.references import References
+from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.parallel.light_processes import shared
+from beam_pipelines.shards.input_reader import InputReader
+from beam_pipelines.shards.shard_writer import list_again
+from beam_pipelines.shards.write_context import WriteContext
+from beam_pipelines.storage.files import files_at
+from beam_pipelines.storage.spool import SpoolReader
+
+
+class HashedPart(NamedTuple):
+    """The hashes of images that follow each other in a run.
+
+    Attributes:
+        spool: The run's.
+        first: The place of the first of them in it.
+        num_inputs: How many there are.
+        rows: Of `HASH_ROW`, of those that were not refused; as bytes.
+        refused: Places of the others, from the first.
+        dead_letters: Of these.
+    """
+
+    spool: int
+    first: int
+    num_inputs: int
+    rows: bytes
+    refused: list[int]
+    dead_letters: list[DeadLetter]
+
+
+def hash_some(shared_context: bytes, stretch: Stretch, first: int, start: int, stop: int) -> HashedPart:
+    """Reads and hashes images.
+
+    Args:
+        shared_context: A `WriteContext`, as `share` gives it.
+        stretch: A piece of a run, which begins at its place `first`.
+        first: See `stretch`.
+        start: Of the references in the piece, the first to look at.
+        stop: The one behind the last.
+    """
+    context: WriteContext = shared(shared_context)
+    with contextlib.closing(SpoolReader(context.config.spool_directory)) as spool:
+        references = read_references(stretch, spool).slice(start, stop)
+        rows, refused, dead_letters = hash_references(context, references, spool)
+    return HashedPart(stretch.spool, first + start, stop - start, rows.tobytes(), refused, dead_letters)
+
+
+def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
+    """The `HASH_ROW`s of the images of some references, without those that are refused; the places of these, and their dead letters."""
+    rows, refused, dead_letters = [], [], []
+    for place, found in enumerate(InputReader(context, files_at(context.listing.root), spool).hash_all(list_again(references, spool))):
+        if isinstance(found, DeadLetter):
+            refused.append(place)
+            dead_letters.append(found)
+        else:
+            rows.append(found)
+    return np.array(rows, HASH_ROW), refused, dead_letters

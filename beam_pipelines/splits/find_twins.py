@@ -1,0 +1,211 @@
+"""FindTwins: finds images that are alike among all that were hashed, and brings them into one group, or leaves all but one out.
+
+What goes through the runner are pointers to runs in the spool and parts of a search; hashes, 33 bytes an image, are read from the spool
+by whoever has such a part. One worker puts together what was found: it holds hashes, and the keys of images that are alike.
+"""
+
+import contextlib
+import dataclasses
+from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton, TaggedOutput
+from apache_beam.typehints.decorators import no_annotations
+
+from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.dead_letters import DeadLetterCount
+from beam_pipelines.elements.image_hashes import HashedRun
+from beam_pipelines.elements.listed import Listed
+from beam_pipelines.elements.listing import Listing
+from beam_pipelines.elements.reference_runs import Run, Stretch, read_references, read_stretch, write_run
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import KeyCounts
+from beam_pipelines.elements.texts import Texts
+from beam_pipelines.elements.twins import Twins
+from beam_pipelines.errors import DataError, UserError
+from beam_pipelines.images.look_alikes import HASH_ROW, find_edges, find_looks, join_edges
+from beam_pipelines.images.near_hashes import SearchPart, search_parts
+from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
+from beam_pipelines.splits.settle_twins import Changes, Renames, SettledTwins, apply_changes, key_ranks
+from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
+from beam_pipelines.storage.spool import SpoolReader, own_spool
+
+
+class WrittenLooks(NamedTuple):
+    """The hashes that there are, in the spool.
+
+    Attributes:
+        stretch: uint64 [2, num]: `Looks.values` and `Looks.mirrored`.
+        num: How many.
+    """
+
+    stretch: Stretch
+    num: int
+
+
+class ChangedRun(NamedTuple):
+    """A run, and what happens to its images."""
+
+    run: Run
+    changes: Changes
+
+
+@dataclasses.dataclass
+class FindTwins(beam.PTransform):
+    """`HashedRun`s -> `Listed`: the references that go on, and what is known of all.
+
+    Attributes:
+        config: What the run is to do.
+        listed: What the listing gave.
+        dead_letters: Those of hashing, as `Listed` has them.
+    """
+
+    config: PrepareJob
+    listed: Listed
+    dead_letters: beam.PCollection
+
+    @no_annotations  # Beam takes no tuple of PCollections for an output type
+    def expand(self, runs: beam.PCollection) -> Listed:
+        config, root = self.config, runs.pipeline
+        looks = root | "AfterHashing" >> beam.Impulse() | "FindLooks" >> beam.Map(write_looks, AsIter(runs), config)
+        edges = (
+            looks
+            | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenLooks))
+            | "SpreadSearch" >> beam.GroupByKey()
+            | "FindAlike" >> beam.Map(search, config)  # Stretch
+        )
+        settled = (
+            root
+            | "AfterTheSearch" >> beam.Impulse()
+            | "SettleTwins" >> beam.FlatMap(settle, AsIter(runs), AsIter(edges), AsSingleton(self.listed.listing), config).with_outputs(
+                "twins", "renames", main="runs"
+            )
+        )
+        changed = (
+            settled.runs
+            | "KeyChanges" >> beam.Map(lambda changed: (f"{changed.run.spool:016x}", changed))  # Beam's integers have 64 bits with a sign
+            | "SpreadChanges" >> beam.GroupByKey()
+            | "ApplyChanges" >> beam.FlatMap(apply, AsSingleton(settled.renames), config).with_outputs("counts", main="runs")
+        )
+        listing = self.listed.listing | "TakeTwins" >> beam.Map(take_twins, AsSingleton(settled.twins))
+        dead_letters = (self.listed.dead_letters, self.dead_letters) | "JoinDeadLetters" >> beam.Flatten()
+        return Listed(changed.runs, changed.counts, listing, dead_letters)
+
+
+def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
+    """`HASH_ROW` of all images, run after run."""
+    return np.frombuffer(b"".join(_read(run.rows, spool) for run in runs), HASH_ROW)
+
+
+def _read(stretch: Stretch, spool: SpoolReader) -> bytes:
+    """In an object store there is nothing where nothing was written."""
+    return read_stretch(stretch, spool) if stretch.num_bytes else b""
+
+
+def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenLooks:
+    """The hashes that there are, each once."""
+    stopwatch = Stopwatch("twins")
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        looks = find_looks(_read_rows(list(runs), spool))
+    data = np.stack([looks.values, looks.mirrored]).tobytes()
+    with own_spool(config.spool_directory) as writer:
+        stretch = Stretch(writer.spool, writer.append(data), len(data))
+    count_in_beam(stopwatch.lap())
+    return WrittenLooks(stretch, len(looks.values))
+
+
+def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenLooks]]]:
+    """Parts of the search for what is near."""
+    for part in search_parts(2 * looks.num) if looks.num else ():
+        yield (part.band, part.part), (part, looks)
+
+
+def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLooks]]], config: PrepareJob) -> Stretch:
+    """One part of it -> the edges that it finds, as `find_edges` has them."""
+    _, ((part, looks),) = element
+    stopwatch = Stopwatch("twins")
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        values, mirrored = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(2, looks.num)
+    edges = find_edges(values, mirrored, config.duplicate_distance, part)
+    with own_spool(config.spool_directory) as writer:
+        stretch = Stretch(writer.spool, writer.append(edges.tobytes()), edges.nbytes)
+    count_in_beam(stopwatch.lap())
+    return stretch
+
+
+def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+    """What becomes of each image that is alike to another one: a `ChangedRun` for each run, one tagged `Twins`, one tagged `Renames`.
+
+    Raises:
+        UserError: No image can be read, or those that are alike are in different splits already.
+        DataError: Too many cannot be read.
+    """
+    stopwatch = Stopwatch("twins")
+    runs = sorted(runs, key=lambda run: run.run.spool)  # for places; what comes of it does not depend on their order
+    dead_letters = DeadLetterCount()
+    for run in runs:
+        dead_letters.merge(run.dead_letters)
+    _check_dead_letters(dead_letters, listing, config)
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        rows = _read_rows(runs, spool)
+        looks = find_looks(rows)
+        joined = join_edges(np.frombuffer(_read(stretch, spool), np.uint64) for stretch in edges)
+        places = find_candidates(looks, joined)
+        starts = np.cumsum([0, *(run.run.num_references for run in runs)])
+        bounds = np.searchsorted(places, starts)
+        candidates = References.concatenate([_read_some(run.run, places[low:high] - start, spool) for run, start, low, high in zip(runs, starts, bounds, bounds[1:])])
+    clusters = cluster_candidates(looks, joined, config.duplicate_distance, places, key_ranks(candidates.keys), rows["content"][places])
+    settled = SettledTwins(candidates, clusters, config, listing)
+    members = places[settled.members]
+    for run, start, stop in zip(runs, starts.tolist(), starts[1:].tolist()):
+        if start < stop:
+            yield ChangedRun(run.run, _changes_of(settled, members, start, stop))
+    yield TaggedOutput("renames", settled.renames)
+    yield TaggedOutput("twins", (settled.describe(), dead_letters))
+    count_in_beam(stopwatch.lap())
+
+
+def _check_dead_letters(found: DeadLetterCount, listing: Listing, config: PrepareJob) -> None:
+    num = listing.dead_letters.num + found.num
+    if num == listing.num_inputs:
+        raise UserError(f"no input {listing.makes_example}; among the dead letters:{found.describe()}")
+    if num > config.max_bad_fraction * listing.num_inputs:
+        raise DataError(f"{num} of {listing.num_inputs} inputs are dead letters, more than --max_bad_fraction={config.max_bad_fraction:g} allows:{found.describe()}")
+
+
+def _read_some(run: Run, places: np.ndarray, spool: SpoolReader) -> References:
+    if not len(places):
+        return References.concatenate([])
+    return read_references(run.smallest(run.num_references), spool).take(places)
+
+
+def _changes_of(settled: SettledTwins, members: np.ndarray, start: int, stop: int) -> Changes:
+    """Of the members of a run that has the images from `start` to `stop`."""
+    mine = np.flatnonzero((members >= start) & (members < stop))
+    mine = mine[np.argsort(members[mine])]
+    dropped = mine[settled.is_dropped[mine]]
+    grouped = mine if settled.groups else mine[:0]
+    return Changes(members[dropped] - start, members[grouped] - start, Texts.of([settled.groups[place] for place in grouped.tolist()]))
+
+
+def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: PrepareJob) -> Iterator[Any]:
+    """A run -> the same as it goes on; and the counts of its keys."""
+    _, (changed,) = element
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        references = read_references(changed.run.smallest(changed.run.num_references), spool)
+    references = apply_changes(references, changed.changes, renames, config.move_to)
+    counts = KeyCounts()
+    counts.add_references([references])
+    if len(references):
+        yield write_run([references], config.spool_directory)
+    yield TaggedOutput("counts", counts.pack())
+
+
+def take_twins(listing: Listing, found: tuple[Twins, DeadLetterCount]) -> Listing:
+    """What is known of the inputs, once their images were compared."""
+    twins, refused = found
+    dead_letters = DeadLetterCount()
+    dead_letters.merge(listing.dead_letters)
+    dead_letters.merge(refused)
+    return dataclasses.replace(listing, dead_letters=dead_letters, twins=twins)

@@ -1,0 +1,122 @@
+"""Clusters of images that are alike.
+
+Images are alike if their hashes are near, and a cluster is what such pairs connect, with a bound: else a chain of pictures, each a little
+different from the last, would make one cluster of half a class. A cluster that has more than 1 % of all images (and more than a hundred), or in
+which two images differ in more than twice the distance, is cut into stars, each with all that is alike to its centre; what is still too
+large, into images of one hash, and these into images of the same bytes, which are never parted.
+"""
+
+from typing import Iterator, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.images.look_alikes import Looks, components, look_distance
+
+_MAX_SHARE, _MIN_BOUND = 100, 100  # one part of so many of all images; and so many in any case
+
+_BLOCK_PAIRS = 1 << 22
+
+
+class Clusters(NamedTuple):
+    """The clusters of the images that may be in one.
+
+    Attributes:
+        of_images: int64 [num_candidates]: a number for each cluster.
+        num_pairs: Pairs of all images that are alike.
+        num_pairs_cut: Those that are in two clusters.
+        cut: Places among the candidates: an image of each cluster that was cut, the largest first.
+    """
+
+    of_images: np.ndarray
+    num_pairs: int
+    num_pairs_cut: int
+    cut: list[int]
+
+
+def find_candidates(looks: Looks, edges: np.ndarray) -> np.ndarray:
+    """Images that are alike to another one: their places, ascending, int64."""
+    sizes = np.bincount(looks.of_images, minlength=looks.num)
+    is_candidate = sizes > 1
+    is_candidate[edges.ravel()] = True
+    return np.flatnonzero(is_candidate[looks.of_images])
+
+
+def cluster_candidates(looks: Looks, edges: np.ndarray, distance: int, candidates: np.ndarray, ranks: np.ndarray, contents: np.ndarray) -> Clusters:
+    """Puts candidates together.
+
+    Args:
+        looks: Of all images.
+        edges: Between looks: int64 [num_edges, 2].
+        distance: Bits in which images differ at most that are alike.
+        candidates: See `find_candidates`.
+        ranks: Of the key of each candidate among all their keys, int64 [num_candidates].
+        contents: Of each candidate: uint64 [num_candidates, 2].
+    """
+    sizes = np.bincount(looks.of_images, minlength=looks.num)
+    of_images = looks.of_images[candidates]
+    first_ranks = np.full(looks.num, len(ranks))
+    np.minimum.at(first_ranks, of_images, ranks)
+    bound = max(_MIN_BOUND, len(looks.of_images) // _MAX_SHARE)
+    labels = components(looks.num, edges)
+    cut_labels = []
+    for label, members, own_edges in _suspects(labels, edges, sizes, bound):
+        if sizes[members].sum() > bound or _is_wide(looks, members, 2 * distance):
+            cut_labels.append((-int(sizes[members].sum()), int(first_ranks[members].min())))
+            _cut_into_stars(labels, members, own_edges, sizes, first_ranks, bound)
+    torn = edges[labels[edges[:, 0]] != labels[edges[:, 1]]]
+    num_pairs_cut = int((sizes[torn[:, 0]] * sizes[torn[:, 1]]).sum())
+    of_clusters = labels[of_images]
+    is_large = (sizes[of_images] > bound) & (of_images < len(looks.values))
+    if is_large.any():  # images of one hash, and not all of the same bytes
+        rows = np.column_stack([of_images[is_large].astype(np.uint64), contents[is_large]])
+        kinds, of_kinds, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        of_clusters = of_clusters.copy()
+        of_clusters[is_large] = looks.num + of_kinds.ravel()
+        large, num_kinds = np.unique(kinds[:, 0].astype(np.int64), return_counts=True)
+        num_pairs_cut += int(_num_pairs(sizes[large]).sum() - _num_pairs(counts).sum())
+        cut_labels += [(-int(sizes[look]), int(first_ranks[look])) for look in large[num_kinds > 1].tolist()]
+    num_pairs = int((sizes[edges[:, 0]] * sizes[edges[:, 1]]).sum() + _num_pairs(sizes).sum())
+    places = np.argsort(ranks)
+    return Clusters(of_clusters, num_pairs, num_pairs_cut, [int(places[rank]) for _, rank in sorted(set(cut_labels))])
+
+
+def _num_pairs(sizes: np.ndarray) -> np.ndarray:
+    return sizes * (sizes - 1) // 2
+
+
+def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(label, its looks, edges between them) of each component that may have to be cut: two looks that are alike are never too far apart."""
+    connected = np.unique(edges)
+    connected = connected[np.argsort(labels[connected], kind="stable")]
+    edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
+    found, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)
+    edge_starts = np.searchsorted(labels[edges[:, 0]], np.append(found, len(labels)))
+    num_images = np.add.reduceat(sizes[connected], starts) if len(starts) else starts
+    for place in np.flatnonzero((counts > 2) | (num_images > bound)).tolist():
+        members = connected[starts[place] : starts[place] + counts[place]]
+        yield int(found[place]), members, edges[edge_starts[place] : edge_starts[place + 1]]
+
+
+def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
+    hashes = looks.values[members], looks.mirrored[members]
+    step = max(1, _BLOCK_PAIRS // len(members))
+    blocks = ((hashes[0][start : start + step], hashes[1][start : start + step]) for start in range(0, len(members), step))
+    return any((look_distance(block, hashes) > limit).any() for block in blocks)
+
+
+def _cut_into_stars(
+    labels: np.ndarray, members: np.ndarray, edges: np.ndarray, sizes: np.ndarray, ranks: np.ndarray, bound: int
+) -> None:
+    """Gives each star the label of its centre. Centres are those with most neighbours; of equal ones that with the smallest key."""
+    both = np.concatenate([edges, edges[:, ::-1]])
+    both = both[np.argsort(both[:, 0], kind="stable")]
+    starts = np.searchsorted(both[:, 0], members)
+    stops = np.searchsorted(both[:, 0], members, side="right")
+    labels[members] = -1
+    for place in np.lexsort((ranks[members], starts - stops)).tolist():
+        if labels[members[place]] >= 0:
+            continue
+        neighbours = both[starts[place] : stops[place], 1]
+        star = np.append(neighbours[labels[neighbours] < 0], members[place])
+        # What is too large all the same falls apart into single looks.
+        labels[star] = members[place] if sizes[star].sum() <= bound else star

@@ -1,0 +1,201 @@
+"""`recordmill prepare --duplicates` and `recordmill leaks`, as a user types them: no twin in two splits, none twice, and nothing is lost."""
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from beam_pipelines.__main__ import main
+from beam_pipelines.shards import shard_writer
+from beam_pipelines.shards.catalog import read_catalog
+from engines import digest
+from made_images import encode, noise, write_files
+from tf_input import dataset_format
+
+pytestmark = pytest.mark.slow(3)
+
+SPLITS = "--splits=train=0.6,test=0.4"
+
+# Of each cluster all names; the first letter of a name is its class.
+TWINS = [
+    {"ant/00.jpg", "ant/00_again.jpg"},  # the same bytes
+    {"ant/01.jpg", "bee/01_small.png"},
+    {"ant/02.jpg", "ant/02_mirror.jpg", "ant/02_poor.jpg"},
+    {"bee/page.png", "bee/page_again.png"},  # which show nothing; "ant/page.png" has other bytes
+]
+
+
+def write_images(folder: pathlib.Path) -> pathlib.Path:
+    """Class folders of 24 pictures, with twins of some of them, and one that is cut off."""
+    pictures = {f"{'ant' if seed < 12 else 'bee'}/{seed:02d}": Image.fromarray(noise(seed, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC) for seed in range(24)}
+    files = {f"{name}.jpg": to_jpeg(image) for name, image in pictures.items()}
+    files["ant/00_again.jpg"] = files["ant/00.jpg"]
+    files["bee/01_small.png"] = to_png(pictures["ant/01"].resize((48, 36), Image.Resampling.BICUBIC))
+    files["ant/02_mirror.jpg"] = to_jpeg(ImageOps.mirror(pictures["ant/02"]))
+    files["ant/02_poor.jpg"] = to_jpeg(pictures["ant/02"], quality=30)
+    files["bee/page.png"] = files["bee/page_again.png"] = to_png(Image.new("RGB", (40, 50), "white"))
+    files["ant/page.png"] = to_png(Image.new("RGB", (41, 50), "white"))
+    files["ant/cut.jpg"] = files["ant/03.jpg"][:400]
+    return write_files(folder, files)
+
+
+def to_jpeg(image: Image.Image, quality: int = 90) -> bytes:
+    return encode(np.asarray(image), "JPEG", quality=quality)
+
+
+def to_png(image: Image.Image) -> bytes:
+    return encode(np.asarray(image), "PNG")
+
+
+def prepare(source: pathlib.Path, output: pathlib.Path, *options: str, expected: int = 0) -> pathlib.Path:
+    arguments = ["--name=made", "--max_bad_fraction=0.1", SPLITS, *options]
+    assert main(["prepare", "--input", str(source), "--output", str(output), *arguments]) == expected
+    return output
+
+
+def rows_of(output: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Key -> its row in the catalog, with its split."""
+    found = {}
+    for split, shards in dataset_format.read_manifest(output).splits.items():
+        for shard in shards:
+            found |= {row["key"]: {**row, "split": split} for row in read_catalog(f"{output}/{shard.catalog}").to_pylist()}
+    return found
+
+
+def lines_of(output: pathlib.Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / dataset_format.TWINS).read_text().splitlines()]
+
+
+def leaks_of(output: pathlib.Path) -> dict[str, Any]:
+    return json.loads((output / dataset_format.LEAKS).read_text())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> pathlib.Path:
+    return write_images(tmp_path_factory.mktemp("duplicates") / "in")
+
+
+@pytest.fixture(scope="module")
+def grouped(source, tmp_path_factory) -> pathlib.Path:
+    return prepare(source, tmp_path_factory.mktemp("grouped") / "out", "--duplicates=group", "--stratify")
+
+
+def test_twins_come_into_one_group_and_one_split(grouped, capfd):
+    clusters: dict[str, set[str]] = {}
+    for line in lines_of(grouped):
+        clusters.setdefault(line["cluster"], set()).add(line["key"])
+    assert sorted(clusters.values(), key=min) == sorted(TWINS, key=min) and [min(cluster) for cluster in clusters.values()] == list(clusters)
+    rows = rows_of(grouped)
+    for name, cluster in clusters.items():
+        assert len({rows[key]["split"] for key in cluster}) == 1 and {rows[key]["group"] for key in cluster} == {name}
+    assert sum(row["group"] is not None for row in rows.values()) == sum(map(len, TWINS))
+    assert rows["ant/page.png"]["image_hash"] is None and rows["ant/04.jpg"]["image_hash"] is not None
+    leaks = leaks_of(grouped)
+    assert leaks["found"]["num_pairs"] == 6 == leaks["now"]["num_pairs"] and leaks["now"]["num_pairs_apart"] == 0 < leaks["now"]["num_pairs_apart_at_random"]
+    assert leaks["found"]["conflicts"] == [[{"key": "ant/01.jpg", "label": "ant"}, {"key": "bee/01_small.png", "label": "bee"}]]
+    assert leaks["now"]["labels"]["first"] == leaks["found"]["conflicts"] and leaks["now"]["groups"] == {"num": 4, "num_apart": 0, "first": []}
+    assert set(leaks["classes"]) == {"ant", "bee"} and abs(leaks["classes"]["ant"]["train"] - 0.6) < 0.2
+    manifest = dataset_format.read_manifest(grouped)
+    assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped) == (32, 1, 0)
+    (letter,) = map(json.loads, (grouped / "dead_letters.jsonl").read_text().splitlines())
+    assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
+    assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
+    assert "6 pairs alike, 0 of them apart" in capfd.readouterr().out
+
+
+def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path):
+    copy = shutil.copytree(grouped, tmp_path / "out")
+    before = digest(copy)
+    info, other = (shards[0] for shards in dataset_format.read_manifest(copy).splits.values())
+    (copy / info.name).write_bytes(b"damaged")
+    (copy / other.catalog).unlink()
+    assert main(["repair", str(copy)]) == 0 and digest(copy) == before
+    (copy / other.catalog).unlink()
+    (copy / dataset_format.TWINS).unlink()
+    assert main(["verify", str(copy), "--quick"]) == 1 and main(["repair", str(copy)]) == 1
+
+
+def test_all_but_the_first_are_dropped_and_the_sums_agree(source, tmp_path, capfd):
+    output = prepare(source, tmp_path / "out", "--duplicates=drop")
+    told = capfd.readouterr()
+    assert "6 pairs alike, 9 images in 4 clusters: 5 left out" in told.out and "apart now:    0 pairs (splits at random would tear about " in told.out
+    assert "1 cluster of images that are alike has different labels" in told.err
+    rows, dropped = rows_of(output), {line["key"] for line in lines_of(output) if line["dropped"]}
+    assert dropped == {key for cluster in TWINS for key in cluster - {min(cluster)}} and not dropped & set(rows)
+    manifest = dataset_format.read_manifest(output)
+    assert (manifest.num_inputs, manifest.num_dead_letters, manifest.num_dropped, len(rows)) == (32, 1, 5, 26)
+    assert leaks_of(output)["now"]["num_pairs"] == 0 and main(["verify", str(output)]) == 0
+    # The images that are left lie where they would without the option.
+    plain = rows_of(prepare(source, tmp_path / "plain"))
+    assert {key: row["split"] for key, row in rows.items()} == {key: plain[key]["split"] for key in rows}
+
+
+def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_path, capfd):
+    kept = prepare(source, tmp_path / "kept", "--duplicates=keep")
+    plain = prepare(source, tmp_path / "plain")
+    shards = [info.name for infos in dataset_format.read_manifest(kept).splits.values() for info in infos]
+    assert all((kept / name).read_bytes() == (plain / name).read_bytes() for name in shards), "the same examples in the same order"
+    capfd.readouterr()
+    found = []
+    for directory in (kept, plain):
+        assert main(["leaks", str(directory), "--json"]) == 1
+        found.append(json.loads(capfd.readouterr().out))
+    assert found[0] == found[1] == leaks_of(kept)["now"] and found[0]["num_pairs_apart"] > 0
+    (apart,) = found[0]["apart"]
+    rows = rows_of(kept)
+    assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
+    # Another's records, which have no manifest: what is in the one is in the other.
+    (tmp_path / "foreign").mkdir()
+    for name in shards:
+        shutil.copy(kept / name, tmp_path / "foreign" / name)
+    assert main(["leaks", str(kept), str(tmp_path / "foreign"), "--json"]) == 1
+    across = json.loads(capfd.readouterr().out)
+    assert across["num_pairs"] == 4 * found[0]["num_pairs"] + len(rows), "each pair of either, and each image with itself"
+    assert main(["leaks", str(tmp_path / "foreign"), str(tmp_path)]) == 2
+    assert "is not a data set" in capfd.readouterr().err
+
+
+def test_twins_in_given_splits_are_refused_or_moved(source, tmp_path, capfd):
+    given = tmp_path / "in"
+    for name in ("ant", "bee"):
+        for path in (source / name).iterdir():
+            split = "test" if path.name in ("01.jpg", "02_mirror.jpg", "20.jpg") else "train"
+            (given / split / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, given / split / name / path.name)
+    call = ["prepare", "--input", str(given), "--output", str(tmp_path / "out"), "--max_bad_fraction=0.1", "--duplicates=group"]
+    capfd.readouterr()
+    assert main(call) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1 and "2 clusters of images that are alike are in different splits already, such as" in told and "--move_to SPLIT" in told
+    assert main([*call, "--move_to=trian"]) == 2 and "did you mean 'train'?" in capfd.readouterr().err
+    assert main([*call, "--move_to=train"]) == 0
+    assert "2 moved to another split" in capfd.readouterr().out
+    rows = rows_of(tmp_path / "out")
+    assert rows["test/ant/01.jpg"]["split"] == rows["test/ant/02_mirror.jpg"]["split"] == "train" and rows["test/bee/20.jpg"]["split"] == "test"
+    assert leaks_of(tmp_path / "out")["now"]["num_pairs_apart"] == 0 and main(["verify", str(tmp_path / "out")]) == 0
+
+
+def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_asked(source, tmp_path):
+    pattern = "--group_pattern=[0-9][0-9]|page|cut"  # ant/00 and bee/… are groups of their own by their numbers
+    joined = prepare(source, tmp_path / "joined", "--duplicates=group", "--group_pattern=^[a-z]+/[0-9pc]")
+    groups = {row["group"] for row in rows_of(joined).values()}
+    assert leaks_of(joined)["found"]["num_joined"] == 1 and groups == {"ant/0", "ant/1", "ant/p", "bee/1", "bee/2", "bee/p"}
+    exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
+    assert {line["key"] for line in lines_of(exact)} == {*TWINS[0], *TWINS[3]}
+    assert leaks_of(exact)["found"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["image_hash"] is None
+
+
+def test_a_run_that_failed_amid_its_shards_is_gone_on_from(source, grouped, tmp_path, monkeypatch):
+    def fail(*unused: Any) -> None:
+        raise shard_writer.StorageError("no room")
+
+    monkeypatch.setattr("beam_pipelines.shards.write_shards.finish_shard", fail)
+    prepare(source, tmp_path / "out", "--duplicates=group", "--stratify", expected=1)
+    monkeypatch.undo()
+    monkeypatch.setattr("beam_pipelines.shards.hash_images.hash_some", None)  # nothing is hashed again
+    prepare(source, tmp_path / "out", "--duplicates=group", "--stratify", "--resume")
+    assert digest(tmp_path / "out") == digest(grouped)

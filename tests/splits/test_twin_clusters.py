@@ -1,0 +1,106 @@
+"""Clusters of images that are alike: whole where they are small and near, cut where a chain connects what is not alike, whatever the order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_pipelines.errors import UserError
+from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges, look_distance
+from beam_pipelines.images.near_hashes import search_parts
+from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
+
+
+def make_rows(values: list[int], contents: list[int] | None = None, has_look: bool = True) -> np.ndarray:
+    """Images whose mirrored hashes are far from all."""
+    rows = np.zeros(len(values), HASH_ROW)
+    rows["value"], rows["mirrored"] = values, [value ^ (2**64 - 1) for value in values]
+    rows["content"][:, 0] = contents if contents is not None else np.arange(len(values))
+    rows["has_look"] = has_look
+    return rows
+
+
+def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int = 8) -> tuple[set[frozenset[int]], int, int, list[int]]:
+    """Sets of the ranks of images; pairs, pairs that are cut, ranks of what was cut."""
+    ranks = np.arange(len(rows)) if ranks is None else ranks
+    looks = find_looks(rows)
+    edges = join_edges(find_edges(looks.values, looks.mirrored, distance, part) for part in search_parts(2 * len(looks.values)))
+    places = find_candidates(looks, edges)
+    of_candidates = np.argsort(np.argsort(ranks[places]))
+    found = cluster_candidates(looks, edges, distance, places, of_candidates, rows["content"][places])
+    clusters: dict[int, set[int]] = {}
+    for number, rank in zip(found.of_images.tolist(), ranks[places].tolist()):
+        clusters.setdefault(number, set()).add(rank)
+    cut = [int(ranks[places][place]) for place in found.cut]
+    return {frozenset(one) for one in clusters.values() if len(one) > 1}, found.num_pairs, found.num_pairs_cut, cut
+
+
+def flipped(value: int, *bits: int) -> int:
+    for bit in bits:
+        value ^= 1 << bit
+    return value
+
+
+def test_a_chain_is_cut_and_a_cluster_is_not() -> None:
+    near = [0, flipped(0, *range(8)), flipped(0, *range(16))]  # end to end 16 bits
+    assert clusters_of(make_rows(near)) == ({frozenset({0, 1, 2})}, 2, 0, [])
+    chain = [flipped(0, *range(8 * link)) for link in range(7)]
+    clusters, num_pairs, num_cut, cut = clusters_of(make_rows(chain))
+    assert (num_pairs, len(cut)) == (6, 1) and num_cut == 6 - sum(len(one) - 1 for one in clusters) > 0
+    assert all(max(one) - min(one) <= 2 for one in clusters), "each is a star"
+
+
+def test_what_shows_nothing_is_alike_by_its_bytes_alone_and_stays_whole_however_much_there_is() -> None:
+    rows = make_rows([7] * 500, [1] * 300 + [2] * 200, has_look=False)
+    assert clusters_of(rows) == ({frozenset(range(300)), frozenset(range(300, 500))}, 300 * 299 // 2 + 200 * 199 // 2, 0, [])
+
+
+def test_images_of_one_hash_that_are_too_many_stay_together_by_their_bytes() -> None:
+    clusters, num_pairs, num_cut, cut = clusters_of(make_rows([7] * 150, [1] * 140 + list(range(10, 20))))
+    assert clusters == {frozenset(range(140))} and cut == [0]
+    assert num_pairs == 150 * 149 // 2 and num_cut == num_pairs - 140 * 139 // 2
+
+
+def test_a_mirrored_image_is_alike() -> None:
+    rows = make_rows([0x0F0F0F0F0F0F0F0F, 0x3333333333333333, 0x5555555555555555])
+    rows["mirrored"][0] = flipped(0x3333333333333333, 3, 9)
+    assert clusters_of(rows)[0] == {frozenset({0, 1})}
+    with pytest.raises(ValueError, match="expected 0 to 8"):
+        clusters_of(rows, distance=9)
+
+
+def test_more_pairs_than_can_be_held_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr("beam_pipelines.images.look_alikes._MAX_EDGES", 5)
+    with pytest.raises(UserError, match="more than 5 pairs of images have hashes that are near; expected a lower --duplicate_distance"):
+        clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
+
+
+@given(st.integers(0, 2**32), st.integers(2, 80), st.integers(0, 8))
+def test_clusters_are_alike_from_end_to_end_whatever_the_order(seed: int, num: int, distance: int) -> None:
+    random = np.random.default_rng(seed)
+    values = [flipped(1 << 60, *random.choice(24, random.integers(0, 12), replace=False).tolist()) for _ in range(num)]
+    rows = make_rows(values, random.integers(0, 5, num).tolist())
+    rows["content"][:, 0] += rows["value"]  # images of the same bytes have the same hash
+    found = clusters_of(rows, distance=distance)
+    order = random.permutation(num)
+    assert clusters_of(rows[order], order, distance) == found
+    hashes = rows["value"], rows["mirrored"]
+    differing = look_distance(hashes, hashes)
+    for cluster in found[0]:
+        some = sorted(cluster)
+        assert differing[np.ix_(some, some)].max() <= 2 * distance
+    num_pairs = int(np.triu(differing <= distance, 1).sum())
+    num_within = sum(int(np.triu(differing[np.ix_(some, some)] <= distance, 1).sum()) for some in map(sorted, found[0]))
+    assert found[1] == num_pairs and found[2] == num_pairs - num_within
+    for one, other in zip(*np.nonzero(np.triu(rows["value"][:, None] == rows["value"], 1))):
+        assert any({one, other} <= cluster for cluster in found[0]), "images of one hash stay together"
+
+
+@given(st.integers(1, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=60))
+def test_components_are_what_a_search_finds(num: int, pairs: list[tuple[int, int]]) -> None:
+    edges = np.array([(one, other) for one, other in pairs if one < num and other < num], np.int64).reshape(-1, 2)
+    labels = list(range(num))
+    for _ in range(num):
+        for one, other in edges.tolist():
+            labels[one] = labels[other] = min(labels[one], labels[other])
+    assert components(num, edges).tolist() == labels
