@@ -1,6 +1,7 @@
 """What every test needs: a quiet TensorFlow, failures of helper modules that show values, and work for processes that is dealt by modules."""
 
 import collections
+import gc
 import os
 import pathlib
 import signal
@@ -44,6 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if slow := item.get_closest_marker("slow"):
                 seconds[_dealt_with(item)] += slow.args[0] if slow.args else 2
         items.sort(key=lambda item: -seconds[_dealt_with(item)])
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and need not be looked through again and again."""
+    gc.freeze()
 
 
 def _dealt_with(item: pytest.Item) -> str:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Iterator, Mapping
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Room -> rooms of its package that it imports. What lies beside the rooms: `base` is for all of them, and `top` composes them.
@@ -140,6 +142,7 @@ def test_plain_rooms_load_neither_beam_nor_tensorflow():
     assert not loaded_by(wrong) & {"apache_beam", "tensorflow"}, "a wrong option is answered without Beam"
 
 
+@pytest.mark.slow(8)
 def test_tensorflow_is_loaded_where_it_is_needed():
     written = loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline")
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}

@@ -246,7 +246,8 @@ class Mixture:
     def plan(self, split: None, config: ReadConfig, *, holds: bool = True) -> MixedPlan:
         """How it is read, by `batches` and by `Sequence`; the errors are theirs. `holds` as in `PreparedDataset.plan`."""
         seed, plans = draw_seed() if config.seed is None else config.seed, []
-        self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
+        if not _surely_give_alike(self.batch_decoder(None, config, False).decoders):
+            self._spec(dataclasses.replace(config, map_example=None, map_batch=None))  # says whether parts are alike, before any is read
         for name, part in self._parts.items():
             with _naming(name):
                 own = dataclasses.replace(self._config_of(name, config), seed=part_seed(seed, name))
@@ -435,6 +436,19 @@ def _kind(feature: Feature) -> str:
     if feature.kind == "class_label":
         return ("any number of classes" if feature.is_ragged else "one class") + " without names" * (not feature.label_names)
     return "image" if feature.kind == "pixels" else feature.kind
+
+
+def _surely_give_alike(decoders: Sequence[ExampleDecoder]) -> bool:
+    """Whether the same is asked of parts that have the same features: to find out what they give takes a while."""
+    asked = [
+        (
+            dataclasses.replace(one.config, where=None),
+            {name: dataclasses.replace(feature, label_names=(), description="") for name, feature in one.features.items()},
+            (one.targets, one.image_size, one.others, one.stored_channels),
+        )
+        for one in decoders
+    ]
+    return all(other == asked[0] for other in asked)
 
 
 def _renamed(features: Mapping[str, Feature], united: Mapping[str, Feature]) -> dict[str, Feature]:

@@ -2,7 +2,7 @@
 
 from apache_beam.options.pipeline_options import DirectOptions, StandardOptions, TypeOptions
 from apache_beam.portability.api import beam_provision_api_pb2
-from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner
 
@@ -31,6 +31,8 @@ class Local(Engine):
         worker processes get the pipeline options only through the provision info.
         """
         self.options.view_as(StandardOptions).runner = "FnApiRunner"
+        # Of this process: each side input is read once, and to weigh what it would keep Beam looks through all modules that are imported.
+        worker_handlers.STATE_CACHE_SIZE_MB = 0
         encoded = JobServiceHandle.encode_pipeline_options(self.options.get_all_options())
         provision_info = fn_runner.ExtendedProvisionInfo(beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded))
         return fn_runner.FnApiRunner(provision_info=provision_info)

@@ -1,6 +1,7 @@
 """ListImages: the source's inputs as sorted runs of references in the spool, and what is known once all are listed."""
 
 import dataclasses
+import functools
 import gc
 from typing import Any, Iterable, Iterator
 
@@ -73,6 +74,12 @@ def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: Prepare
     return listing
 
 
+@functools.cache
+def _freeze_what_was_imported() -> None:
+    """Else it is looked through again and again while millions of names are listed. Once a process: what is garbage since must not be frozen."""
+    gc.freeze()
+
+
 class _List(ParallelMap):
     """Parts -> sorted runs and sorted runs of dead letters; a bundle gives one packed `KeyCounts` and one `ListedPart` of all."""
 
@@ -82,8 +89,7 @@ class _List(ParallelMap):
 
     def setup(self) -> None:
         super().setup()
-        if not gc.get_freeze_count():  # else all that was imported is looked through again and again while millions of names are listed
-            gc.freeze()
+        _freeze_what_was_imported()
 
     def start_bundle(self) -> None:
         super().start_bundle()

@@ -95,7 +95,7 @@ def test_a_task_lives_longer_than_its_command(monkeypatch):
     assert ast.unparse(calls[0].value) == "datetime.timedelta(seconds=SECONDS + 900)"
 
 
-@pytest.mark.slow(seconds=10)
+@pytest.mark.slow(3)
 def test_airflow_takes_the_dag(tmp_path):
     """Airflow pins hundreds of packages and wants an environment of its own: whoever has one there has this test."""
     python = CACHE / "airflow" / "bin" / "python"

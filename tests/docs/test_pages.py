@@ -25,6 +25,8 @@ from beam_pipelines.__main__ import make_parser
 RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 150
+# By all programs of the pages together: `recordmill which` wants TensorFlow too.
+PRELOADED = ("keras", "tensorflow", "beam_pipelines.launch", "pyarrow.parquet")
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -38,10 +40,11 @@ def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
     commands = ""
     if page != "README.md":
         commands = tmp_path_factory.mktemp("commands")
-        forked_python.write_command(commands / "python")
+        forked_python.write_command(commands / "python", preloaded=PRELOADED)
         recordmill = pathlib.Path(sys.executable).parent / "recordmill"
-        forked_python.write_command(commands / "recordmill", recordmill, preloaded=("beam_pipelines.launch", "pyarrow.parquet"))
-    outputs = run_page(ROOT / page, tmp_path, functools.partial(forked_python.run, timeout=1200), str(commands))
+        forked_python.write_command(commands / "recordmill", recordmill, preloaded=PRELOADED)
+    run = functools.partial(forked_python.run, timeout=1200, preloaded=PRELOADED)
+    outputs = run_page(ROOT / page, tmp_path, run, str(commands))
     blocks = blocks_of(page)
     assert len(outputs) == len(blocks)
     for block, output in zip(blocks, outputs):

@@ -19,9 +19,9 @@ NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False))
 VALUES = st.dictionaries(
     st.text(max_size=5),
     st.one_of(
-        st.text(max_size=3000),
+        st.text(max_size=30).map(lambda text: text * 100),  # as large as what is spooled, and quickly drawn
         NUMBERS,
-        st.lists(NUMBERS, max_size=500).map(tuple),
+        st.lists(NUMBERS, max_size=10).map(lambda numbers: (*numbers,) * 50),
         st.lists(st.text(max_size=3), max_size=5).map(tuple),
         st.builds(FilePart, st.text(max_size=5), st.integers(-1, 9), st.integers(0, 9)),
     ),

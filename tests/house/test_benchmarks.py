@@ -98,7 +98,7 @@ def test_a_command_that_is_shown_runs_to_its_end(images, python, name):
     assert re.search(end, printed, re.MULTILINE), printed
 
 
-@pytest.mark.slow
+@pytest.mark.slow(11)
 def test_reading_races_every_rival(python, tmp_path):
     cases = ("photos", "tfds", "keras", "grain", "webdataset")
     if missing := [package for case in cases for package in read_benchmark.RACES[case].missing()]:
@@ -157,7 +157,7 @@ def test_sources_are_merged_and_their_errors_arrive():
     assert "b" in seen and set(seen) <= {"a", "b"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_training_is_measured_without_a_gpu(tmp_path, capsys, monkeypatch):
     keras = pytest.importorskip("keras")
     if keras.backend.backend() != "tensorflow":

@@ -52,7 +52,7 @@ def test_the_command_in_the_readme(folder):
     assert sum(map(manifest.num_examples, manifest.splits)) == 80
 
 
-@pytest.mark.slow
+@pytest.mark.slow(11)
 def test_what_the_summary_says_to_type_next_runs(folder):
     run = recordmill("prepare", "--input", "flowers", "--output", "out")
     code = run.stdout.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()

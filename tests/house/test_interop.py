@@ -97,6 +97,7 @@ def expected_values(directory: pathlib.Path, split: str) -> dict[bytes, dict[str
     return expected
 
 
+@pytest.mark.slow
 def test_the_sets_have_features_of_every_kind(sets):
     schema = [feature for made in sets.values() for feature in read_manifest(made).schema]
     assert {feature.kind for feature in schema} == set(FEATURE_KINDS)

@@ -97,6 +97,7 @@ def test_lines_with_numbers_say_the_order(tmp_path, capsys):
     assert "labels.txt: no line has number 1; expected each from 0 to 1 once, or names alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_integers_go_on_meaning_themselves_after_an_earlier_data_set(tmp_path, capsys):
     def prepare_lines(name: str, labels: list, *options: str) -> int:
         lines = "".join(f"{row['file_name']} {label}\n" for row, label in zip(ROWS, labels)).encode()

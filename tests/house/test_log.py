@@ -180,6 +180,7 @@ def status(output: pathlib.Path, capsys) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path, forker, capsys):
     output = tmp_path / "out"
     run = forker.start(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
@@ -197,6 +198,7 @@ def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path,
     assert found["run"] is None and sum(found["data_set"]["examples"].values()) == 50
 
 
+@pytest.mark.slow
 def test_status_says_that_a_run_is_at_work(source, tmp_path, capsys):
     with Gate(tmp_path / "gates", "written") as gate:
         run = start_prepare(source, tmp_path / "out", gates=tmp_path / "gates")

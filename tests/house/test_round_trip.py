@@ -1,6 +1,7 @@
 """Folder -> recordmill prepare -> tf_input: every image, its pixels and its label arrive, each once."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import tf_input
@@ -10,6 +11,7 @@ from made_images import encode, noise, write_files
 CLASSES = ("ant", "bee", "cow")
 
 
+@pytest.mark.slow
 def test_what_went_in_comes_out(tmp_path):
     files = {}
     for index in range(60):

@@ -80,6 +80,7 @@ def stored(data: tf_input.PreparedDataset) -> dict[str, dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow(7)
 def test_another_image_is_stored_as_the_first_would_be(pairs):
     rights = right_files()
     found = stored(pairs)
@@ -108,6 +109,7 @@ def test_all_images_are_resized_and_converted(tmp_path):
             assert tf.io.decode_jpeg(values[name]).shape == (height, width, 3)
 
 
+@pytest.mark.slow
 def test_a_bad_other_image_makes_the_whole_example_a_dead_letter_and_a_run_goes_on_all_the_same(tmp_path, capsys):
     bad = {3: b"<!DOCTYPE html>", 8: right_files()[8][:200], 11: b""}
     table = write_pairs(tmp_path / "in", bad)
@@ -128,6 +130,7 @@ def test_a_bad_other_image_makes_the_whole_example_a_dead_letter_and_a_run_goes_
     assert len(stored(tf_input.open(tmp_path / "out"))) == NUM - 4
 
 
+@pytest.mark.slow
 def test_nothing_but_its_bytes_is_known_of_what_was_not_looked_into(tmp_path):
     """Except that it is there."""
     table = write_pairs(tmp_path / "in", {7: b""})
@@ -137,6 +140,7 @@ def test_nothing_but_its_bytes_is_known_of_what_was_not_looked_into(tmp_path):
     assert (x["image"].shape, x["right"].shape) == ((4, 24, 24, 3), (4, 8, 12, 3))
 
 
+@pytest.mark.slow
 def test_an_image_in_many_pairs_takes_a_key_of_both(tmp_path, capsys):
     files = {f"{index}.png": encode(picture(index, (8, 9)), "PNG") for index in range(5)}
     rows = [{"a": f"{i}.png", "b": f"{j}.png", "label": "same" if i % 2 == j % 2 else "other"} for i in range(5) for j in range(i)]
@@ -156,6 +160,7 @@ def test_an_estimate_counts_all_images(tmp_path, capsys):
     assert f"read:      {format_size(num_bytes)} at the source" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", ["crop", "pad", "stretch"])
 def test_each_image_is_shown_in_its_own_size(pairs, fit):
     sizes = {"image": (24, 20), "right": 16}
@@ -177,6 +182,7 @@ def test_images_unscaled_have_frames_of_their_own(pairs):
         assert not np.any(np.where(np.reshape(x[f"{name}_mask"], (4, height, width, 1)), 0, x[name]))
 
 
+@pytest.mark.slow
 def test_there_need_be_no_first_image(tmp_path):
     table = write_pairs(tmp_path / "in")
     options = ("--image=none", "--feature=left=file_name:image", "--feature=right=second:image", "--splits=train=1")
@@ -186,6 +192,7 @@ def test_there_need_be_no_first_image(tmp_path):
     assert {name: one.shape for name, one in x.items()} == {"left": (4, 16, 16, 3), "right": (4, 8, 8, 3)} and y.shape == (4,)
 
 
+@pytest.mark.slow(6)
 def test_all_images_have_as_many_channels_and_tensors_stand_beside_them(tmp_path):
     """One, if all are grey; and those that keep 16 bits all do."""
     rng = np.random.default_rng(0)
@@ -223,6 +230,7 @@ def test_an_example_by_its_number_has_all_its_images(pairs):
     assert one["right"].shape == (height // 2, width // 2, 3) and (one["right/height"], one["right/width"]) == (height // 2, width // 2)
 
 
+@pytest.mark.slow
 def test_an_image_may_be_what_is_to_be_made_of_another(tmp_path):
     table = write_pairs(tmp_path / "in")
     data = tf_input.open(prepare(table, tmp_path / "out", "--label=second:image", "--image_size=exact=20x30"))
@@ -260,7 +268,7 @@ def num_same(first: tf.Tensor, second: tf.Tensor) -> int:
     return sum(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "together, alike",
     [
@@ -295,6 +303,7 @@ def test_colours_alone_vary_alike_or_apart_on_any_host_and_in_memory(uniform):
     tf.nest.map_structure(np.testing.assert_array_equal, read, held)
 
 
+@pytest.mark.slow
 def test_images_of_other_sizes_show_the_same_part(pairs):
     options = {"batch_size": 18, "image_size": (20, 30), "augment": Augmentation(min_area=0.3), "seed": 1, "inputs": BOTH}
     differ = {}
@@ -409,7 +418,7 @@ def test_a_stereo_model_is_trained(tmp_path):
     assert model.evaluate(data.batches("test", **options), verbose=0, return_dict=True)["accuracy"] > 0.9
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow(9)
 def test_an_analysis_normalises_each_image_by_its_own(tmp_path):
     data = tf_input.open(prepare(write_pairs(tmp_path / "in"), tmp_path / "out", *OPTIONS))
     assert main(["analyze", str(data.directory), "--image_size=16", "--splits=train"]) == 0

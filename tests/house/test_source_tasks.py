@@ -4,9 +4,10 @@ An example is known by its pixels, so each case says for each picture what has t
 """
 
 import csv
+import functools
 import pathlib
 import shutil
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -15,22 +16,28 @@ import tensorflow_datasets as tfds
 
 import tf_input
 from beam_pipelines.__main__ import main
-from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, Case, plain, write_csv
+from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, plain, write_csv
 from tf_input.dataset_format import Manifest, read_manifest
 
 
-def prepare(case: Case, root: pathlib.Path, *options: str) -> pathlib.Path:
-    """Writes a source and prepares it; returns the data set's directory."""
-    path = str(root / "in" / case.write(root / "in")).rstrip("/")
-    splits = [] if case.has_splits else ["--splits=train=0.5,test=0.5"]
-    assert main(["prepare", "--input", path, "--output", str(root / "out"), *case.options, *splits, *options]) == 0
-    return root / "out"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    """From a case's name to its data set, which is made once."""
+
+    @functools.cache
+    def prepare(name: str) -> pathlib.Path:
+        case, root = CASES[name], tmp_path_factory.mktemp("case")
+        path = str(root / "in" / case.write(root / "in")).rstrip("/")
+        splits = [] if case.has_splits else ["--splits=train=0.5,test=0.5"]
+        assert main(["prepare", "--input", path, "--output", str(root / "out"), *case.options, *splits]) == 0
+        return root / "out"
+
+    return prepare
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_source_says_stands_beside_each_picture(tmp_path, name):
-    case = CASES[name]
-    output = prepare(case, tmp_path)
+def test_what_a_source_says_stands_beside_each_picture(prepared, name):
+    case, output = CASES[name], prepared(name)
     manifest = read_manifest(output)
     assert manifest.targets == case.targets and manifest.num_dead_letters == 0
     pictures = GREYS if case.grey else PICTURES
@@ -71,6 +78,7 @@ def read_back(output: pathlib.Path, manifest: Manifest) -> dict[bytes, dict[str,
     return found
 
 
+@pytest.mark.slow
 def test_groups_stay_together_and_splits_are_those_of_the_table(tmp_path):
     write_csv(tmp_path / "in")
     table, out = str(tmp_path / "in/rows.csv"), tmp_path / "out"
@@ -108,10 +116,9 @@ TFDS_CASES = [
 
 
 @pytest.mark.parametrize("name", TFDS_CASES)
-def test_tensorflow_datasets_opens_every_task(tmp_path, name):
+def test_tensorflow_datasets_opens_every_task(prepared, name):
     case = CASES[name]
-    output = prepare(case, tmp_path)
-    builder = tfds.builder_from_directory(str(output))
+    builder = tfds.builder_from_directory(str(prepared(name)))
     pictures = GREYS if case.grey else PICTURES
     indices = {(pixels if pixels.ndim == 3 else pixels[..., np.newaxis]).tobytes(): index for index, pixels in enumerate(pictures)}
     seen = set()
@@ -138,6 +145,7 @@ def test_tensorflow_datasets_opens_every_task(tmp_path, name):
     assert builder.info.supervised_keys == pair
 
 
+@pytest.mark.slow
 def test_masks_beside_a_class_and_beside_each_other(tmp_path):
     write_csv(tmp_path / "in")
     options = ["--label=class", "--label=mask_path:mask", "--feature=class:text"]
@@ -153,11 +161,11 @@ def test_masks_beside_a_class_and_beside_each_other(tmp_path):
         assert x.shape[1:] == (8, 8, 3) and set(y) == {"class", "mask_path"} and y["mask_path"].shape[1:] == (8, 8, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["table csv, dense", "voc, detection", "table csv, two heads", "table csv, pairs", "image_folder, raw"])
-def test_our_own_data_sets_are_a_source_too(tmp_path, name):
-    prepared = prepare(CASES[name], tmp_path)
-    assert main(["prepare", "--input", str(prepared), "--output", str(tmp_path / "again"), *CASES[name].options[:0]]) == 0
-    before, after = (read_back(path, read_manifest(path)) for path in (prepared, tmp_path / "again"))
+def test_our_own_data_sets_are_a_source_too(prepared, tmp_path, name):
+    assert main(["prepare", "--input", str(prepared(name)), "--output", str(tmp_path / "again")]) == 0
+    before, after = (read_back(path, read_manifest(path)) for path in (prepared(name), tmp_path / "again"))
     assert before.keys() == after.keys()
     for pixels, values in before.items():
         for feature, value in values.items():

@@ -121,7 +121,7 @@ def test_what_is_told_of_rows(table, tmp_path, capsys):
     assert "examples:  240 in 3 classes\n" in capsys.readouterr().out
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(1)
 def test_tensorflow_datasets_opens_rows_supervised(rows):
     import tensorflow_datasets as tfds
 
@@ -134,7 +134,7 @@ def test_tensorflow_datasets_opens_rows_supervised(rows):
     assert set(x) == {"height", "ids", "n", "words"} and y.dtype == tf.int64
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(3)
 def test_two_engines_give_the_same_bytes(rows, table, tmp_path):
     engines = pytest.importorskip("engines")
     prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
@@ -142,7 +142,7 @@ def test_two_engines_give_the_same_bytes(rows, table, tmp_path):
     assert contents(other) == contents(rows)
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow
 def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, capsys):
     table = write_rows(tmp_path / "source/rows.csv")
     output = prepare(table, tmp_path / "out", *FEATURES)
@@ -166,6 +166,7 @@ def test_repair_makes_rows_again_and_says_which_values_have_changed(tmp_path, ca
     assert f"{key}: height is not what it was" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_asked_of_rows_and_is_of_images(rows, capsys):
     dataset = tf_input.open(rows)
     for options, message in (({"image_size": 8}, "image_size=8: there are no images"), ({"augment": True}, "image_size and augment are of images")):
@@ -175,6 +176,7 @@ def test_what_is_asked_of_rows_and_is_of_images(rows, capsys):
     assert "examples, " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_bad_cells_are_dead_letters_and_too_many_fail_the_run(tmp_path, capsys):
     table = write_files(tmp_path, {"rows.csv": b"a,y\n1,x\nnan,x\n2,y\n,y\n3,x\n4,y\n5,x\n6,y\n"}) / "rows.csv"
     options = ("--feature=a:float", "--label=y", "--splits=train=1")
@@ -270,6 +272,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_each_source_that_may_lack_images(name, tmp_path, capsys):
     write, options, fits = SOURCES[name]
@@ -369,12 +372,12 @@ def test_a_model_is_trained_on_rows_alone(tmp_path):
     rows = tf_input.open(prepare(table, tmp_path / "out", "--feature=width:float", "--feature=depth:float", "--label=kind"))
     inputs = {name: keras.Input((1,), name=name) for name in ("width", "depth")}
     model = keras.Model(inputs, keras.layers.Dense(2, "softmax")(keras.layers.Concatenate()([*inputs.values()])))
-    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.fit(rows.batches("train", batch_size=32, seed=0), epochs=5, verbose=0)
     assert model.evaluate(rows.batches("validation", batch_size=32), verbose=0)[1] > 0.9
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow
 def test_a_model_is_trained_on_lines_of_text(tmp_path):
     files = {f"{name}.txt": "".join(f"{word} number {index}\n" for index in range(150)).encode() for name, word in (("sea", "waves"), ("town", "streets"))}
     output = prepare(write_files(tmp_path / "in", files), tmp_path / "out", "--source=text_lines", "--label=file")
@@ -383,7 +386,7 @@ def test_a_model_is_trained_on_lines_of_text(tmp_path):
     words = keras.layers.TextVectorization(64, output_mode="multi_hot")
     words.adapt(train.map(lambda text, label: text))
     model = keras.Sequential([keras.layers.Dense(2, "softmax")])
-    model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.fit(train.map(lambda text, label: (words(text), label)), epochs=3, verbose=0)
     valid = dataset.batches("validation", batch_size=32).map(lambda text, label: (words(text), label))
     assert model.evaluate(valid, verbose=0)[1] > 0.9

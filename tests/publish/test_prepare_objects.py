@@ -346,7 +346,7 @@ def last_step(server, source, monkeypatch, replaces) -> LastStep:
     return noted[0]
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow(11)
 @pytest.mark.parametrize("server, replaces", [("s3", False), ("gs", True)], indirect=["server"], ids=["s3-new", "gs-in place of another"])
 def test_publishing_that_breaks_off_anywhere_is_completed_by_another_attempt(server, last_step, prepared, monkeypatch):
     """The second attempt finds whatever the first one left."""

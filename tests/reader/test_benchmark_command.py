@@ -79,6 +79,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_it_reads_as_the_options_say(mixed, capsys, case):
     options, split, order, stages = CASES[case]
@@ -86,7 +87,7 @@ def test_it_reads_as_the_options_say(mixed, capsys, case):
     assert code == 0 and printed.startswith(split) and order in printed and stages_of(printed) == stages
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_a_split_in_memory(equal, capsys):
     code, printed, _ = benchmark(capsys, equal, "--batch_size", "16")
     assert code == 0 and printed.startswith("train was read into memory in ")

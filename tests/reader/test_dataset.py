@@ -137,6 +137,7 @@ def test_evaluation_repeats_itself(mixed):
     assert names(*images_and_labels(data)) == names(*images_and_labels(data))
 
 
+@pytest.mark.slow
 def test_training_has_each_example_once_an_epoch_and_another_order_each(mixed):
     expected = names(*images_and_labels(mixed.batches("train", batch_size=8, image_size=SIZE, shuffle=False)))
     assert len(set(expected)) == NUM_TRAIN

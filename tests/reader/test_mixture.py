@@ -69,7 +69,7 @@ def keys_of(batches: list[tuple]) -> list[str]:
     return [key.decode() for _, y, *_ in batches for key in y["key"]]
 
 
-@pytest.mark.slow(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, READ, {**READ, "shuffle": "exact"}, {**READ, "shuffle": False, "drop_remainder": True}])
 def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     """Of one that is held in memory, and one that is read; of both that are read; and in other orders."""
@@ -95,7 +95,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     assert len(orders) == 3 and min(counts["sketches"].values()) == 4
 
 
-@pytest.mark.slow(3)
+@pytest.mark.slow(6)
 def test_where_an_epoch_ends(sets, two):
     """And in proportion to their sizes, three parts give every example exactly once."""
     cases = {"first": 99, "all": 155, 5: 60}
@@ -135,7 +135,7 @@ def test_hosts_have_the_rows_of_the_batches_of_one(sets, two, num_hosts):
             assert weight.tolist() == [1] * count + [0] * (len(own_x) - count) and len(own_x) == -(-len(x) // num_hosts)
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(13)
 def test_any_step_of_any_epoch_is_where_reading_may_begin(two):
     options = {**OPTIONS, **READ, "augment": True, "map_example": lambda x, y, seed: (x, {**y, "drawn": seed})}
     data = tf_input.mix(two, stop="all", **options)
@@ -156,7 +156,7 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(17)
 def test_a_sequence_gives_the_same_batches(two):
     mixture = tf_input.Mixture({**two, "sketches": (*two["sketches"], {"augment": False})})
     for options in ({}, {"hosts": (2, 1), "memory_budget": 0}, {"use_multiprocessing": True}):
@@ -264,6 +264,7 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
             mixture.which(**{**OPTIONS, "targets": "label", "epoch": 0, "step": 0, **wrong})
 
 
+@pytest.mark.slow(4)
 def test_the_backup_of_another_mix_is_refused(sets, two):
     def identity(parts, stop="first", **options):
         return tf_input.mix(parts, stop=stop, **{**OPTIONS, **options}).position.identity
@@ -306,7 +307,7 @@ def test_weights_and_counted_classes(sets, two, tmp_path):
     assert all(weight == (5 if label == 3 else 1) for _, *pair in batches for label, weight in zip(*pair))
 
 
-@pytest.mark.slow(6)
+@pytest.mark.slow(11)
 def test_what_a_view_makes_alike_is_mixed(tmp_path):
     """Pixels and encoded images, any number of classes, masks of other depths, and objects, of which others know other things."""
     several, boxes = Feature("tags", "class_label", (None,), ("x", "y")), Feature("objects/bbox", "bbox", (None, 4))
@@ -353,7 +354,7 @@ def test_what_a_view_makes_alike_is_mixed(tmp_path):
     assert y["mask"].dtype == np.int32
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1)
 def test_parts_of_chosen_examples(tmp_path_factory):
     """So that one class has the half of each batch, whatever else there is."""
     made = tf_input.open(mixed_images(tmp_path_factory))
@@ -428,7 +429,7 @@ def test_what_can_t_be_mixed_is_said_in_one_line(sets, two, tmp_path):
         tf_input.export_serving(keras.Sequential([keras.layers.Dense(1)]), train, tmp_path / "served")
 
 
-@pytest.mark.slow(2)
+@pytest.mark.slow(4)
 def test_damaged_records_are_left_out_or_named(two, tmp_path):
     damaged = write_images(tmp_path, "sketches")
     path = sorted(damaged.directory.glob("made-train*"))[1]

@@ -40,7 +40,7 @@ def expected_columns(dataset: tf_input.PreparedDataset, split: str, model: keras
     return {"key": keys, "path": keys, "label": labels, "predicted": [names[one.argmax()] for one in outputs], "output": outputs.tolist()}
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow
 def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
     for split in ("train", "validation"):
         expected = expected_columns(mixed, split, model)
@@ -57,7 +57,7 @@ def test_each_example_once_in_the_order_of_the_shards(mixed, model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.parquet"]
 
 
-@pytest.mark.slow(4)
+@pytest.mark.slow(1)
 def test_what_models_may_give(mixed):
     """Several outputs in a dictionary or a list, whole maps, numbers, with any function for a model; and several inputs."""
 
@@ -124,6 +124,7 @@ def test_names_are_data_whatever_they_look_like(tmp_path, model):
     assert pandas.read_parquet(tmp_path / "q.parquet")["key"].tolist() == hostile.tolist()
 
 
+@pytest.mark.slow
 def test_what_can_not_be_predicted_is_one_line_and_leaves_no_file(mixed, model, tmp_path, monkeypatch):
     (tmp_path / "taken.csv").mkdir()
     as_they_are = "; examples are predicted as they are, in the order of the shards"

@@ -44,7 +44,7 @@ ORDERS = {
 HOSTS = [(1, 0), (5, 4)]  # of the 93 examples three are in the last batch
 
 
-@pytest.mark.slow(15)
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", ["mixed", "held", "not held"])
 def test_which_says_what_batches_have(mixed, uniform, kind, order):
@@ -100,6 +100,7 @@ def test_keys_stand_beside_what_batches_would_be_without(mixed, uniform):
             tf.nest.map_structure(np.testing.assert_array_equal, sequence[step], batches[step])
 
 
+@pytest.mark.slow
 def test_records_of_others_have_keys_if_they_have(mixed):
     files = [str(mixed.directory / shard.name) for shard in mixed.manifest.splits["validation"]]
     copied = mixed.directory.parent / "others"
@@ -118,7 +119,7 @@ def test_records_of_others_have_keys_if_they_have(mixed):
         nameless.batches("train", batch_size=20, image_size=SIZE, keys=True)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_a_damaged_record_that_is_left_out_is_in_no_batch(tmp_path):
     made = prepare_images(tmp_path, "--splits=train=1", num_images={"ant": 12, "bee": 14}, image_size=(8, 8))
     (shard,) = made.glob("*tfrecord*")

@@ -86,7 +86,7 @@ class Cloud(NamedTuple):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("source")
-    write_class_folders(folder, {"ant": 50, "bee": 40, "cow": 30})
+    write_class_folders(folder, {"ant": 20, "bee": 15, "cow": 10})
     (folder / "bee" / "flat.bmp").write_bytes(encode(noise(), "BMP"))
     (folder / "cow" / "bad.jpg").write_bytes(b"<html>")
     return folder
@@ -152,7 +152,7 @@ def worker_pool(job: dict[str, Any]) -> dict[str, Any]:
 # Submission
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
     first_call, first_job = len(cloud.dataflow.calls), len(cloud.dataflow.jobs)
     done = recordmill(
@@ -245,7 +245,7 @@ def execute(cloud: Cloud, worker: pathlib.Path, job: dict[str, Any]) -> str:
     return f"JOB_STATE_{done.stdout.split()[-1]}"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(11)
 def test_workers_import_the_staged_package(cloud, staged, worker):
     assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
     environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
@@ -258,14 +258,14 @@ def test_workers_import_the_staged_package(cloud, staged, worker):
     assert has_tensorflow == "False"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_the_staged_graph_gives_the_bytes_of_the_local_runner(cloud, staged, worker, prepared):
     assert execute(cloud, worker, staged) == "JOB_STATE_DONE"
     assert cloud.digest("staged") == prepared
     assert cloud.names("staged.incomplete") == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_so_it_does_over_an_old_data_set(in_process, worker, prepared, capsys):
     for replaces in (False, True):
         assert main(no_auth(in_process, "twice", "--overwrite")) == 0
@@ -328,7 +328,7 @@ def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(in_pr
 # Waiting
 
 
-@pytest.mark.slow
+@pytest.mark.slow(7)
 def test_with_wait_the_command_ends_with_the_job(in_process, worker, prepared, capsys):
     in_process.dataflow.work = lambda job: execute(in_process, worker, job)
     assert main(no_auth(in_process, "waited", "--wait")) == 0
@@ -698,7 +698,7 @@ def test_gcloud_takes_the_template(gcloud):
 
 
 @needs_gcloud
-@pytest.mark.slow
+@pytest.mark.slow(13)
 def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker, prepared, tmp_path):
     """run.sh, gcloud, and what the launcher makes of the parameters that arrive: a job that the service has yet to start."""
     paths, num_jobs = (f"{cloud.bucket}/in", f"{cloud.bucket}/launched"), len(cloud.dataflow.jobs)

@@ -106,6 +106,7 @@ def wait_until(is_so, seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow(3)
 @pytest.mark.parametrize("killed", ["client", "watcher"])
 def test_a_server_ends_with_its_client_however_that_ends(tmp_path, killed):
     """Killed, or by a signal to the program that watches, as Beam sends it."""
@@ -145,6 +146,7 @@ def test_what_beam_makes_for_a_submission_is_gone_with_the_job(tmp_path, monkeyp
     assert os.listdir(tmp_path) == ["beam-requirements-cache"], "which is of use to the next one"
 
 
+@pytest.mark.slow(4)
 def test_a_job_server_that_does_not_start_is_one_line(tmp_path, capsys):
     write_class_folders(tmp_path / "in", {"rose": 2, "tulip": 2})
     (tmp_path / "broken.jar").touch()

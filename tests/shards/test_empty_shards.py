@@ -57,6 +57,7 @@ def stored_keys(directory: pathlib.Path) -> Counter:
     return Counter(example.features.feature["key"].bytes_list.value[0] for example in examples)
 
 
+@pytest.mark.slow
 def test_their_files_are_there_and_their_catalogs_have_the_columns_of_the_others(prepared):
     shards = read_manifest(prepared).splits["train"]
     tables = [pq.read_table(prepared / shard.catalog) for shard in shards]
@@ -136,7 +137,7 @@ def test_the_benchmark(prepared, capsys):
     assert main(["benchmark", str(prepared), "--batch_size=4", "--image_size=8", "--seconds=0.05"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_analyze_and_transform(prepared, tmp_path):
     pytest.importorskip("tensorflow_transform")
     assert main(["analyze", str(prepared), "--image_size=8"]) == 0

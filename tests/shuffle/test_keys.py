@@ -62,6 +62,7 @@ def message_of(inputs: list[LabeledImage], directory: pathlib.Path, **source: st
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_message_shows_the_first_of_them_and_counts_all(tmp_path):
     inputs = [LabeledImage(f"k{index:04d}", f"{half}.jpg", "", None) for index in range(500) for half in "ab"]
     random.Random(1).shuffle(inputs)

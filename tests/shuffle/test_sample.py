@@ -35,6 +35,7 @@ def take(batches: list[References], listing: Listing, config: PrepareJob) -> Ref
     return take_sample(parts).slice(0, sample_size(listing, config))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(num=st.integers(1, 1500), seed=st.integers(0, 2**64 - 1), size=st.integers(1, 700), random=st.randoms(use_true_random=False))
 def test_it_is_the_inputs_with_the_smallest_keys_whatever_the_runs(tmp_path_factory, num, seed, size, random):

@@ -209,7 +209,7 @@ def test_masks_in_arrays_follow_their_images(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(found, (pictures()[index, ..., 0] % 5).astype(dtype), dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_numbers_that_would_change_are_dead_letters(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: dict[str, tuple[np.ndarray, str]] = {
         "an integer of 25 bits": (np.full((SIDE, SIDE, 1), 2**24 + 1), "array"),

@@ -707,7 +707,7 @@ def test_any_damage_is_told_in_one_line(kind: str, tmp_path: pathlib.Path) -> No
 # Object stores
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_arrays_in_an_object_store(digits: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("google.cloud.storage", reason="the extra gcp is not installed")
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator is not installed")

@@ -215,6 +215,7 @@ INDEXES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", INDEXES)
 def test_an_index_that_can_not_be_used(copy, keys, case):
     """Where it is needed: shards that are read whole say themselves where their records lie."""

@@ -102,6 +102,7 @@ def test_integers_that_would_become_others_are_refused(tmp_path, capsys, cells, 
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_large_integers_are_targets_as_numbers_and_classes_by_name(tmp_path):
     assert prepare(tmp_path, ["7", "100000"], "--label=x:integer") == 0
     names = tmp_path / "names.txt"

@@ -156,6 +156,7 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
     return found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_tensors_beside_images_keep_every_bit(tmp_path, source):
     root = tmp_path / "in"
@@ -311,6 +312,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_no_tensor_is_said_in_one_line(tmp_path, capsys):
     write_files(tmp_path, {"all.csv": TABLE.encode(), "0.png": encode(pictures()[0], "PNG"), "0.npy": npy(numbers("float32", 2))})
     for option, message in REFUSED.items():

@@ -83,6 +83,7 @@ def test_a_name_of_a_layout_is_no_column(tmp_path, capsys):
     assert "layout mapping needs id; its first 20 records have image (bytes × 1), tags (bytes × 2)" in refused(capsys, path, "--layout=image=image,key=id", "--label=none")
 
 
+@pytest.mark.slow
 def test_what_only_a_later_record_or_sample_has_is_there(tmp_path, capsys):
     """Writers leave out a feature without a value."""
     records = [example({"image": png} | ({"tags": ["a"]} if index == 15 else {})) for index, png in enumerate(PNGS)]

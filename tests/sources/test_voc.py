@@ -358,6 +358,7 @@ def test_what_is_no_annotation_is_a_dead_letter(case, tmp_path):
     assert message in letter.message and letter.message.isprintable() and len(letter.message) < 500
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_no_harm():
     depth = 100_000
     data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"

@@ -28,7 +28,7 @@ HURRY = "from beam_pipelines.parallel import interrupts\ninterrupts._STOP_SECOND
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
-    return write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 25, "bee": 35})
+    return write_class_folders(tmp_path_factory.mktemp("source"), {"ant": 10, "bee": 15})
 
 
 @pytest.fixture(scope="module")

@@ -134,6 +134,7 @@ def test_it_is_renewed_and_who_loses_it_hears_of_it(directory, monkeypatch):
     assert read_lease(directory).holder == "its", "it is not given back by who has lost it"
 
 
+@pytest.mark.slow
 def test_who_goes_on_waits_for_one_that_may_have_been_killed(directory, monkeypatch, capsys):
     monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(leases, "LIFE_SECONDS", 1.0)

@@ -500,6 +500,7 @@ def test_an_object_is_replaced_only_in_the_version_that_its_writer_knows(store, 
     assert store.write_if(path, b"again", None)
 
 
+@pytest.mark.slow
 def test_of_many_writers_of_one_object_one_is_first(store, bucket):
     path, version = f"{bucket}/lease", None
     for _ in range(5):
@@ -726,7 +727,7 @@ class HangingUp(socketserver.BaseRequestHandler):
         self.server.num_callers += 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_google_credentials_are_looked_for_once(tmp_path):
     """In a process of its own: Google's library remembers. Where the metadata server should be, calls are counted and not answered."""
     code = (

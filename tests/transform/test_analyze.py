@@ -94,7 +94,7 @@ def check_moments(directory: pathlib.Path, image_size: tuple[int, int], fit: str
     np.testing.assert_allclose(outputs(directory)["image"], expected, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_split(mixed, capfd):
     assert analyze(mixed, "--image_size=24x32", "--overwrite") == 0
     out, err = capfd.readouterr()
@@ -111,7 +111,7 @@ def test_moments_are_those_of_the_pixels_that_the_reader_shows_of_the_training_s
     assert tf_input.open(mixed).class_names == ("a", "b", "c", "d"), "the data set is read as before"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(7)
 def test_another_fit_and_more_splits_where_a_killed_run_has_left_something(mixed, capsys):
     working = mixed / ".transform_fn.incomplete"
     (working / "whole").mkdir(parents=True)
@@ -171,7 +171,7 @@ def preprocessing_fn(inputs):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(11)
 def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     rows = [
         {"file_name": f"{index}.png", "label": "ab"[index % 2], "x": index**1.5, "text": "uvw"[index % 3]}
@@ -223,7 +223,7 @@ def test_all_analyzers_of_a_users_module(tmp_path, capsys):
     assert info.features["quantiles"].shape == (3,)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(14)
 def test_what_belongs_to_an_image_follows_it_and_the_rest_passes(tmp_path_factory):
     rich = analyzed_rich(tmp_path_factory)
     got, info, stored = outputs(rich), read_info(rich), read_manifest(rich).features
@@ -540,7 +540,7 @@ print(keras.__version__.split(".")[0], keras.Sequential([keras.layers.Dense(1)])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_the_command_is_quiet_and_tft_opens_what_it_wrote_and_a_run_that_fails_leaves_it(tmp_path, capfd):
     """Of raw pixels."""
     options, size = ("--splits=train=1", "--num_shards=1", "--image_encoding=raw", "--image_size=exact=10x14"), (10, 14)

@@ -108,6 +108,7 @@ def test_damage_is_named(tmp_path):
         read_batch(pickle.loads(pickle.dumps(pointers[0])))
 
 
+@pytest.mark.slow(4)
 def test_a_missing_index_is_named(tmp_path):
     shard = write_shard(tmp_path, "made", RECORDS)
     (tmp_path / shard.index).unlink()

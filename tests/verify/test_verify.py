@@ -88,7 +88,7 @@ def _offsets(shard: pathlib.Path) -> list[int]:
     return offsets
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(14)
 def test_every_single_flip_of_a_bit_is_found(tmp_path: pathlib.Path) -> None:
     source = write_files(tmp_path / "in", {"ant/0.png": png(0, 1, 1), "bee/1.png": png(1, 1, 1)})
     out = tmp_path / "out"
@@ -201,6 +201,7 @@ def test_examples_that_do_not_fit_the_schema_are_named(copied: pathlib.Path, cap
     assert any(record == 0 for record, _ in reasons)
 
 
+@pytest.mark.slow
 def test_tensors_that_differ_in_size_are_verified_and_their_index_made_again(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
     for index in range(6):
         (tmp_path / "in" / "ab"[index % 2]).mkdir(parents=True, exist_ok=True)

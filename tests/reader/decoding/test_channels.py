@@ -98,6 +98,7 @@ def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channe
         np.testing.assert_array_equal(np.stack([one["image"] for one in mixed["train"]]), images)
 
 
+@pytest.mark.slow(4)
 def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplog):
     digits = prepare(tmp_path, {name: FILES[name] for name in GREY})
     assert "channels:     1 in batches, as all images are grey" in capsys.readouterr().out
@@ -112,7 +113,7 @@ def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplo
         images, _ = next(iter(digits.batches("train", batch_size=5, image_size=8, augment=augment, seed=0)))
     assert images.shape == (5, 8, 8, 1) and "1 channel, so that saturation and hue vary nothing" in caplog.text
     model = keras.Sequential([keras.Input((SIDE, SIDE, 1)), digits.normalization_layer(), keras.layers.Flatten(), keras.layers.Dense(2)])
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(digits.batches("train", batch_size=5), verbose=0)
     tf_input.export_serving(model, digits.batches("train", batch_size=5), tmp_path / "served")
     served = tf.saved_model.load(str(tmp_path / "served")).signatures
@@ -120,6 +121,7 @@ def test_a_data_set_of_grey_images_alone_has_one_channel(tmp_path, capsys, caplo
     assert np.abs(found.astype(int) - np.stack([expected(FILES[name], 1) for name in ("rgb.png", "grey.png")])).max() <= 2
 
 
+@pytest.mark.slow
 def test_sixteen_bits_are_kept_where_they_are_asked_for(tmp_path, capsys):
     files = {name: FILES[name] for name in ("grey16.png", "rgb16.png", "rgb.png", "rgb.jpg", "rgba.png")}
     deep = prepare(tmp_path, files, "--keep_depth")
@@ -164,6 +166,7 @@ def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
         floats.normalization_layer()
 
 
+@pytest.mark.slow
 def test_pixels_without_a_format_have_those_that_are_asked_for_too(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 6, 6, 4), dtype=np.uint8)
     np.savez(tmp_path / "a.npz", images=images)

@@ -126,7 +126,7 @@ def masks(tmp_path_factory) -> tf_input.PreparedDataset:
     return prepare(tmp_path_factory, "--label=mask_path:mask", "--label=class", "--label=age:float")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     """In every shape of a batch, and as the loss of Keras multiplies them: pixels of weight 0 count for nothing."""
     (name,) = [one for one in masks.targets if masks.features[one].kind == "mask"]

@@ -42,7 +42,7 @@ def shown(data, **options) -> tf.Tensor:
     return next(iter(data.batches("test", batch_size=100, image_size=20, **options)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_an_evaluation_sees_every_object(street, caplog):
     count = street.num_examples("test")
     x, y = shown(street, targets="objects")
@@ -114,7 +114,7 @@ def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
     assert identities[0] == identities[1] != identities[2]
 
 
-@pytest.mark.slow  # imports TensorFlow Transform, and runs a job of it
+@pytest.mark.slow(9)
 def test_an_analysis_that_is_to_crop_is_told_what_it_loses(street, caplog):
     """By default it keeps every object, as tests/transform/test_analyze.py shows."""
     pytest.importorskip("tensorflow_transform", reason="the extra `transform` is not installed")

@@ -187,7 +187,7 @@ np.testing.assert_allclose(loaded.predict(images, verbose=0), model.predict(imag
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_other_backends_do_the_same(tmp_path, backend):
     if importlib.util.find_spec(backend) is None:

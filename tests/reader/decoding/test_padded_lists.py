@@ -43,6 +43,7 @@ def by_key(data: tf_input.PreparedDataset, **options) -> dict[str, dict[str, np.
     return found
 
 
+@pytest.mark.slow
 def test_padded_by_default(data):
     inputs = ("key", "ids", "words")
     assert len(found := by_key(data, inputs=inputs)) == data.num_examples("test")
@@ -69,6 +70,7 @@ def test_ragged_as_they_are(data):
         assert x["ids"].to_list() == [ids_of(int(key)) for key in x["key"].numpy()]
 
 
+@pytest.mark.slow
 def test_all_ways_of_reading_give_the_same(data):
     options = {"batch_size": 8, "inputs": ("ids", "words"), "ragged": "mask", "seed": 1}
     steps = list(data.batches("train", **options))
@@ -106,11 +108,11 @@ def test_a_padded_target_weighs_nothing_where_it_has_no_value(data):
 def test_models_are_trained_on_lists(data):
     """A label by an Embedding of the ids, as a tutorial does; and a class for each word."""
     model = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2, "softmax")])
-    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=False)
     model.fit(data.batches("train", batch_size=16, seed=0, inputs="ids"), epochs=30, verbose=0)
     assert model.evaluate(data.batches("train", batch_size=16, inputs="ids"), verbose=0)[1] > 0.7, "a fifth has no ids"
     tagger = keras.Sequential([keras.layers.Embedding(NUM + 1, 8), keras.layers.Dense(3, "softmax")])
-    tagger.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    tagger.compile(keras.optimizers.Adam(0.1), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"], jit_compile=False)
     tagger.fit(data.batches("train", batch_size=16, seed=0, inputs="ids", targets="classes"), epochs=10, verbose=0)
     assert tagger.evaluate(data.batches("train", batch_size=16, inputs="ids", targets="classes"), verbose=0)[1] == 1.0
 

@@ -214,7 +214,7 @@ def test_columns_of_objects_must_agree(tmp_path):
             whole_split(dataset, **options)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
     """Of an image that is red on the left and blue on the right, its mask and its box change where it does."""
     size = (40, 80)

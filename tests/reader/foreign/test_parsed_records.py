@@ -41,6 +41,7 @@ def ids_of(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
     return {"ids": tf.sparse.to_dense(parsed["ids"])}
 
 
+@pytest.mark.slow
 def test_a_function_says_what_a_batch_is_made_of(tmp_path):
     paths = [write(tmp_path / "a.tfrecord"), write(tmp_path / "b.tfrecord")]
     files = tf_input.open_tfrecords(paths, parse=parser, count=True)
@@ -54,7 +55,7 @@ def test_a_function_says_what_a_batch_is_made_of(tmp_path):
     np.testing.assert_array_equal(orders[0], orders[1])
     assert (orders[0] != orders[2]).any() and sorted(orders[0]) == sorted(orders[2])
     model = tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(5)])
-    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     model.fit(files.batches(batch_size=32, drop_remainder=True), epochs=2, verbose=0)
     assert model.optimizer.iterations == 2 * (2 * COUNT // 32)
 

@@ -285,6 +285,7 @@ def test_a_raw_image_may_be_an_encoded_one(tmp_path):
     np.testing.assert_array_equal(np.concatenate([x for x, _ in read_all(files)]), IMAGES)
 
 
+@pytest.mark.slow
 def test_the_shape_of_pixels(tmp_path):
     grey = [image[..., 0] for image in IMAGES]
     cases = {
@@ -300,6 +301,7 @@ def test_the_shape_of_pixels(tmp_path):
         np.testing.assert_array_equal(np.concatenate(read_all(files, image_size=None))[..., 0], grey, err_msg=case)
 
 
+@pytest.mark.slow
 def test_pixels_that_differ_in_shape_follow_the_image_size(tmp_path):
     def make(index: int, late: int = 3) -> dict:
         height, width = SIZE if index < late else SIZE[::-1]
@@ -318,6 +320,7 @@ def test_pixels_that_differ_in_shape_follow_the_image_size(tmp_path):
     assert sum(len(y) for _, y in read_all(listed, image_size=(5, 5))) == 71
 
 
+@pytest.mark.slow
 def test_what_can_not_be_read_is_refused_with_what_was_found(tmp_path):
     floats = IMAGES[0].astype(np.float32).tobytes()
     image = {"image": "image/encoded"}

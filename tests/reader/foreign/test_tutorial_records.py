@@ -270,7 +270,7 @@ def examples_of(batches: Iterable) -> dict[bytes, tuple]:
     return found
 
 
-@pytest.mark.slow(14)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_records_of_tutorials_are_read_and_prepared(tmp_path, name, capsys):
     case = CASES[name]
@@ -304,6 +304,7 @@ def ids_and_label(index: int) -> dict:
     return {"ids": _int64_feature([index + 1] * index), "label": _int64_feature(index % 3)}
 
 
+@pytest.mark.slow
 def test_plain_features_and_ids_without_images(tmp_path):
     plain = write_records(tmp_path / "plain.tfrecord", plain_features)
     ids = write_records(tmp_path / "ids.tfrecord", ids_and_label)

@@ -200,7 +200,7 @@ class Names(keras.metrics.Metric):
 
 with strategy.scope():
     model = keras.Sequential([keras.layers.Rescaling(1 / 255), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)])
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[Names()])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=[Names()], jit_compile=False)
 train = dataset.batches("train", **options)
 history = model.fit(train, epochs=3, verbose=0).history
 evaluation = model.evaluate(dataset.batches("validation", **options), return_dict=True, verbose=0)
@@ -220,7 +220,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_mirrored_strategy_reads_each_example_once(dataset):
     (said,) = finish(start(MIRRORED, dataset.directory))
     num_examples = dataset.num_examples("train")

@@ -87,7 +87,7 @@ def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, 
         assert result.startswith("RuntimeError: this process was forked") and "'spawn'" in result, (access, result)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("before, method", [("nothing", "fork"), ("read", "spawn")])
 def test_processes_that_can_read_do(before: str, method: str, tmp_path: pathlib.Path) -> None:
     found = run(tmp_path, before, method)

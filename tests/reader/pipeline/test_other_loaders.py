@@ -46,7 +46,7 @@ def test_examples_can_be_pickled(flowers):
     assert len(pickle.dumps(flowers["train"])) < 5000  # how to open it, and nothing of what was read
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers):
     tasks = [(flowers[split], index) for split in flowers for index in range(17)] + [(flowers["train"][5:9], -1)]
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -94,7 +94,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_grain_reads_examples_in_processes(flowers, tmp_path):
     (tmp_path / "program.py").write_text(GRAIN_PROGRAM)
     run = forked_python.run(tmp_path / "program.py", flowers.directory)

@@ -98,6 +98,7 @@ def signatures(path: pathlib.Path):
     return (loaded := tf.saved_model.load(str(path))).signatures, loaded
 
 
+@pytest.mark.slow(4)
 def test_serving_preprocesses_as_training_does_to_the_bit(flowers, served):
     """And as TensorFlow Transform's own call: a hundred images of many sizes, JPEG and PNG, in colour and grey."""
     import tensorflow_transform as tft
@@ -150,7 +151,7 @@ def test_an_image_of_too_many_pixels_is_refused_by_its_header():
         check_pixels(tf.constant([*images, bomb]), ServingConfig().max_pixels)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_calls_are_joined_and_fail_alone(flowers, tmp_path):
     """Images of several clients are one batch of the model; a damaged one fails the call that it came with, and no other."""
     train = flowers.batches("train", batch_size=16, transform=True, seed=0)
@@ -183,7 +184,7 @@ def _nodes(path: pathlib.Path) -> list:
     return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop"), ((40, 32), "pad")], ids=str)
 def test_without_a_transform(sizes, fit, tmp_path):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
@@ -284,6 +285,7 @@ class Count(keras.layers.Layer):
         return x * self.calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [Noise, Count])
 def test_what_differs_from_training_is_not_written(layer, flowers, tmp_path):
     """A model that predicts something else each time, as nothing that is served may."""
@@ -341,6 +343,7 @@ def test_several_inputs_in_a_dictionary(flowers, tmp_path):
     assert (scores[0][0] == scores[1][0]).all() and (scores[0][1] != scores[1][1]).any()
 
 
+@pytest.mark.slow
 def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
     assert main(["transform", str(flowers.directory), str(tmp_path / "written")]) == 0
     with pytest.raises(FileNotFoundError, match="expected transform=False for what `recordmill transform` wrote, or"):
@@ -355,6 +358,7 @@ def test_what_transform_wrote_is_served_with_its_origin(flowers, tmp_path):
         assert x.tobytes() == images.tobytes() and y.tolist() == labels.tolist()
 
 
+@pytest.mark.slow
 def test_replaced_when_it_is_whole(flowers, served, tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1/old").touch()
@@ -364,7 +368,7 @@ def test_replaced_when_it_is_whole(flowers, served, tmp_path):
     assert (tmp_path / "1/saved_model.pb").stat().st_size > 0
 
 
-@pytest.mark.slow  # processes that import TensorFlow
+@pytest.mark.slow(5)
 def test_a_server_and_its_client(flowers, served, tmp_path):
     """In a process without Keras, this package and TensorFlow Transform, over HTTP, against the same model here."""
     images = stored(flowers, "validation").numpy()[:5]
@@ -481,7 +485,7 @@ def test_the_client_prints_what_it_is_told(monkeypatch):
         assert json.loads(client.describe(answer)) == answer
 
 
-@pytest.mark.slow  # a process that imports TensorFlow
+@pytest.mark.slow(10)
 def test_a_trainer_needs_no_tensorflow_transform(flowers, tmp_path):
     """It fits on another backend, where there is one, and its model becomes a graph of TensorFlow, for any number of images."""
     backend = "jax" if importlib.util.find_spec("jax") else "tensorflow"

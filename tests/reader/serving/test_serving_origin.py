@@ -67,7 +67,7 @@ def trained(flowers) -> keras.Model:
     return train_model(train, flowers.normalization_layer())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 @pytest.mark.parametrize("how", WAYS)
 def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained, tmp_path):
     """On the bytes of the images as they are stored, example by example."""
@@ -90,7 +90,7 @@ def test_the_served_model_is_as_good_as_the_evaluated_one(how, flowers, trained,
     assert np.mean([one == other for one, other in zip(found, expected)]) == pytest.approx(accuracy)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_without_a_transform_none_is_asked_for(tmp_path):
     """What the documentation's page Training makes, without `recordmill analyze`."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 20, "bee": 20, "cow": 20}))
@@ -100,7 +100,7 @@ def test_without_a_transform_none_is_asked_for(tmp_path):
     assert len(served_labels(tmp_path / "1", raw_examples(made, "train")["image"])) == made.num_examples("train")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_images_that_were_held_in_memory_are_served_as_such(tmp_path):
     """Larger ones than those that are always decoded whole: held, they are sampled from all of their pixels."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 6, "bee": 6, "cow": 6}, image_size=(220, 200)))

@@ -74,7 +74,7 @@ def shard_names(directory: pathlib.Path, *splits: str) -> list[str]:
     return sorted(shard.name for split in splits for shard in manifest.splits[split])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_every_scheme_is_read_without_a_cache(directory, url):
     local, remote = tf_input.open(directory), tf_input.open(url)
     assert (remote.manifest, remote.statistics, remote.directory) == (local.manifest, local.statistics, url)
@@ -86,7 +86,7 @@ def test_every_scheme_is_read_without_a_cache(directory, url):
         tf_input.open(f"{url}/nothing")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_a_cache_is_filled_while_an_epoch_is_read_and_not_before(directory, served, web, tmp_path):
     local, remote = tf_input.open(directory), tf_input.open(web, cache_directory=tmp_path / "cache")
     train = remote.batches("train", **OPTIONS)
@@ -157,6 +157,7 @@ def test_another_data_set_at_the_same_url_has_a_cache_of_its_own(directory, serv
     assert digest(second) == digest(tf_input.open(other)) != digest(tf_input.open(directory))
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_and_the_rest_is_read_all_the_same(directory, web, tmp_path):
     shards = tf_input.open(directory).manifest.splits["train"]
     limit = sum(shard.num_bytes for shard in shards) // 2
@@ -196,7 +197,7 @@ def read_by_processes(url: str, cache: pathlib.Path, num_processes: int) -> list
             process.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_processes_share_a_cache_and_fetch_each_shard_once(directory, served, web, tmp_path):
     served.delay_s = 0.2  # so that they meet
     assert read_by_processes(web, tmp_path / "cache", 2) == [digest(tf_input.open(directory))] * 2

@@ -167,7 +167,7 @@ def test_a_web_server_that_gives_no_ranges_is_an_oserror(server):
         whole.server_close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(7)
 def test_a_server_that_is_not_there_is_an_oserror(server):
     pytest.importorskip("obstore")
     gone = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)

@@ -87,7 +87,7 @@ def kill_amid_an_epoch(dataset: tf_input.PreparedDataset, folder: pathlib.Path) 
     assert running.returncode == -signal.SIGKILL
 
 
-@pytest.mark.slow
+@pytest.mark.slow(12)
 def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dataset, tmp_path):
     directory = str(dataset.directory)
     kill_amid_an_epoch(dataset, tmp_path / "killed")
@@ -127,7 +127,7 @@ def backups(folder: pathlib.Path) -> list[tuple[int, int]]:
     return sorted(tuple(map(int, path.stem.split("-")[1:])) for path in (folder / "backups").iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_which_backups_there_are(dataset, tmp_path):
     cases = [
         # options, where it is interrupted, the backups that there are then
@@ -163,7 +163,7 @@ def test_what_changes_no_batch_is_no_other_training(dataset):
     assert not any(found.values()), found
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 def test_steps_per_execution_are_respected(dataset, tmp_path):
     """And an exact order goes on as the other one does."""
 

@@ -47,7 +47,7 @@ def assert_same(found, expected, case=None) -> None:
         np.testing.assert_array_equal(one, other, err_msg=str(case))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
     cases = [
         (mixed, "train", {"augment": True, "start_epoch": 5}),
@@ -85,7 +85,7 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
                 assert_same(batch, expected[step], (workers, step))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_processes_make_the_same(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
     expected = tf_input.Sequence(mixed, "train", **options)
@@ -104,7 +104,7 @@ def test_processes_make_the_same(mixed):
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
     """It is sent what it decodes: of a split in memory, it needs no shard."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))

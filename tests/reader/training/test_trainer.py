@@ -111,7 +111,7 @@ tf_input.Backup.save = save_and_stop
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "make_model", make_small_model)
     flags = ("--data", data, "--output", tmp_path / "run", *FLAGS, "--optimizer", "adamw", "--learning_rate", "0.2")
@@ -150,7 +150,7 @@ def test_it_trains_evaluates_is_killed_and_goes_on(data, tmp_path, monkeypatch):
     assert tags >= {"loss", "accuracy", "eval_loss", "learning_rate", "images_per_second"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tmp_path):
     two_devices = (
         "import tensorflow as tf\n"
@@ -165,7 +165,7 @@ def test_mirrored_on_two_devices_with_mixed_precision_and_class_weights(data, tm
     assert results["history"][0]["eval_examples"] == tf_input.open(data).num_examples("validation")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(6)
 def test_a_network_of_keras_in_mixed_precision(data, tmp_path, monkeypatch):
     """It is trained as far as to its third block: tracing it all takes a quarter of a minute."""
     network, made = models.NETWORKS["mobilenetv3small"], []
@@ -216,7 +216,7 @@ def run_two_workers(code: str, *flags: object) -> list[str]:
     return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(8)
 def test_two_workers_train_one_model(data, tmp_path):
     said = run_two_workers(TELL, "--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1)
     results, dataset = results_of(tmp_path), tf_input.open(data)
@@ -248,11 +248,11 @@ tf_input.Backup.save = save_and_stop
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(9)
 def test_any_number_of_workers_goes_on_with_what_two_have_begun(data, tmp_path, monkeypatch, capsys):
     """To the model that one of them alone makes: its batches are the same, whoever reads them."""
     monkeypatch.setattr(models, "make_model", make_small_model)
-    flags = ("--data", data, *FLAGS, "--epochs", 2, "--save_steps", 4)
+    flags = ("--data", data, *FLAGS, "--epochs", 2, "--save_steps", 4, "--eval_split", "none")
     assert train.main([*map(str, flags), "--output", str(tmp_path / "whole")]) == 0
     run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
     assert [path.name for path in (tmp_path / "one/backups").iterdir()] == ["backup-00000001-00000004.npz"]
@@ -286,9 +286,15 @@ def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray],
     return [weight.numpy() for weight in model.trainable_weights], made.results()
 
 
-@pytest.mark.slow
-def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
-    expected, results = train_small_model(data)
+@pytest.fixture(scope="module")
+def trained(data) -> tuple[list[np.ndarray], dict[str, float]]:
+    """As it is without settings."""
+    return train_small_model(data)
+
+
+@pytest.mark.slow(5)
+def test_xla_and_many_steps_in_a_call_train_the_same_model(data, trained):
+    expected, results = trained
     for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
         weights, others = train_small_model(data, **settings)
         for weight, same in zip(weights, expected, strict=True):
@@ -298,14 +304,14 @@ def test_xla_and_many_steps_in_a_call_train_the_same_model(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_with_xla(data, precision):
-    _, expected = train_small_model(data)
+def test_mixed_precision_with_xla(data, trained, precision):
+    _, expected = trained
     keras.mixed_precision.set_global_policy(precision)
     _, results = train_small_model(data, jit_compile=True)
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = tf_input.Backup.save
@@ -334,7 +340,7 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, monkeypatch, capsys):
     """Of data whose splits are not called as ours are; prepared again of fewer images, they are not what the backup is of."""
     monkeypatch.setattr(models, "make_model", make_small_model)
@@ -367,7 +373,7 @@ def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_an_epoch_depends_on_seed_and_number_alone(data):
     def make(seed: int) -> inputs.Batches:
         strategy = tf.distribute.get_strategy()

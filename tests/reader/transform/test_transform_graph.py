@@ -1,6 +1,7 @@
 """A graph that was loaded gives the same in tf.data and in what is served, to the bit."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tf_input.transform.transform_graph import TransformGraph
@@ -15,6 +16,7 @@ class Model(tf.Module):
         return {"scaled": scaled, "cubed": inputs["x"] ** 3.0 / 0.7, "both": inputs["x"] + inputs["y"]}
 
 
+@pytest.mark.slow
 def test_arithmetic_with_constants_rounds_alike(tmp_path):
     """The optimiser would make x * (1 / 127.5) of a division in what is served, and not in tf.data."""
     tf.saved_model.save(Model(), str(tmp_path))

@@ -118,6 +118,7 @@ def test_every_way_of_reading_gives_the_same_batches(flowers, memory_budget):
     assert spec[0].shape == (16, SIZE, SIZE, 3) and data.element_spec[0].shape == (None, SIZE, SIZE, 3)
 
 
+@pytest.mark.slow(6)
 def test_keys_are_the_stored_ones_whatever_the_transform_makes_of_them(flowers, users):
     """Beside batches, in a past batch, and beside predictions."""
     keys = [one["key"] for one in flowers["validation"]]
