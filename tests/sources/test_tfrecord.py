@@ -1,6 +1,5 @@
 """Source `tfrecord`: the layouts as TensorFlow writes them, data sets that describe themselves, and damage."""
 
-import dataclasses
 import io
 import pathlib
 import struct
@@ -590,7 +589,6 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
 
     features = tuple(sorted((dataset_format.Feature(**one) for one in schema), key=lambda one: one.name))
     shard = dataset_format.ShardInfo("made-train.tfrecord-00000-of-00001", 1, 0, 0, "index/x.idx", 0, 0)
-    fields = {field.name: None for field in dataclasses.fields(dataset_format.Manifest)}
     known = {
         "name": "made",
         "seed": 0,
@@ -600,7 +598,7 @@ def make_own(folder: pathlib.Path, schema: list[dict], record: bytes, **changes:
         "num_inputs": 1,
         "num_dead_letters": 0,
     }
-    manifest = dataset_format.Manifest(**{name: {**known, **changes}[name] for name in fields})
+    manifest = dataset_format.Manifest(**{**known, **changes})
     write(folder / shard.name, record)
     (folder / "manifest.json").write_text(manifest.to_json())
     return folder
