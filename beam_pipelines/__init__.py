@@ -8,6 +8,7 @@ Data go from left to right, and each room says in its `__init__` what comes in a
     shards publish                  write, sum up; none imports another, `pipeline` alone composes them
     verify quality leaks repair     what is done with a data set that is written
     transform export
+    report                          the page of a data set, for people
     images                          what is checked and stored of an image, and what follows it
     elements tfrecord               what travels between stages; the record format
     parallel storage                every core; disks and object stores

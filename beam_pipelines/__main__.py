@@ -16,7 +16,7 @@ from typing import Iterator, NoReturn
 
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
-from beam_pipelines.errors import RunError, StillRunningError, UserError, printable
+from beam_pipelines.errors import RunError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.export.export_job import make_job as make_export_job
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
@@ -35,6 +35,7 @@ from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import light_processes
 from beam_pipelines.publish.output_directory import check_paths
 from beam_pipelines.publish.status import describe_status, find_status
+from beam_pipelines.publish.written_data_set import check_names, open_data_set
 from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
@@ -142,6 +143,19 @@ def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         raise report.failure()
 
 
+def report(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
+    directory = parse_directory("OUT", arguments.directory)
+    page = None if arguments.page is None else parse_directory("--page", arguments.page)
+    if beam_flags:
+        _import("runners.jobs").use_for_stores(beam_flags, "report")
+    try:
+        manifest, _ = open_data_set(directory)
+    except OSError as error:
+        raise StorageError(f"{printable(directory)} could not be read: {error.strerror or error}") from error
+    check_names(directory, manifest)
+    print(importlib.import_module("beam_pipelines.report.write_report").run_report(directory, manifest, page))  # with pyarrow, which takes a while
+
+
 def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_leaks_config(arguments)
     if beam_flags:  # of what reaches an object store
@@ -236,6 +250,7 @@ _COMMANDS = {
     "analyze": analyze,
     "transform": transform,
     "verify": verify,
+    "report": report,
     "leaks": leaks,
     "export": export,
     "quality": quality,

@@ -19,7 +19,7 @@ BASE = {
 }
 IMPORTS = {
     "beam_pipelines": {
-        "top": "options config runners sources splits shuffle shards publish repair transform verify quality leaks export elements parallel storage",
+        "top": "options config runners sources splits shuffle shards publish repair transform verify quality leaks export report elements parallel storage",
         "options": "publish elements config storage",
         "runners": "config parallel storage",
         "repair": "sources shards publish elements config tfrecord parallel storage",
@@ -32,7 +32,8 @@ IMPORTS = {
         "splits": "elements images config parallel storage",
         "shuffle": "elements config parallel storage",
         "shards": "elements images config tfrecord parallel storage",
-        "publish": "elements config parallel storage",
+        "publish": "report elements config parallel storage",
+        "report": "elements images config tfrecord parallel storage",
         "elements": "images config storage",
         "images": "config",
         "config": "storage",

@@ -166,6 +166,7 @@ class PrepareConfig:
         exact_only: Whether only images of the same bytes are alike; then none is decoded to find out.
         move_to: The split that images come to which are alike and in different splits, as the source says; None: that is refused.
         about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.
+        has_report: Whether to write `report.html`.
         source: Where images and labels come from, beyond the input.
         images: How images are stored.
     """
@@ -192,6 +193,7 @@ class PrepareConfig:
     exact_only: bool = False
     move_to: str | None = None
     about: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    has_report: bool = True
     source: SourceConfig = dataclasses.field(default_factory=SourceConfig)
     images: ImageConfig = dataclasses.field(default_factory=ImageConfig)
 

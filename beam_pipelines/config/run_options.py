@@ -11,7 +11,10 @@ from beam_pipelines.errors import printable
 
 # What need not be the same in a run that goes on: where it lies and what was settled, and how much may be bad in the end.
 _SETTLED = {field.name for field in dataclasses.fields(PrepareJob)} - {field.name for field in dataclasses.fields(PrepareConfig)}
-FREE = {"output", "max_bad_fraction", *_SETTLED}
+FREE = {"output", "max_bad_fraction", "has_report", *_SETTLED}
+
+# Where something lies, which does not matter to what is made of it.
+_PLACES = {"input", "name", "splits_from", "source.image_root", "source.first_label_names"}
 
 # Fields of `PrepareConfig` -> their options, where these have other names.
 OPTION_OF = {
@@ -67,6 +70,13 @@ def find_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[
             option = _option(field, here)
             found.append(f"{_show(option, new.get(field), 'is not given')}: the run that is there has {_show(option, old.get(field), '')}")
     return found
+
+
+def given_options(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(option, value) of each plain option of `prepare` that is not the default, as it would be typed, but for where things lie."""
+    defaults = dict(_texts(plain_options(PrepareConfig(input="", output="", name="any"))))
+    given = ((field, text) for field, text in _texts(options) if field not in _PLACES and text not in (None, defaults.get(field)))
+    return [(_option(field, options), text) for field, text in given]
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.output_paths import OutputPaths
-from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import check_array_record
 from beam_pipelines.publish.output_directory import check_output, is_new
-from beam_pipelines.publish.written_data_set import open_data_set
+from beam_pipelines.publish.written_data_set import check_names, open_data_set
 from beam_pipelines.storage.files import is_remote
-from tf_input.dataset_format import Manifest, index_name, shard_name
+from tf_input.dataset_format import Manifest
 
 # Written last. It is hidden, since to who reads a format every other file there is a part of the data.
 EXPORT = ".recordmill.json"
@@ -71,7 +70,7 @@ def make_job(config: ExportConfig) -> ExportJob:
         manifest, _ = open_data_set(config.directory)
     except OSError as error:
         raise StorageError(f"{printable(config.directory)} could not be read: {error.strerror or error}") from error
-    _check_names(config.directory, manifest)
+    check_names(config.directory, manifest)
     for split in config.splits:
         if split not in manifest.splits:
             raise UserError(f"--split={printable(split)}: expected one of {', '.join(manifest.splits)}{did_you_mean(split, manifest.splits)}")
@@ -96,20 +95,3 @@ def make_job(config: ExportConfig) -> ExportJob:
 
 def _resolve(path: str) -> str:
     return path if is_remote(path) else os.path.realpath(path)
-
-
-def _check_names(directory: str, manifest: Manifest) -> None:
-    """Names of files are made of those of the data set and its splits: a manifest that somebody wrote leads nowhere else."""
-    for name in (manifest.name, *manifest.splits):
-        if not NAME_PATTERN.fullmatch(name):
-            found = f"its manifest has the name {printable(name)[:80]!r}"
-            raise UserError(f"{printable(directory)}: {found}; expected letters, digits and '_', a letter first")
-    if not manifest.splits or not all(manifest.splits.values()):
-        raise UserError(f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes")
-    for split, infos in manifest.splits.items():
-        for place, info in enumerate(infos):
-            address = (manifest.name, split, place, len(infos))
-            expected = shard_name(*address, manifest.layout), index_name(*address)
-            if (info.name, info.index) != expected:
-                found = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
-                raise UserError(f"{printable(directory)}: its manifest has a shard {found}; expected {expected[0]!r} with {expected[1]!r}")

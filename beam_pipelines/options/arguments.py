@@ -39,6 +39,7 @@ from beam_pipelines.options.option_values import (
 )
 from beam_pipelines.options.quality_arguments import add_quality
 from beam_pipelines.options.repair_arguments import add_repair
+from beam_pipelines.options.report_arguments import add_report
 from beam_pipelines.options.status_arguments import add_status
 from beam_pipelines.options.transform_arguments import add_transform
 from beam_pipelines.options.verify_arguments import add_verify
@@ -181,6 +182,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="how shards lie in OUT. flat: side by side; tfx: a folder for each split, as TFX has them (default: flat; the same bytes)",
     )
     add("--describe", action="append", default=[], metavar="FEATURE=TEXT", help="what a feature is, for who reads the data set")
+    add("--no_report", action="store_true", help="write no report.html, the page that shows what is in OUT")
     add("--about", action="append", default=[], metavar="WHAT=TEXT", help=f"what the card of the data set (README.md) says: {', '.join(ABOUT)}")
     add("--estimate", action="store_true", help="say what a run would write, move and take, and do nothing")
     add("--wait", action="store_true", help="for the end of a Dataflow job; all others are waited for in any case")
@@ -198,6 +200,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_analyze(commands)
     add_transform(commands)
     add_verify(commands)
+    add_report(commands)
     add_leaks(commands)
     add_export(commands)
     add_quality(commands)
@@ -314,6 +317,7 @@ def make_config(arguments: argparse.Namespace) -> PrepareConfig:
         max_bad_fraction=arguments.max_bad_fraction,
         output_layout=arguments.output_layout,
         descriptions=parse_descriptions(arguments.describe),
+        has_report=not arguments.no_report,
         duplicates=arguments.duplicates,
         duplicate_distance=arguments.duplicate_distance,
         exact_only=arguments.exact_only,

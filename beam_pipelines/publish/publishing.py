@@ -12,6 +12,7 @@ from beam_pipelines.config.output_paths import PROGRESS, REPLACED, OutputPaths
 from beam_pipelines.errors import RunError, StorageError, printable
 from beam_pipelines.publish.left_run import is_in_place, is_whole
 from beam_pipelines.publish.output_directory import remove_marked
+from beam_pipelines.report.write_report import write_report
 from beam_pipelines.storage.files import files_at, is_remote, write_file, write_pieces
 from beam_pipelines.storage.lease import check_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT, remove_directory, remove_temporary_files
@@ -37,8 +38,10 @@ def _files_of(manifest: Manifest) -> list[tuple[str, int]]:
     return [(name, num_bytes) for shard in shards for name, num_bytes, _ in shard.files()]
 
 
-def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]]) -> None:
-    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and publishes it."""
+def publish_files(
+    config: OutputPaths, manifest: Manifest, files: Mapping[str, str], lines: Mapping[str, Iterable[bytes]], *, has_report: bool = False
+) -> None:
+    """Writes the metadata of a data set whose shards are there, by name, some of it line by line, and its page, and publishes it."""
     packed = manifest.to_json().encode()
     if not is_in_place(config):
         check_files(config, _files_of(manifest))
@@ -46,6 +49,8 @@ def publish_files(config: OutputPaths, manifest: Manifest, files: Mapping[str, s
             write_file(f"{config.working_directory}/{name}", text.encode())
         for name, of_file in lines.items():
             write_pieces(f"{config.working_directory}/{name}", of_file)
+        if has_report:
+            write_report(config.working_directory, manifest)
     publish(config, packed)
 
 

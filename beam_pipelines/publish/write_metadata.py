@@ -96,7 +96,7 @@ def write_metadata(
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if twins:
             lines[TWINS] = _read_stretch(twins.lines, spool)
-        publish_files(config, manifest, files, lines)
+        publish_files(config, manifest, files, lines, has_report=config.has_report)
     count_in_beam(stopwatch.lap())
     return config.name
 

@@ -3,11 +3,22 @@
 import json
 from typing import Mapping, NamedTuple
 
+from beam_pipelines.config.prepare_config import NAME_PATTERN
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements import plain_json
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, is_remote
-from tf_input.dataset_format import MANIFEST, RUN, Manifest, decode_manifest, not_a_data_set, read_manifest
+from tf_input.dataset_format import (
+    MANIFEST,
+    RUN,
+    Manifest,
+    catalog_name,
+    decode_manifest,
+    index_name,
+    not_a_data_set,
+    read_manifest,
+    shard_name,
+)
 
 
 class RecordedRun(NamedTuple):
@@ -57,6 +68,29 @@ def open_data_set(directory: str) -> tuple[Manifest, bool]:
         raise UserError(f"{printable(path)}: {error}") from None
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         raise UserError(printable(str(error))) from None
+
+
+def check_names(directory: str, manifest: Manifest) -> None:
+    """Names of files are made of those of the data set and its splits: a manifest that somebody wrote leads nowhere else.
+
+    Raises:
+        UserError: It names another file, or no shard.
+    """
+    for name in (manifest.name, *manifest.splits):
+        if not NAME_PATTERN.fullmatch(name):
+            found = f"its manifest has the name {printable(name)[:80]!r}"
+            raise UserError(f"{printable(directory)}: {found}; expected letters, digits and '_', a letter first")
+    if not manifest.splits or not all(manifest.splits.values()):
+        raise UserError(f"{printable(directory)}: its manifest has no split, or one without a shard; expected what `recordmill prepare` writes")
+    for split, infos in manifest.splits.items():
+        for place, info in enumerate(infos):
+            address = (manifest.name, split, place, len(infos))
+            expected = shard_name(*address, manifest.layout), index_name(*address)
+            if (info.name, info.index) != expected:
+                found = f"{printable(info.name)[:80]!r} with index {printable(info.index)[:80]!r}"
+                raise UserError(f"{printable(directory)}: its manifest has a shard {found}; expected {expected[0]!r} with {expected[1]!r}")
+            if info.catalog not in ("", wanted := catalog_name(*address)):
+                raise UserError(f"{printable(directory)}: its manifest has a catalog {printable(info.catalog)[:80]!r}; expected {wanted!r}")
 
 
 def read_how_made(directory: str, manifest: Manifest) -> RecordedRun:

@@ -51,6 +51,7 @@ CONFIG = PrepareJob(
     output_layout="tfx",
     descriptions={"label": "which animal it is"},
     about={"license": "cc-by-4.0"},
+    has_report=False,
     source=SourceConfig(
         kind="table",
         column_names=("a", "b", "c"),

@@ -35,7 +35,7 @@ def test_todays_writer_writes_the_same_bytes(tmp_path, golden, source, options):
     assert main(["prepare", "--input", str(golden / source), "--output", str(tmp_path / "out"), *options]) == 0
     written = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
     files = {path.relative_to(golden / "output") for path in (golden / "output").rglob("*") if path.is_file()}
-    assert written == files | {pathlib.Path(dataset_format.RUN)}
+    assert written == files | {pathlib.Path(dataset_format.RUN), pathlib.Path(dataset_format.REPORT)}
     others = {path for path in files if path.suffix == ".parquet"} | {
         pathlib.Path(dataset_format.STATISTICS),
         pathlib.Path(dataset_format.MANIFEST),

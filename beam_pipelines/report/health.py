@@ -1,0 +1,121 @@
+"""Is a data set healthy? What its statistics say, a line each."""
+
+import math
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.elements.quality import WINDOW, proves_nothing
+from beam_pipelines.report.contents import Contents
+
+_MAX_Z = 4.0  # a perfect shuffle is beyond it once in 30,000 times
+_MAX_CHECKS, _MAX_CHARACTERS = 30, 400
+_MUCH = 0.01  # of the inputs, refused
+
+
+class Check(NamedTuple):
+    """One thing that was looked at.
+
+    Attributes:
+        level: `ok`, `note` or `warn`.
+        text: What was found.
+    """
+
+    level: str
+    text: str
+
+
+class Quality(NamedTuple):
+    """The shuffle of a split, of one feature, as a page tells it."""
+
+    split: str
+    feature: str
+    mean: str
+    expected: str
+    sorted: str
+    in_window: str
+    verdict: str
+    is_bad: bool
+
+
+def find_qualities(contents: Contents) -> list[Quality]:
+    """The quality of the shuffle, of each split and feature with classes."""
+    found = []
+    for split in contents.manifest.splits:
+        for name, one in (contents.statistics["splits"][split].get("shuffle") or {}).items():
+            if not one:  # a split without examples
+                continue
+            z = _z_score(one, contents.manifest.num_examples(split))
+            if proves_nothing(one):
+                verdict = "runs prove nothing: they are as short where examples are sorted by class"
+            else:
+                verdict = f"runs are longer than chance makes them (z = {z:.1f})" if z > _MAX_Z else "as chance has it"
+            in_window = one[f"mean_labels_in_{WINDOW}"]
+            numbers = (f"{one[key]:,.2f}" for key in ("mean_run_length", "expected_mean_run_length", "sorted_mean_run_length"))
+            shown = "–" if in_window is None else f"{in_window:.1f}"
+            found.append(Quality(split, name, *numbers, shown, verdict, z > _MAX_Z and not proves_nothing(one)))
+    return found
+
+
+def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
+    """How many standard deviations there are fewer runs than in a perfect shuffle, at least.
+
+    The variance of the number of runs (Wald and Wolfowitz) is at most `n s (1 - s)`; s is the chance that two examples have one class.
+    """
+    expected = quality["expected_mean_run_length"]
+    same = min(max(1 + 1 / num_examples - 1 / expected, 0.0), 1.0)
+    deviation = math.sqrt(num_examples * same * (1 - same))
+    return (num_examples / expected - num_examples / quality["mean_run_length"]) / deviation if deviation else 0.0
+
+
+def check_health(contents: Contents, qualities: list[Quality]) -> list[Check]:
+    """All that is worth a line on the first screen, what asks for attention first."""
+    checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_classes(contents), *_check_boxes(contents.statistics)]
+    warnings = contents.statistics["warnings"]
+    checks += [Check("warn", text) for text in warnings]
+    checks = [check._replace(text=check.text[:_MAX_CHARACTERS]) for check in checks]
+    return sorted(checks, key=lambda check: ("warn", "note", "ok").index(check.level))[:_MAX_CHECKS]
+
+
+def _check_dead_letters(contents: Contents) -> Check:
+    num, total = contents.manifest.num_dead_letters, contents.manifest.num_inputs
+    if not num:
+        return Check("ok", f"None of {total:,} inputs was refused.")
+    reasons = ", ".join(f"{one.reason} ({one.num:,})" for one in contents.refused[:3])
+    return Check("warn" if num > _MUCH * total else "note", f"{num:,} of {total:,} inputs ({num / total:.2%}) were refused: {reasons}.")
+
+
+def _check_shuffle(qualities: list[Quality]) -> Iterator[Check]:
+    bad = [one for one in qualities if one.is_bad]
+    for one in bad:
+        yield Check("warn", f"{one.split}, {one.feature}: {one.verdict}: {one.mean} examples, {one.expected} in a perfect shuffle.")
+    good = next((one for one in qualities if not one.is_bad and one.verdict == "as chance has it"), None)
+    if good and not bad:
+        told = f"in {good.split} {good.mean} examples in a row have the same {good.feature}; {good.expected} in a perfect shuffle"
+        yield Check("ok", f"Shuffled: {told}, {good.sorted} sorted by class (on average).")
+
+
+def _check_classes(contents: Contents) -> Iterator[Check]:
+    for feature in contents.manifest.schema:
+        if feature.kind != "class_label":
+            continue
+        counts = {split: contents.label_counts(split, feature) for split in contents.manifest.splits}
+        totals = [sum(of_split.get(name, 0) for of_split in counts.values()) for name in feature.label_names]
+        present = [num for num in totals if num]
+        lacking = [
+            f"{split} lacks {missing:,}"
+            for split, of_split in counts.items()
+            if (missing := sum(1 for name, num in zip(feature.label_names, totals) if num and not of_split.get(name, 0)))
+        ]
+        if lacking:
+            told = ", ".join(lacking[:6])
+            yield Check("note", f"{feature.name}: not every class that occurs is in every split: {told} of {len(present):,}.")
+        elif present and len(counts) > 1:
+            yield Check("ok", f"{feature.name}: every class that occurs ({len(present):,}) is in every split.")
+        if present and max(present) >= 10 * min(present):
+            times = max(present) / min(present)
+            yield Check("note", f"{feature.name}: the largest class has {times:,.0f} times as many examples as the smallest.")
+
+
+def _check_boxes(statistics: Mapping[str, Any]) -> Iterator[Check]:
+    boxes = statistics.get("boxes") or {}
+    if any(boxes.values()):
+        yield Check("note", f"{boxes['num_clipped']:,} boxes were clipped to their image, {boxes['num_dropped']:,} outside it left out.")

@@ -1,0 +1,370 @@
+"""The page, from the files of a data set."""
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+import re
+from typing import Any, Iterator, Mapping, NamedTuple
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+
+from beam_pipelines.config.run_options import given_options
+from beam_pipelines.errors import printable
+from beam_pipelines.report.album import Album, Shown, find_oddest
+from beam_pipelines.report.charts import STRIP_EXAMPLES, Stretch, make_histogram, make_strip
+from beam_pipelines.report.colours import hue
+from beam_pipelines.report.contents import Contents
+from beam_pipelines.report.health import check_health, find_qualities
+from beam_pipelines.report.pictures import Pictures
+from beam_pipelines.report.sample import Labels, Sample
+from beam_pipelines.tfrecord.example_reader import ExampleReader
+from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature, training_split
+
+MAX_BYTES = 5_000_000
+_PICTURE_BYTES = (3_300_000, 1_500_000, 0)  # where the text that has to stand beside them leaves no more room
+
+# So much of what may be any number or of any length: 4 MB at most, all together.
+_MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_LEAKS, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 200, 300, 500
+_MAX_SPLIT_ROWS = 256
+_NUM_SAMPLES, _NUM_VALUES, _MAX_A_CLASS, _MAX_VALUES, _MAX_VALUE = 48, 3, 8, 6, 120
+_LEVELS = {"ok": "Healthy: nothing asks for a look", "note": "Healthy, with notes", "warn": "Worth a look"}
+_TEXTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DIGITS = re.compile("([0-9]{1,18})")
+_VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")  # of what bytes depend on
+
+
+class Split(NamedTuple):
+    """A split, in numbers."""
+
+    name: str
+    num_examples: int
+    num_shards: int
+    size: str
+
+
+class Order(NamedTuple):
+    """Examples of a split in the order of their paths at the source, and as they are stored."""
+
+    feature: str
+    split: str
+    num: int
+    before: list[Stretch]
+    after: list[Stretch]
+
+
+class ClassRow(NamedTuple):
+    """A class: its colour, how many examples it has in each split that is shown, as numbers and as shares of the most, and some of them."""
+
+    name: str
+    hue: int
+    counts: list[int]
+    shares: list[float]
+    examples: list[Shown]
+
+
+class Head(NamedTuple):
+    """A feature with classes."""
+
+    name: str
+    num_classes: int
+    about: str
+    rows: list[ClassRow]
+    num_more: int
+    has_pictures: bool
+
+
+class FeatureRow(NamedTuple):
+    """A feature, and what some examples have of it."""
+
+    name: str
+    kind: str
+    shape: str
+    description: str
+    values: list[str]
+
+
+def render_page(contents: Contents, sample: Sample) -> bytes:
+    """The bytes of `report.html`, at most `MAX_BYTES`.
+
+    Args:
+        contents: What the data set says of itself.
+        sample: Its first examples.
+    """
+    pages = (_render(make_page(contents, sample, num_bytes)).encode(errors="backslashreplace") for num_bytes in _PICTURE_BYTES)
+    for page in pages:
+        if len(page) <= MAX_BYTES:
+            return page
+    raise ValueError(f"more text than a page of {MAX_BYTES} bytes has room for")
+
+
+def _render(page: dict[str, Any]) -> str:
+    names = [head.name for head in page["heads"]]
+    sections = [(f"classes-{place}", f"Classes of {name}" if len(names) > 1 else "Classes") for place, name in enumerate(names, start=1)]
+    conditional = {"samples": "samples", "sizes": "histograms", "oddest": "oddest", "dead-letters": "refused", "leaks": "leaks"}
+    titles = {
+        **{"samples": "Samples", "sizes": "Sizes", "oddest": "Oddest", "shuffle": "Shuffle", "dead-letters": "Dead letters"},
+        **{"leaks": "Leaks", "features": "Features", "splits": "Splits", "made": "Made and read"},
+    }
+    sections += [(name, title) for name, title in titles.items() if name not in conditional or page[conditional[name]]]
+    style, script = _text("report.css"), _text("report.js")
+    return _template().render(
+        page=page, sections=sections, style=Markup(style), style_hash=_hash(style), script=Markup(script), script_hash=_hash(script)
+    )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    """Whatever text of a data set is shown is escaped, and on one line."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    )
+    return environment.from_string(_text("report.html.jinja"))
+
+
+def _finalize(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
+def _text(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> Markup:
+    """As a Content-Security-Policy names what may stand in a page."""
+    return Markup(f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}")
+
+
+def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[str, Any]:
+    """What the template shows, by name; of pictures so many bytes at most."""
+    manifest, statistics = contents.manifest, contents.statistics
+    pictures = Pictures(manifest)
+    album = Album(sample, pictures, picture_bytes)
+    qualities = find_qualities(contents)
+    checks = check_health(contents, qualities)
+    level = checks[0].level
+    splits = [
+        Split(split, manifest.num_examples(split), len(infos), _size(sum(info.num_bytes for info in infos)))
+        for split, infos in manifest.splits.items()
+    ]
+    heads = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_HEADS]
+    odd = find_oddest(sample) if pictures.has_any else []
+    album.load(row for _, rows, _ in odd for row in rows)
+    oddest = [(title, album.show(rows, told)) for title, rows, told in odd]
+    num_examples = sum(split.num_examples for split in splits)
+    part = f"Of a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
+    return {
+        "name": manifest.name,
+        "about": [(what, text[:_MAX_TEXT]) for what, text in manifest.about.items()],
+        "seed": manifest.seed,
+        "num_examples": num_examples,
+        "level": level,
+        "verdict": _LEVELS[level],
+        "tiles": list(_tiles(contents, splits)),
+        "checks": checks,
+        "order": _order(contents, sample),
+        "splits": splits[:_MAX_SPLIT_ROWS],
+        "shown_splits": [split.name for split in splits[:_MAX_SPLITS]],
+        "has_boxes": pictures.has_boxes,
+        "has_masks": pictures.has_masks,
+        "heads": [_head(contents, feature, sample, album, len(heads)) for feature in heads],
+        "samples": [] if heads or not pictures.has_any else _samples(sample, album),
+        "of_sample": "" if len(sample) == num_examples else part,
+        "image_facts": list(_image_facts(statistics)),
+        "histograms": list(_histograms(sample)),
+        "oddest": oddest,
+        "qualities": qualities[:_MAX_FEATURES],
+        "num_refused": manifest.num_dead_letters,
+        "num_refused_read": contents.num_refused_read,
+        "refused": contents.refused[:_MAX_ROWS // 10],
+        "leaks": list(_flatten(contents.leaks))[:_MAX_LEAKS] if contents.leaks else [],
+        "num_features": len(manifest.schema),
+        **_features(sample),
+        "made": list(_made(contents)),
+        "code": list(_code(contents)),
+    }
+
+
+def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]:
+    manifest = contents.manifest
+    yield f"{sum(split.num_examples for split in splits):,}", "examples"
+    yield f"{len(splits):,}", "split" if len(splits) == 1 else "splits"
+    if manifest.label_names:
+        yield f"{len(manifest.label_names):,}", "class" if len(manifest.label_names) == 1 else "classes"
+    infos = [info for shards in manifest.splits.values() for info in shards]
+    yield _size(sum(info.num_bytes for info in infos)), f"in {len(infos):,} {'shard' if len(infos) == 1 else 'shards'}"
+    sides = [(contents.statistics.get("images") or {}).get(side) for side in ("width", "height")]
+    if all(sides):
+        ranges = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,}–{side['max']:,}" for side in sides)
+        yield " × ".join(ranges), "pixels"
+    yield f"{manifest.num_dead_letters:,}", "dead letter" if manifest.num_dead_letters == 1 else "dead letters"
+
+
+def _order(contents: Contents, sample: Sample) -> Order | None:
+    """Of a feature with classes; of several the one that a model is to predict."""
+    manifest = contents.manifest
+    found = [one for one in manifest.schema if one.kind == "class_label"]
+    found.sort(key=lambda one: (one.name not in manifest.targets, one.shape != ()))
+    labels = sample.labels(found[0]) if found else None
+    if labels is None:
+        return None
+    try:
+        split = training_split(manifest.splits)
+    except ValueError:  # folds, say
+        split = next(iter(manifest.splits))
+    stored = np.flatnonzero(sample.splits == sample.split_names().index(split))[:STRIP_EXAMPLES].tolist()
+    paths, keys = ([_natural(text) for text in sample.texts(name, stored)] for name in ("path", "key"))
+    listed = [row for *_, row in sorted(zip(paths, sample.numbers("offset")[stored].tolist(), keys, stored))]
+    codes, names = _one_code_each(labels, found[0], stored)
+    if len(set(codes.values())) < 2:
+        return None
+    before, after = (make_strip([codes[row] for row in rows], names) for rows in (listed, stored))
+    return Order(found[0].name[:_MAX_NAME], split, len(stored), before, after)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """By which texts are sorted as people sort them: 9 comes before 10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+
+def _one_code_each(labels: Labels, feature: Feature, rows: list[int]) -> tuple[dict[int, int], list[str]]:
+    """Row -> a number for its class, or for all of its classes; and the names of these numbers."""
+    classes: dict[int, set[str]] = {row: set() for row in rows}
+    wanted = np.flatnonzero(np.isin(labels.rows, rows))
+    for row, code in zip(labels.rows[wanted].tolist(), labels.codes[wanted].tolist()):
+        classes[row].add(labels.names[code])
+    texts = {row: ", ".join(sorted(names))[:_MAX_NAME] or "none" for row, names in classes.items()}
+    if feature.shape == ():
+        numbers = {name[:_MAX_NAME]: number for number, name in enumerate(feature.label_names)}
+        return {row: numbers.get(text, 0) for row, text in texts.items()}, [name[:_MAX_NAME] for name in feature.label_names]
+    names = sorted(set(texts.values()))
+    return {row: names.index(text) for row, text in texts.items()}, names
+
+
+def _head(contents: Contents, feature: Feature, sample: Sample, album: Album, num_heads: int) -> Head:
+    splits = list(contents.manifest.splits)
+    counts = [contents.label_counts(split, feature) for split in splits]
+    totals = [(sum(of_split.get(name, 0) for of_split in counts), name) for name in feature.label_names]
+    order = sorted(range(len(totals)), key=lambda label: -totals[label][0])[: max(_MAX_ROWS // num_heads, 20)]
+    most = [max(max(of_split.values(), default=0), 1) for of_split in counts]
+    labels = sample.labels(feature)
+    num_pictures = album.num_wanted // num_heads
+    first = labels.first_rows(min(max(num_pictures // max(len(order), 1), 1), _MAX_A_CLASS), len(sample)) if labels else {}
+    chosen = {label: first.get(totals[label][1], []) for label in order[:num_pictures]}
+    album.load(row for rows in chosen.values() for row in rows)
+    rows = []
+    for label in order:
+        name = totals[label][1]
+        numbers = [of_split.get(name, 0) for of_split in counts[:_MAX_SPLITS]]
+        shares = [num / top for num, top in zip(numbers, most)]
+        rows.append(ClassRow(name[:_MAX_NAME], hue(label), numbers, shares, album.show(chosen.get(label, []))))
+    has_pictures = any(one.pictures for row in rows for one in row.examples)
+    about = "By how many examples they have in each split."
+    about += " A bar is long where a class is one of the largest of its split."
+    about += " Examples are the first ones that are stored." * has_pictures
+    return Head(feature.name[:_MAX_NAME], len(feature.label_names), about, rows, len(feature.label_names) - len(rows), has_pictures)
+
+
+def _samples(sample: Sample, album: Album) -> list[Shown]:
+    rows = list(range(min(len(sample), _NUM_SAMPLES, album.num_wanted)))
+    album.load(rows)
+    return [one for one in album.show(rows) if one.pictures]
+
+
+def _histograms(sample: Sample) -> Iterator[Any]:
+    of_bytes = f"Bytes of an {'image' if IMAGE in sample.manifest.features else 'example'}"
+    for name, title in (("width", "Width in pixels"), ("height", "Height in pixels"), ("num_bytes", of_bytes)):
+        values = sample.numbers(name)
+        if values is not None and (found := make_histogram(title, values, sample.splits, sample.split_names()[:_MAX_SPLITS])):
+            if found.low < found.high:
+                yield found
+
+
+def _image_facts(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
+    for name, facts in list(found.items())[:_MAX_HEADS]:
+        for key in ("formats", "channels", "reencoded"):
+            if counts := facts.get(key):
+                yield f"{name}: {key}", ", ".join(f"{kind}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
+        for key in ("width", "height", "bytes"):
+            if one := facts.get(key):
+                told = f"{one['min']:,}" if one["min"] == one["max"] else f"{one['min']:,} to {one['max']:,}, mean {one['mean']:,.1f}"
+                yield f"{name}: {key}", told
+
+
+def _features(sample: Sample) -> dict[str, Any]:
+    """The schema, with the values of some examples."""
+    examples = [example for _, example in sample.examples(list(range(min(len(sample), _NUM_VALUES)))) if example]
+    rows = []
+    for feature in sample.manifest.schema[:_MAX_FEATURES]:
+        shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
+        kind = f"{feature.kind}, {feature.dtype}" if feature.dtype else feature.kind
+        values = [_value(feature, example) for example in examples]
+        rows.append(FeatureRow(feature.name[:_MAX_NAME], kind, shape[:_MAX_NAME], feature.description[:_MAX_TEXT], values))
+    keys = [b"".join(example.values(KEY)[:1]).decode(errors="replace")[:_MAX_NAME] for example in examples]
+    return {"features": rows, "value_keys": keys}
+
+
+def _value(feature: Feature, example: ExampleReader) -> str:
+    """What an example has of a feature, as text."""
+    name = feature.name if feature.name in example.features else f"{feature.name}/value"
+    if name not in example.features:
+        return ""
+    num = example.count(name)
+    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
+        return f"{sum(length for _, length in example.spans(name)):,} bytes"
+    shown = []
+    for value in example.values(name)[:_MAX_VALUES]:
+        if isinstance(value, bytes):
+            shown.append(value[:_MAX_NAME].decode(errors="replace"))
+        elif feature.kind == "class_label" and 0 <= value < len(feature.label_names):
+            shown.append(feature.label_names[value][:_MAX_NAME])
+        else:
+            shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))
+    more = f" … ({num:,})" if num > len(shown) else ""
+    return ", ".join(shown)[:_MAX_VALUE] + more
+
+
+def _flatten(fields: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """What a JSON file says, a line each; of lists the first values."""
+    if isinstance(fields, Mapping):
+        for key, value in list(fields.items())[:_MAX_LEAKS]:
+            yield from _flatten(value, (f"{name}.{key}" if name else key)[:_MAX_NAME])
+    elif isinstance(fields, list) and fields:
+        yield f"{name}: how many", f"{len(fields):,}"
+        for value in fields[:_MAX_VALUES]:
+            yield name, ", ".join(text for _, text in list(_flatten(value))[:_MAX_VALUES])[:_MAX_TEXT]
+    else:
+        yield name, "–" if fields is None or fields == [] else f"{fields:,}" if isinstance(fields, int) else str(fields)[:_MAX_TEXT]
+
+
+def _made(contents: Contents) -> Iterator[tuple[str, str]]:
+    manifest, run = contents.manifest, contents.run
+    yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
+    yield "seed", str(manifest.seed)
+    yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
+    if "config" in run:  # of `recordmill prepare`
+        yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
+        versions = ((name, run["versions"].get(name)) for name in _VERSIONS)
+        yield "versions", ", ".join(f"{name} {version}" for name, version in versions if version)
+
+
+def _code(contents: Contents) -> Iterator[tuple[str, list[str]]]:
+    manifest = contents.manifest
+    split = next(iter(manifest.splits))
+    images = contents.statistics.get("images") or {}
+    differ = any(side and side["min"] < side["max"] for side in (images.get("height"), images.get("width")))
+    size = ", image_size=224" if differ else ""
+    yield "Keras", ["import tf_input", f'train = tf_input.open(".").batches({split!r}, batch_size=128{size})', "model.fit(train)"]
+    yield "TensorFlow Datasets", ["import tensorflow_datasets as tfds", f'tfds.builder_from_directory(".").as_dataset({split!r})']
+    name = manifest.splits[split][0].name.rpartition("-")[0].rpartition("-")[0].rpartition("-")[0] if manifest.splits[split] else ""
+    yield "tf.data", ["import glob", f"tf.data.TFRecordDataset(sorted(glob.glob({name + '-*'!r})))"]
+    yield "Check", ["recordmill verify ."]
+
+
+def _size(num_bytes: int) -> str:
+    """A number of bytes as people read it: `12.3 MiB`."""
+    unit = next((unit for unit in reversed(_TEXTS) if num_bytes >= _TEXTS[unit]), None)
+    return f"{num_bytes / _TEXTS[unit]:,.1f} {unit}" if unit else f"{num_bytes} B"

@@ -1,0 +1,60 @@
+"""Writes the page of a data set."""
+
+from beam_pipelines.errors import StorageError, UserError, printable
+from beam_pipelines.report.contents import read_contents
+from beam_pipelines.report.page import render_page
+from beam_pipelines.report.sample import read_sample
+from beam_pipelines.storage.files import write_file
+from tf_input.dataset_format import REPORT, Manifest
+
+
+def write_report(directory: str, manifest: Manifest) -> None:
+    """Writes `report.html` of a data set whose other files are there, but perhaps for its manifest.
+
+    Raises:
+        UserError: One of them is damaged.
+        StorageError: One can't be read, or the page can't be written.
+    """
+    try:
+        page = make_report(directory, manifest)
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"what {REPORT} is made of could not be read: {error.strerror or error}") from error
+    write_file(f"{directory}/{REPORT}", page)
+
+
+def make_report(directory: str, manifest: Manifest) -> bytes:
+    """The bytes of `report.html`.
+
+    Raises:
+        UserError: A file of the data set is damaged.
+        OSError: One can't be read.
+    """
+    return render_page(read_contents(directory, manifest), read_sample(directory, manifest))
+
+
+def run_report(directory: str, manifest: Manifest, output: str | None = None) -> str:
+    """Writes the page of a data set that is there, and returns its path.
+
+    Args:
+        directory: The data set, a path or URL.
+        manifest: Its own; all files that it names lie there.
+        output: Where the page goes; None: into the data set.
+
+    Raises:
+        UserError: It is damaged.
+        StorageError: The page can't be written.
+    """
+    path = f"{directory}/{REPORT}" if output is None else output
+    try:
+        page = make_report(directory, manifest)
+    except UserError:
+        raise
+    except OSError as error:
+        raise UserError(f"{printable(directory)}: {printable(str(error))} (see `recordmill verify`)") from None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # its files hold anything
+        found = f"its files are not such as are written ({error!r:.200})"
+        raise UserError(f"{printable(directory)}: {found} (see `recordmill verify`)") from None
+    write_file(path, page)
+    return path
