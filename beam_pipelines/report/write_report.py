@@ -5,6 +5,7 @@ from beam_pipelines.report.contents import read_contents
 from beam_pipelines.report.page import render_page
 from beam_pipelines.report.sample import read_sample
 from beam_pipelines.storage.files import write_file
+from beam_pipelines.tfrecord.example_reader import BadExampleError
 from tf_input.dataset_format import REPORT, Manifest
 
 
@@ -13,12 +14,14 @@ def write_report(directory: str, manifest: Manifest) -> None:
 
     Raises:
         UserError: One of them is damaged.
-        StorageError: One can't be read, or the page can't be written.
+        StorageError: One can't be read, or is not what was written, or the page can't be written.
     """
     try:
         page = make_report(directory, manifest)
     except StorageError:
         raise
+    except BadExampleError as error:
+        raise StorageError(f"what {REPORT} is made of is not as it was written: {error}") from error
     except OSError as error:
         raise StorageError(f"what {REPORT} is made of could not be read: {error.strerror or error}") from error
     write_file(f"{directory}/{REPORT}", page)
