@@ -19,6 +19,7 @@ DISPLAYS = ("auto", "json", "none")  # of progress
 
 _format: str | None = None
 _is_quiet = False
+_is_command = False  # and not the process of a worker
 _run_id = ""
 _find_stage: Callable[[], str] = lambda: "start"
 
@@ -30,8 +31,8 @@ def set_format(name: str | None, *, quiet: bool = False) -> None:
         name: One of `FORMATS`; None: plain lines, and none that only a log needs.
         quiet: Nothing is told but warnings and errors.
     """
-    global _format, _is_quiet
-    _format, _is_quiet = name, quiet
+    global _format, _is_quiet, _is_command
+    _format, _is_quiet, _is_command = name, quiet, True
     set_run("", lambda: "start")
 
 
@@ -90,7 +91,7 @@ def _now() -> str:
 
 def name_run_in_messages(run_id: str) -> None:
     """In a worker's process: what libraries log there, where an engine keeps it, names the run. The command's own process does so itself."""
-    if not run_id or _run_id:
+    if not run_id or _is_command:
         return
     make = logging.LogRecord
 

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import logging
 import os
 import pathlib
 import re
@@ -158,6 +159,12 @@ def test_what_a_worker_process_logs_names_the_run():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert run.stderr == "3 bundles (run 1a2b)\n"
+
+
+def test_what_a_commands_own_process_logs_stays_as_it_is(source, tmp_path, caplog):
+    assert main(call(source, tmp_path / "out")) == main(["export", str(tmp_path / "out"), str(tmp_path / "tars"), "--to=webdataset"]) == 0
+    logging.getLogger("another").warning("%d words", 2)
+    assert caplog.messages[-1] == "2 words"
 
 
 def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
