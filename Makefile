@@ -14,8 +14,8 @@ MAKE_VENV = $(PYTHON) -m venv .venv && $(PIP) uv
 INSTALL = install() { .venv/bin/uv pip install -q --python .venv/bin/python "$$@" || { echo "make: uv failed; once more, with pip"; $(PIP) "$$@"; }; }; install
 endif
 
-# Two processes more than there are cores, since tests wait too: a quarter of their time. Bytecode is kept, whatever the environment says: each program that a test
-# starts would compile it anew.
+# Two processes more than there are cores, since tests wait too: a quarter of their time. Bytecode is kept, whatever the environment says:
+# each program that a test starts would compile it anew.
 PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 2))')
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
 
