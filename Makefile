@@ -14,9 +14,9 @@ MAKE_VENV = $(PYTHON) -m venv .venv && $(PIP) uv
 INSTALL = install() { .venv/bin/uv pip install -q --python .venv/bin/python "$$@" || { echo "make: uv failed; once more, with pip"; $(PIP) "$$@"; }; }; install
 endif
 
-# Two processes more than there are cores, since tests wait too: a quarter of their time. Bytecode is kept, whatever the environment says:
-# each program that a test starts would compile it anew.
-PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 2))')
+# A process more than there are cores, since tests wait too; another one gains nothing. Bytecode is kept, whatever the environment says: each
+# program that a test starts would compile it anew.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 # The tests run with the versions that deploy/ pins, and the site is built with them.
