@@ -203,7 +203,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def run_staged(path: str) -> None:
-    """Executes a staged graph, its steps in this process instead of in containers."""
+    """Executes a staged graph, its steps in this process instead of in containers. Prints which modules of ours that needed, and its state."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.portability import common_urns
@@ -219,7 +219,9 @@ def run_staged(path: str) -> None:
     for environment in graph.components.environments.values():
         if environment.urn == common_urns.environments.DOCKER.urn:
             environment.CopyFrom(here)
-    print(fn_runner.FnApiRunner().run_via_runner_api(graph, options).wait_until_finish())
+    state = fn_runner.FnApiRunner().run_via_runner_api(graph, options).wait_until_finish()
+    assert "tensorflow" not in sys.modules
+    print(*(module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] in ("beam_pipelines", "tf_input")), state, sep="\n")
 
 
 if __name__ == "__main__":

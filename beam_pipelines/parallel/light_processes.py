@@ -36,6 +36,7 @@ class LightProcesses:
         self._tasks: queue.SimpleQueue[tuple[Future, bytes] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closed = False
+        self._num_unfinished = 0
         self._failure: RunError | None = None  # that none can be started
         self._children = [LightProcess() for _ in range(num_processes)]
         for index in range(num_processes):
@@ -49,8 +50,18 @@ class LightProcesses:
             if self._closed:
                 future.set_exception(_stopped())
             else:
+                self._num_unfinished += 1
+                future.add_done_callback(self._note_end)
                 self._tasks.put((future, request))
         return future
+
+    def is_idle(self) -> bool:
+        """Whether no task is running, and none waits."""
+        return not self._num_unfinished
+
+    def _note_end(self, unused: Future) -> None:
+        with self._lock:
+            self._num_unfinished -= 1
 
     def close(self) -> None:
         """Ends the processes; what is still running is lost."""
@@ -153,6 +164,13 @@ def light_processes(num_processes: int) -> LightProcesses:
         if num_processes not in _pools:
             _pools[num_processes] = LightProcesses(num_processes)
         return _pools[num_processes]
+
+
+def end_running_tasks() -> None:
+    """Ends the pools of this process that are at work; what is running is lost. Those that are idle stay, for the next job."""
+    with _lock:
+        for num_processes in [number for number, pool in _pools.items() if not pool.is_idle()]:
+            _pools.pop(num_processes).close()
 
 
 @atexit.register

@@ -14,7 +14,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.errors import BusyError, SilentStoreError, StillRunningError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
-from beam_pipelines.parallel.light_processes import close_light_processes
+from beam_pipelines.parallel.light_processes import end_running_tasks
 from beam_pipelines.publish.left_run import OnLeft, check_left, describe_left, is_in_place, is_left, of_left_run
 from beam_pipelines.storage.files import Files, files_at, is_remote, make_folder, write_file
 from beam_pipelines.storage.lease import LEASE, Lease, hold_in_store, make_lease, read_lease, wait_for_lease, write_lease
@@ -323,7 +323,7 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
                 interrupts.note(lambda: find_whole() or f"the same command with --resume goes on from {printable(scratch)}")
                 raise
             except BaseException:
-                close_light_processes()  # so that nobody writes into what is removed
+                end_running_tasks()  # so that nobody writes into what is removed
                 remove_temporary_files(scratch)
                 raise
     finally:

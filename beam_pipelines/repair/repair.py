@@ -15,7 +15,7 @@ from beam_pipelines.elements.plan_files import damage
 from beam_pipelines.errors import RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
-from beam_pipelines.parallel.light_processes import TaskWindow, close_light_processes
+from beam_pipelines.parallel.light_processes import TaskWindow, end_running_tasks
 from beam_pipelines.publish.versions import describe_others
 from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, read_how_made
 from beam_pipelines.repair.rebuild import DamagedShard, rebuild
@@ -145,7 +145,7 @@ def _rebuild_in_place(
                     num_repaired += len(shard.damage)
                 yield shard, changes
         except BaseException:
-            close_light_processes()  # so that nobody writes into what is removed
+            end_running_tasks()  # so that nobody writes into what is removed
             raise
 
 

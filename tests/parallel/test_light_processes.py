@@ -234,6 +234,22 @@ def test_closing_fails_what_is_at_work_and_what_waits(start):
     assert all(child.has_ended() for child in pool._children)
 
 
+def test_only_pools_that_are_at_work_are_ended(monkeypatch):
+    monkeypatch.setattr(light_processes, "_pools", {})
+    idle, at_work = (light_processes.light_processes(number) for number in (1, 2))
+    try:
+        assert ask(idle, eval, "1") == 1
+        deadline = time.monotonic() + TIMEOUT
+        while not idle.is_idle():  # the answer comes a moment before it is noted
+            assert time.monotonic() < deadline
+        future = at_work.submit(time.sleep, 3600)
+        light_processes.end_running_tasks()
+        assert isinstance(error_of(future), RunError) and ask(idle, eval, "1") == 1
+        assert light_processes.light_processes(1) is idle and light_processes.light_processes(2) is not at_work
+    finally:
+        light_processes.close_light_processes()
+
+
 def test_a_closed_pool_leaves_no_file_open(start):
     pool = start(2)
     assert [ask(pool, eval, "1") for _ in range(4)] == [1] * 4

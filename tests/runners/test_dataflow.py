@@ -21,6 +21,7 @@ from unittest import mock
 
 import pytest
 
+import forked_python
 from beam_pipelines.__main__ import main, make_parser
 from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.options.option_values import parse_image_format, parse_image_size, parse_num_shards, parse_size, parse_splits
@@ -136,8 +137,13 @@ def run(*command: str | os.PathLike, environment: dict[str, str], folder: pathli
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def recordmill(cloud: Cloud, folder: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess:
-    return run(sys.executable, "-m", "beam_pipelines", *arguments, environment=cloud.environment, folder=folder)
+# What the command imports, in this order, once its arguments are right.
+PRELOADED = ("beam_pipelines.launch", "beam_pipelines.storage.object_stores.gcs", "apache_beam.runners.dataflow.dataflow_runner")
+
+
+def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
+    """The command, as a process of its own."""
+    return forked_python.run("-m", "beam_pipelines", *arguments, env=environment, cwd=folder, preloaded=PRELOADED)
 
 
 def no_auth(cloud: Cloud, output: str, *options: str) -> list[str]:
@@ -156,11 +162,7 @@ def worker_pool(job: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow(4)
 def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
     first_call, first_job = len(cloud.dataflow.calls), len(cloud.dataflow.jobs)
-    done = recordmill(
-        cloud,
-        tmp_path,
-        *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--labels=team=vision"),
-    )
+    done = recordmill(tmp_path, cloud.environment, *cloud.command("submitted", f"--sdk_container_image={IMAGE}", "--labels=team=vision"))
     assert (done.returncode, done.stderr) == (0, "")
     job = cloud.dataflow.jobs[first_job].request
     assert f"job-{first_job}" in done.stdout and PAGE.format(first_job) in done.stdout
@@ -183,10 +185,11 @@ def test_the_command_submits_a_job_and_returns(cloud, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_user_chooses_is_in_the_request(in_process):
+def test_what_the_user_chooses_is_in_the_request(in_process, capsys):
     chosen = ["--job_name=flowers-1", "--machine_type=n2-highmem-8", "--num_workers=3", "--disk_size_gb=50", "--job_timeout=3600"]
-    chosen += ["--experiments=use_sibling_sdk_workers", "--no_use_public_ips"]
+    chosen += ["--experiments=use_sibling_sdk_workers", "--no_use_public_ips", "--overwrite"]
     assert main(no_auth(in_process, "chosen", *chosen)) == 0
+    assert UNCHECKED not in capsys.readouterr().out, "nothing is replaced"
     job = in_process.dataflow.jobs[-1].request
     pool = worker_pool(job)
     assert job["name"] == job_name("flowers-1", f"{in_process.bucket}/chosen")
@@ -210,7 +213,7 @@ def staged(cloud, tmp_path_factory) -> dict[str, Any]:
         shutil.copytree(CHECKOUT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     requirements = f"--requirements_file={DEPLOY / 'requirements.txt'}"
     options = ("--setup_file=./setup.py", requirements, "--requirements_cache=skip")
-    done = recordmill(cloud, tree, *cloud.command("staged", *options))
+    done = recordmill(tree, cloud.environment, *cloud.command("staged", *options))
     assert done.returncode == 0, done.stderr[-3000:]
     return cloud.dataflow.jobs[-1].request
 
@@ -236,44 +239,38 @@ def worker(cloud, staged, tmp_path_factory) -> pathlib.Path:
 
 
 def execute(cloud: Cloud, worker: pathlib.Path, job: dict[str, Any]) -> str:
-    """Does with a job what the service does: runs the graph and the package as they were staged. Returns its last state."""
+    """Does with a job what the service does: runs the graph and the package as they were staged, without TensorFlow. Returns its last state."""
     environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
     graph = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
     program = CHECKOUT / "tests" / "dataflow_standin.py"  # -P: what lies beside it is not to be found
     done = run(worker / "bin" / "python", "-P", program, graph, environment=environment, folder=worker)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return f"JOB_STATE_{done.stdout.split()[-1]}"
+    *imported, state = done.stdout.split()
+    assert len(imported) > 20 and all(pathlib.Path(file).is_relative_to(worker) for file in imported), imported
+    return f"JOB_STATE_{state}"
 
 
-@pytest.mark.slow(11)
-def test_workers_import_the_staged_package(cloud, staged, worker):
+@pytest.mark.slow(13)
+def test_workers_import_the_staged_package_and_give_the_bytes_of_the_local_runner(cloud, staged, worker, prepared):
     assert {"workflow.tar.gz", "requirements.txt"} <= set(cloud.staged(staged))
-    environment = {name: value for name, value in cloud.environment.items() if name != "PYTHONPATH"}
-    code = "import sys, beam_pipelines.pipeline as p, tf_input as t"
-    code += "; print(p.__file__, t.__file__, 'tensorflow' in sys.modules)"
-    done = run(worker / "bin" / "python", "-c", code, environment=environment, folder=worker)
-    *files, has_tensorflow = done.stdout.split()
-    assert done.returncode == 0, done.stderr
-    assert all(pathlib.Path(file).is_relative_to(worker) for file in files), files
-    assert has_tensorflow == "False"
-
-
-@pytest.mark.slow(6)
-def test_the_staged_graph_gives_the_bytes_of_the_local_runner(cloud, staged, worker, prepared):
     assert execute(cloud, worker, staged) == "JOB_STATE_DONE"
     assert cloud.digest("staged") == prepared
     assert cloud.names("staged.incomplete") == []
 
 
-@pytest.mark.slow(10)
-def test_so_it_does_over_an_old_data_set(in_process, worker, prepared, capsys):
-    for replaces in (False, True):
-        assert main(no_auth(in_process, "twice", "--overwrite")) == 0
-        unchecked = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
-        assert (unchecked in capsys.readouterr().out) == replaces
-        assert execute(in_process, worker, in_process.dataflow.jobs[-1].request) == "JOB_STATE_DONE"
-        assert in_process.digest("twice") == prepared, replaces
+UNCHECKED = "classes:  nobody will look whether a class has another number than in the data set that is replaced (--wait does"
+
+
+@pytest.mark.slow(5)
+def test_so_they_do_over_an_old_data_set(in_process, staged, worker, prepared, source, tmp_path, capsys):
+    assert main(["prepare", f"--input={source}", f"--output={tmp_path / 'old'}", *OPTIONS, "--seed=5"]) == 0
+    for path in (path for path in (tmp_path / "old").rglob("*") if path.is_file()):
+        in_process.objects.blob(f"replaced/{path.relative_to(tmp_path / 'old')}").upload_from_filename(path)
+    assert main(no_auth(in_process, "replaced", "--overwrite")) == 0
+    assert UNCHECKED in capsys.readouterr().out
+    assert execute(in_process, worker, in_process.dataflow.jobs[-1].request) == "JOB_STATE_DONE"
+    assert in_process.digest("replaced") == prepared
 
 
 class Graph(NamedTuple):
@@ -303,7 +300,6 @@ def parse_graph(data: bytes) -> Graph:
     return Graph([node.unique_name for node in components.transforms.values()], readers, shuffles)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "first, last",
     [
@@ -312,10 +308,9 @@ def parse_graph(data: bytes) -> Graph:
         ("GlobalShuffle/WritePlan", "WriteShards/SpreadShards"),
     ],
 )
-def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(in_process, first, last):
+def test_no_step_is_fused_to_a_worker_that_has_too_much_of_the_step_before(cloud, staged, first, last):
     """Steps without a shuffle between them run on the worker that has the first one's input: many a listing has one element."""
-    assert main(no_auth(in_process, f"fused-{last.lower().rpartition('/')[2]}")) == 0
-    graph = parse_graph(in_process.staged(in_process.dataflow.jobs[-1].request)["pipeline.pb"])
+    graph = parse_graph(cloud.staged(staged)["pipeline.pb"])
     fused, waiting = set(), [step for step in graph.readers if step.startswith(first)]
     while waiting:
         step = waiting.pop()
@@ -367,9 +362,8 @@ def test_a_job_that_is_not_done_fails_the_command_that_waits(in_process, work, e
 def test_ctrl_c_while_waiting_cancels_the_job(in_process, tmp_path):
     in_process.dataflow.work = lambda job: time.sleep(120) or "JOB_STATE_DONE"
     first = len(in_process.dataflow.jobs)
-    command = (sys.executable, "-m", "beam_pipelines", *no_auth(in_process, "stopped", "--wait"))
-    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(command, cwd=tmp_path, env=in_process.environment, text=True, **pipes)
+    command = ("-m", "beam_pipelines", *no_auth(in_process, "stopped", "--wait"))
+    process = forked_python.ForkedPython(*command, cwd=tmp_path, env=in_process.environment, preloaded=PRELOADED)
     try:
         deadline = time.monotonic() + 240
         while len(in_process.dataflow.jobs) == first or ("GET", job_path(first)) not in in_process.dataflow.calls:
@@ -476,7 +470,7 @@ def test_what_dataflow_cannot_do_is_said_before_any_work(options, expected, caps
 def test_no_credentials_are_one_line(cloud, tmp_path):
     environment = {**cloud.environment, "NO_GCE_CHECK": "true", "HOME": str(tmp_path)}
     command = cloud.command("unknown", f"--sdk_container_image={IMAGE}")
-    done = run(sys.executable, "-m", "beam_pipelines", *command, environment=environment, folder=tmp_path)
+    done = recordmill(tmp_path, environment, *command)
     assert done.returncode == 2
     assert done.stderr.startswith("recordmill: ") and "no Google credentials were found" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -719,7 +713,7 @@ def test_a_template_is_launched_from_the_script_to_the_job(cloud, gcloud, worker
     arguments += [f"--{name}_location={launch['environment'][f'{name}Location']}" for name in ("temp", "staging")]
     arguments += [f"--template_location={cloud.bucket}/launch/job_object", "--labels={'goog-made': 'flex'}"]
     environment = {**cloud.environment, "RECORDMILL_IMAGE": IMAGE}
-    done = run(sys.executable, DEPLOY / "main.py", *arguments, environment=environment, folder=tmp_path)
+    done = forked_python.run(DEPLOY / "main.py", *arguments, env=environment, cwd=tmp_path, preloaded=PRELOADED)
     assert done.returncode == 0, done.stderr
     assert len(cloud.dataflow.jobs) == num_jobs, "the launcher submits no job itself"
     job = json.loads(cloud.read("launch/job_object"))
