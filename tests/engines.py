@@ -23,6 +23,7 @@ from typing import Any, Iterator
 import pytest
 from PIL import Image
 
+import forked_python
 from beam_pipelines.__main__ import main
 from forked_python import ForkedPython
 from held_stages import GATES
@@ -74,6 +75,13 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
         leads=True,
         preloaded=("beam_pipelines.launch",),
     )
+
+
+def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
+    """The options of a run in this process whose two worker processes are forked off one that has imported Beam: each would take seconds."""
+    python = forked_python.write_command(folder / "python", preloaded=("beam_pipelines.launch",))
+    patch.setattr(sys, "executable", str(python))
+    return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 
 
 def prepare_here(source: pathlib.Path, output: pathlib.Path, *options: str) -> None:

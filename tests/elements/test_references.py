@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as numpy_strategies
 
 from beam_pipelines.elements.references import PIECE_REFERENCES, ROW, References, Texts, unpack_pieces, unpack_some
 from beam_pipelines.images.raw_image import RawImage
@@ -23,7 +22,8 @@ def references(draw: st.DrawFn) -> References:
     num = draw(st.integers(0, 20))
     splits = tuple(draw(st.lists(st.sampled_from(["train", "validation", "test", "ä"]), min_size=1, unique=True)))
     raws = tuple(draw(st.lists(RAWS, max_size=3, unique=True)))
-    rows = draw(numpy_strategies.arrays(ROW, num, fill=st.nothing()))
+    num_bytes = num * ROW.itemsize
+    rows = np.frombuffer(draw(st.binary(min_size=num_bytes, max_size=num_bytes)), ROW).copy()  # field by field takes ten times as long
     rows["split"] %= len(splits)
     rows["raw"] %= len(raws) + 1
     return References(rows, splits, raws, *(draw(texts_of(num)) for _ in TEXTS))

@@ -23,13 +23,12 @@ from beam_pipelines.config.prepare_config import CHECKS
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.runners import local
 from beam_pipelines.sources.folders.image_folder import ImageFolder
-from engines import TEST_PATH
+from engines import TEST_PATH, two_workers
 from held_stages import GATES, Gate
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from tf_input import dataset_format
 
 CLASSES = {"ant": 90, "bee": 60, "cow": 50}
-TWO_WORKER_PROCESSES = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 
 
 def prepare(source: pathlib.Path, output: pathlib.Path, *options: str) -> int:
@@ -159,8 +158,8 @@ def test_promise_2_the_same_bytes_where_light_processes_write_parts_of_a_shard(s
 
 
 @pytest.mark.slow
-def test_promise_2_the_same_bytes_from_two_worker_processes(source, prepared, tmp_path):
-    assert prepare(source, tmp_path / "out", "--num_shards", "7", *TWO_WORKER_PROCESSES) == 0
+def test_promise_2_the_same_bytes_from_two_worker_processes(source, prepared, tmp_path, monkeypatch):
+    assert prepare(source, tmp_path / "out", "--num_shards", "7", *two_workers(monkeypatch, tmp_path)) == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
 

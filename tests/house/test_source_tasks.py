@@ -16,6 +16,7 @@ import tensorflow_datasets as tfds
 
 import tf_input
 from beam_pipelines.__main__ import main
+from engines import two_workers
 from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, plain, write_csv
 from tf_input.dataset_format import Manifest, read_manifest
 
@@ -211,13 +212,13 @@ def test_parquet_in_a_folder_keeps_the_splits_of_its_names(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
-def test_an_image_in_two_splits_is_refused(tmp_path, capsys, num_processes):
+def test_an_image_in_two_splits_is_refused(tmp_path, capsys, monkeypatch, num_processes):
     write_csv(tmp_path / "in")
     for split, rows in (("train", ROWS), ("val", ROWS[7:8])):
         lines = [f"{row['file_name']} {row['class']}\n" for row in rows]
         (tmp_path / f"in/{split}.txt").write_text("".join(lines))
     (tmp_path / "in/rows.csv").unlink()
-    flags = ["--direct_num_workers=2", "--direct_running_mode=multi_processing"] if num_processes == 2 else []
+    flags = two_workers(monkeypatch, tmp_path) if num_processes == 2 else []
     command = ["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--source=text", *flags]
     assert main(command) == 2
     assert "'pictures/07.png' in split 'train' and 'pictures/07.png' in split 'validation'" in capsys.readouterr().err

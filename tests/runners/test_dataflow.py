@@ -147,8 +147,9 @@ def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: st
 
 
 def no_auth(cloud: Cloud, output: str, *options: str) -> list[str]:
-    """A command with the image and without credentials."""
-    return cloud.command(output, f"--sdk_container_image={IMAGE}", "--no_auth", *options)
+    """A command with the image and without credentials, for which Beam does not ask pip what is installed here."""
+    quick = ("--no_auth", "--experiments=disable_logging_submission_environment")
+    return cloud.command(output, f"--sdk_container_image={IMAGE}", *quick, *options)
 
 
 def worker_pool(job: dict[str, Any]) -> dict[str, Any]:

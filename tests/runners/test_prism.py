@@ -23,7 +23,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def options() -> tuple[str, ...]:
-    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+    prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
+    return (*prism, "--experiments=disable_logging_submission_environment")  # else Beam asks pip what is installed here
 
 
 @pytest.fixture(scope="module")

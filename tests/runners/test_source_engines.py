@@ -9,7 +9,7 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.runners import local
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
-from engines import digest
+from engines import digest, two_workers
 from made_sources import CASES
 from object_stores import put, reached, shared_server
 
@@ -53,10 +53,11 @@ def prepare(folder: str, path: str, output: str, *options: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES, scope="module")
 def test_another_engine_gives_the_same_bytes(name, prepared, tmp_path, monkeypatch):
-    flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
     if ENGINES[name][0] == "the worker alone":
         monkeypatch.setattr(local, "num_cores", lambda: 0)
-        flags = ()
+        flags = []
+    else:
+        flags = two_workers(monkeypatch, tmp_path)
     assert prepare(str(prepared.folder), prepared.path, str(tmp_path / "out"), *prepared.options, *flags) == 0
     assert digest(tmp_path / "out") == prepared.digest
 

@@ -17,6 +17,7 @@ from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, find_user_facing
 from beam_pipelines.runners import local
 from beam_pipelines.shuffle import collisions as keys
+from engines import two_workers
 from listings import make_listing
 from made_images import jpeg, write_class_folders, write_files
 from made_records import example, write_records
@@ -146,24 +147,19 @@ def test_the_same_keys_in_two_splits_are_refused_whatever_the_source(kind, tmp_p
         assert main([*command, "--key_column="]) == 0
 
 
-RUNNERS = {
-    "in memory": [],
-    "two processes": ["--direct_num_workers=2", "--direct_running_mode=multi_processing"],
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", RUNNERS)
-def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("runner", ["in memory", "two processes"])
+def test_keys_of_several_inputs_end_the_run_before_a_shard_is_written(runner, tmp_path, tmp_path_factory, monkeypatch, capsys):
     def write(*unused):
         raise AssertionError("a shard was begun")
 
     monkeypatch.setattr(local, "num_cores", lambda: 0)
     monkeypatch.setattr("beam_pipelines.shards.write_shards.finished", write)
+    options = two_workers(monkeypatch, tmp_path_factory.mktemp("python")) if runner == "two processes" else []
     write_class_folders(tmp_path / "in", {"ant": 300, "bee": 300})
     twice = ("caf\u00e9.jpg", "cafe\u0301.jpg", "n\u00e9e.jpg", "ne\u0301e.jpg")  # two names, each in two Unicode forms
     write_files(tmp_path / "in", {f"bee/{name}": jpeg() for name in twice})
-    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *RUNNERS[runner]]) == 2
+    assert main(["prepare", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *options]) == 2
     message = capsys.readouterr().err
     assert ": 2 keys are each of more than one input; expected each input once, and so each file under one name:" in message
     assert r"'bee/cafe\u0301.jpg' and 'bee/caf\xe9.jpg' (one name in Unicode's normal form)" in message
