@@ -261,7 +261,8 @@ _OWN_HEADERS = ("content-length", "transfer-encoding", "connection", "server", "
 
 
 def _serve_s3(num_objects: int) -> None:
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    os.environ["MOTO_DISABLE_GLOBAL_CORS"] = "true"  # which browsers ask for
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
     class Handler(MotoRequestHandler):
@@ -273,7 +274,8 @@ def _serve_s3(num_objects: int) -> None:
 
     if num_objects:
         _fill(num_objects)
-    application, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+    # Of this service alone: to find out which one each request is meant for takes as long as to answer it.
+    application, one_at_a_time = create_backend_app("s3"), threading.Lock()
 
     def respond(environment, start_response):
         """What a condition is asked of, is not changed before the condition's object is written."""
