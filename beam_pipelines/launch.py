@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import tempfile
 import time
 import uuid
 from typing import Any, Iterator, Mapping
@@ -21,7 +20,7 @@ from beam_pipelines.elements.class_tables import describe_changes, read_class_ta
 from beam_pipelines.errors import printable
 from beam_pipelines.estimate import describe, make_estimate
 from beam_pipelines.log import say
-from beam_pipelines.parallel import progress
+from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.progress import ProgressDisplay
 from beam_pipelines.pipeline import prepare, resume
 from beam_pipelines.publish.left_run import LeftRun, OnLeft, find_left, is_done
@@ -134,7 +133,7 @@ def _logged(job: PrepareJob, engine: Engine) -> Iterator[None]:
 
 def _make_pipeline(job: PrepareJob, engine: Engine, left: LeftRun | None) -> beam.Pipeline:
     """The whole run, or what is missing."""
-    pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+    pipeline = engine.make_pipeline()
     run_info = make_run_info(job, engine.options, job.run_id)
     if left is None:
         prepare(pipeline, job, run_info)
@@ -215,7 +214,7 @@ def _progress_directory(job: PrepareJob, engine: Engine, is_submitted: bool) -> 
     if is_submitted:
         yield ""
     elif is_remote(job.output) and engine.runs_here:
-        with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
+        with interrupts.temporary_folder() as directory:
             yield directory
     else:
         yield f"{job.run_directory}/{PROGRESS}"

@@ -5,6 +5,8 @@ import gc
 import os
 import pathlib
 import signal
+import tempfile
+from typing import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,6 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if slow := item.get_closest_marker("slow"):
                 seconds[_dealt_with(item)] += slow.args[0] if slow.args else 2
         items.sort(key=lambda item: -seconds[_dealt_with(item)])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What programs that tests kill leave behind lies, and goes, with the tests' own files."""
+    folder = str(tmp_path_factory.mktemp("t"))  # paths of sockets must be short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import tempfile
 from typing import Any, Iterable, Iterator, Mapping
 
 import apache_beam as beam
@@ -23,6 +22,7 @@ from beam_pipelines.export import image_folder, record_files
 from beam_pipelines.export.examples import read_examples
 from beam_pipelines.export.export_job import ExportedShard, ExportJob, make_job
 from beam_pipelines.export.export_shard import export_shard
+from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
@@ -80,7 +80,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
     num_processes = 0 if any_remote(job.directory, job.output) else engine.num_processes  # which know nothing of how stores are reached
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     with working_directory(job, jobs=EngineJobs(engine)), _counted(job, engine) as job, explained_errors(engine):
-        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        pipeline = engine.make_pipeline()
         export(pipeline, job, make_run_info(config, options, job.run_id), num_processes)
         with ProgressDisplay(job.progress_directory, lambda counts: [Stage("written", counts.written, num_examples)]):
             run_job(pipeline, engine, [job.directory, job.output])
@@ -91,7 +91,7 @@ def run_export(config: ExportConfig, options: PipelineOptions) -> str:
 def _counted(job: ExportJob, engine: Engine) -> Iterator[ExportJob]:
     """With where all workers can count what they have done."""
     if is_remote(job.output) and engine.runs_here:
-        with tempfile.TemporaryDirectory(prefix="recordmill-") as directory:
+        with interrupts.temporary_folder() as directory:
             yield dataclasses.replace(job, progress_directory=directory)
     else:
         yield dataclasses.replace(job, progress_directory=f"{job.run_directory}/{PROGRESS}")

@@ -8,9 +8,11 @@ import contextlib
 import os
 import pathlib
 import select
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from types import FrameType
@@ -30,6 +32,7 @@ _find_in_place: Callable[[], str] = str
 _num_unhurried = 0
 _tell: Callable[[str, str], None] = lambda told, in_place: None
 _telling = threading.Lock()
+_folders: set[str] = set()
 
 
 def listen() -> None:
@@ -108,6 +111,17 @@ def unhurried() -> Iterator[None]:
         _num_unhurried -= 1
 
 
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[str]:
+    """A new folder, which is gone when the block ends, or the process by a signal before that."""
+    with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:
+        _folders.add(folder)
+        try:
+            yield folder
+        finally:
+            _folders.discard(folder)
+
+
 def end_in_time() -> None:
     """From now on this process ends in time, not only by an exception that the main thread may be long in getting, or in passing on.
 
@@ -128,6 +142,8 @@ def end(code: int) -> NoReturn:
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(code)
 
 

@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 import os
 import re
+import shutil
 import time
 from typing import Callable, Iterator, Sequence
 
+import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions, WorkerOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
@@ -176,6 +178,14 @@ class Engine:
     def make_runner(self) -> PipelineRunner | None:
         """The runner; None lets Beam construct it."""
         return None
+
+    def make_pipeline(self) -> beam.Pipeline:
+        """A job without any step. The folder that Beam makes for files of steps in other languages is removed at once: it would be left behind
+        by a job that is never run, or whose process is killed.
+        """
+        pipeline = beam.Pipeline(runner=self.make_runner(), options=self.options)
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+        return pipeline
 
     @contextlib.contextmanager
     def closing(self, runner: PipelineRunner) -> Iterator[None]:

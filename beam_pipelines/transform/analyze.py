@@ -9,7 +9,6 @@ import functools
 import os
 from typing import Any, Iterator
 
-import apache_beam as beam
 import tensorflow as tf
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -138,7 +137,7 @@ class Analysis:
     def run(self, working: str, engine: Engine) -> None:
         """The job: writes `working/whole`."""
         progress_directory = f"{working}/progress"
-        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        pipeline = engine.make_pipeline()
         batches = pipeline | "ReadRecords" >> self._reader(progress_directory)
         with self._explained_tracing():
             transform_fn = (batches, tensor_adapter_config(self.manifest.schema)) | "Analyze" >> tft_beam.AnalyzeDataset(

@@ -42,7 +42,7 @@ def run_transform(config: TransformConfig, options: PipelineOptions) -> str:
     engine.set_defaults(job.name, output=job.output, run_id=job.run_id, has_tensorflow=True)
     num_examples = sum(map(job.manifest.num_examples, job.manifest.splits))
     with working_directory(job, jobs=EngineJobs(engine)), explained_errors(engine):
-        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        pipeline = engine.make_pipeline()
         transform(pipeline, job, make_run_info(config, options, job.run_id))
         with ProgressDisplay(job.progress_directory, lambda counts: _stages(counts, num_examples)):
             run_job(pipeline, engine)

@@ -127,7 +127,7 @@ def _read_records(
         progress = f"{scratch}/progress" if engine.runs_here else ""
         context = VerifyContext(directory, manifest, config.decodes, progress, has_divided_groups(directory))
         path = f"{scratch}/found" if engine.runs_here else f"{config.report}.found"
-        pipeline = beam.Pipeline(runner=engine.make_runner(), options=engine.options)
+        pipeline = engine.make_pipeline()
         verify(pipeline, context, path, _num_processes(engine, directory))
         num_examples = sum(map(manifest.num_examples, manifest.splits))
         with ProgressDisplay(progress, lambda counts: [Stage("verified", counts.analyzed, num_examples)]) if progress else contextlib.nullcontext():

@@ -58,15 +58,17 @@ def check_resumed(server: StoreServer, bucket: str, unbroken: dict[str, str]) ->
 
 @contextlib.contextmanager
 def held_run(folder: pathlib.Path, stage: str, *options: str, before: str = "") -> Iterator[tuple[ForkedPython, Gate]]:
-    """A run that is held at a stage. At the end there is none of its processes, or the test has failed."""
-    with Gate(folder / "gates", stage) as gate:
-        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates", before=before)
+    """A run that is held at a stage. At the end there is none of its processes and none of its temporary files, or the test has failed."""
+    (folder / "tmp").mkdir()
+    with Gate(folder / "gates", stage) as gate, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder / "tmp"))
+        run = start_recordmill("prepare", *OPTIONS, *options, gates=folder / "gates", before=f"import tempfile\ntempfile.tempdir = None\n{before}")
         try:
             gate.wait_for_arrivals(run, SECONDS)
             started = psutil.Process(run.pid).children(recursive=True)
             yield run, gate
             _, alive = psutil.wait_procs(started, timeout=5)
-            assert not alive
+            assert not alive and not os.listdir(folder / "tmp")
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
