@@ -24,6 +24,7 @@ from beam_pipelines.runners.flink import Flink
 from beam_pipelines.runners.local import Local
 from beam_pipelines.runners.portable import Portable
 from beam_pipelines.runners.prism import Prism
+from beam_pipelines.runners.signatures import remember_signatures
 from beam_pipelines.storage.object_stores.store_options import StoreOptions
 
 ENGINES: Mapping[str, type[Engine]] = {
@@ -34,6 +35,19 @@ ENGINES: Mapping[str, type[Engine]] = {
     "PortableRunner": Portable,
     "DataflowRunner": Dataflow,
 }
+
+
+class RunOptions(PipelineOptions):
+    """Beam's options, each of whose views is made once: Beam asks for a hundred in a small run, and parses the flags for each.
+
+    Views share the values, so one that is kept is the one that would be made.
+    """
+
+    def view_as(self, cls: type[PipelineOptions]) -> PipelineOptions:
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
 
 
 class EngineJobs:
@@ -80,6 +94,7 @@ def choose_engine(options: PipelineOptions, command: str = "prepare", *, has_ten
     if has_tensorflow and not ENGINES[name].runs_tensorflow:
         others = [name for name, engine in ENGINES.items() if engine.runs_tensorflow]
         raise UserError(f"--runner={name}: expected one that `recordmill {command}` runs on: {', '.join(others)}")
+    remember_signatures()
     return ENGINES[name](name, options)
 
 
@@ -99,7 +114,7 @@ def parse_pipeline_options(flags: list[str], command: str = "prepare") -> Pipeli
         if unknown:
             refuse(f"unknown option {unknown[0]}")
 
-    options = PipelineOptions(flags)
+    options = RunOptions(flags)
     setup = options.view_as(SetupOptions)
     if setup.setup_file:
         setup.setup_file = os.path.abspath(setup.setup_file)  # Beam changes into its folder, which without one is ""
