@@ -6,7 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Iterator, Mapping
+from typing import Mapping
 
 import pytest
 
@@ -78,15 +78,18 @@ def modules() -> Mapping[str, pathlib.Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
-def imported(path: pathlib.Path) -> Iterator[str]:
+@functools.cache
+def imported(path: pathlib.Path) -> frozenset[str]:
     """What a file imports, wherever in it: our own modules, and the full names of all else."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                yield name if name in modules() or node.module not in modules() else node.module
+                found.add(name if name in modules() or node.module not in modules() else node.module)
+    return frozenset(found)
 
 
 def room(name: str) -> str:
@@ -123,7 +126,7 @@ def test_a_room_imports_those_below_it_alone():
 
 
 def test_no_modules_import_each_other_in_a_circle():
-    below = {name: set(imported(path)) & set(modules()) - {"tf_input", name} for name, path in modules().items()}
+    below = {name: imported(path) & set(modules()) - {"tf_input", name} for name, path in modules().items()}
     while free := [name for name, others in below.items() if not others]:
         below = {name: others - set(free) for name, others in below.items() if name not in free}
     assert not below, sorted(below)
@@ -131,7 +134,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_the_reader_knows_nothing_of_the_writer_and_the_writer_only_the_contract():
     for name, path in modules().items():
-        others = set(imported(path))
+        others = imported(path)
         if name.startswith("tf_input"):
             assert not [other for other in others if other.startswith(("beam_pipelines", "apache_beam"))], name
         elif room(name) != "transform":  # which decodes as the reader does; and the command line has commands of the reader's

@@ -56,6 +56,7 @@ def make_references(num: int) -> References:
     return References(rows, ("train", "validation"), (), Texts.of(keys), nothing, Texts.of([one.encode() for one in labels]), *[nothing] * 4)
 
 
+@pytest.mark.slow(2)
 @given(references())
 def test_references_unpack_to_what_was_packed(some):
     unpacked = References.unpack(some.pack())

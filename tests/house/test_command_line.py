@@ -53,9 +53,9 @@ def test_the_command_in_the_readme(folder):
 
 
 @pytest.mark.slow(11)
-def test_what_the_summary_says_to_type_next_runs(folder):
-    run = recordmill("prepare", "--input", "flowers", "--output", "out")
-    code = run.stdout.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()
+def test_what_the_summary_says_to_type_next_runs(folder, capsys):
+    assert prepare("--input", "flowers", "--output", "out") == 0
+    code = capsys.readouterr().out.split("next, in Python:\n")[1].replace("\n  ", "\n").strip()
     code += "\nimages, labels = next(iter(train))\nprint(images.shape[1:], images.dtype.name)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     typed = forked_python.run("-c", code, env=environment)

@@ -6,13 +6,10 @@ import hashlib
 import importlib
 import itertools
 import json
-import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -23,8 +20,8 @@ from beam_pipelines.config.prepare_config import CHECKS
 from beam_pipelines.elements.shuffle_keys import shuffle_key
 from beam_pipelines.runners import local
 from beam_pipelines.sources.folders.image_folder import ImageFolder
-from engines import TEST_PATH, two_workers
-from held_stages import GATES, Gate
+from engines import start_recordmill, two_workers
+from held_stages import Gate
 from made_images import encode, jpeg, noise, write_class_folders, write_files
 from tf_input import dataset_format
 
@@ -144,6 +141,7 @@ def test_promise_2_the_same_bytes_when_every_bundle_is_tried_twice(source, prepa
     assert digest(tmp_path / "out") == digest(prepared)
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("check", CHECKS)
 def test_promise_2_the_same_bytes_where_light_processes_write_parts_of_a_shard(source, tmp_path, check, monkeypatch):
     shutil.copytree(source, tmp_path / "in")
@@ -250,17 +248,9 @@ def test_promise_4_a_directory_without_manifest_is_not_a_data_set(prepared, tmp_
 @pytest.mark.parametrize("sent, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)])
 def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     write_class_folders(tmp_path / "in", {"ant": 40, "bee": 40})
-    options = ("prepare", "--input", "in", "--output", "out", "--num_shards", "8")
+    options = ("prepare", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}", "--num_shards=8")
     with Gate(tmp_path / "gates", "written") as gate:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "held_stages", *options],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**environment(), "PYTHONPATH": TEST_PATH, GATES: str(tmp_path / "gates")},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job's children would ignore it
-        )
+        run = start_recordmill(*options, gates=tmp_path / "gates")
         assert run.pid not in gate.wait_for_arrivals(run), "it is light processes that write"
         assert list((tmp_path / "out.incomplete").rglob("*tfrecord*"))
         run.send_signal(sent)
@@ -276,10 +266,6 @@ def test_promise_4_a_killed_run_leaves_nothing_that_opens(tmp_path, sent, code):
     with pytest.raises(FileNotFoundError, match="not a data set"):
         dataset_format.read_manifest(tmp_path / "out.incomplete")
     assert left_in(tmp_path) == ["in", "out.incomplete"]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
 
 
 @pytest.mark.slow

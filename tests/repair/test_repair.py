@@ -16,6 +16,7 @@ from typing import Callable, Iterator
 
 import pytest
 
+import forked_python
 from beam_pipelines.__main__ import main
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
@@ -124,6 +125,7 @@ def repair(directory: pathlib.Path, *options: str) -> int:
     return code
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_file_of_every_shard_has_its_bytes_again(made, name, how):
@@ -156,6 +158,7 @@ def test_damage_of_several_files_is_repaired_at_once(made, name):
         assert contents(output) == expected, case
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     "name",
     [
@@ -653,8 +656,8 @@ def test_the_command_as_a_user_types_it(made, tmp_path):
     delete(output / shard.name)
 
     def run(*options: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "beam_pipelines", "repair", "moved", *options]
-        return subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+        command = ["-m", "beam_pipelines", "repair", "moved", *options]
+        return forked_python.run(*command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, preloaded=("beam_pipelines.launch",))
 
     dry = run("--dry_run")
     assert (dry.returncode, dry.stdout) == (1, f"{shard.name} is gone\n"), dry.stderr

@@ -39,6 +39,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from dataflow_standin import PROJECT, REGION, DataflowStandin, dataflow_standin
+from engines import QUICK_SUBMISSION
 from object_stores import StoreServer, shared_server
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
@@ -147,9 +148,8 @@ def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: st
 
 
 def no_auth(cloud: Cloud, output: str, *options: str) -> list[str]:
-    """A command with the image and without credentials, for which Beam does not ask pip what is installed here."""
-    quick = ("--no_auth", "--experiments=disable_logging_submission_environment")
-    return cloud.command(output, f"--sdk_container_image={IMAGE}", *quick, *options)
+    """A command with the image and without credentials."""
+    return cloud.command(output, f"--sdk_container_image={IMAGE}", "--no_auth", QUICK_SUBMISSION, *options)
 
 
 def worker_pool(job: dict[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def submits(cluster, job_server) -> Iterator[str]:
 def start(cluster, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
-    return lambda *options, **how: start_prepare(source, tmp_path / "out", *cluster.options, job_server, *options, **how)
+    given = (*cluster.options, job_server, engines.QUICK_SUBMISSION)
+    return lambda *options, **how: start_prepare(source, tmp_path / "out", *given, *options, **how)
 
 
 @contextlib.contextmanager

@@ -23,8 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def options() -> tuple[str, ...]:
-    prism = ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK")
-    return (*prism, "--experiments=disable_logging_submission_environment")  # else Beam asks pip what is installed here
+    return ("--runner=PrismRunner", f"--prism_location={engines.prism()}", "--environment_type=LOOPBACK", engines.QUICK_SUBMISSION)
 
 
 @pytest.fixture(scope="module")

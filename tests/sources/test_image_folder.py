@@ -3,13 +3,13 @@
 import os
 import pathlib
 import subprocess
-import sys
 import unicodedata
 from typing import Any, Iterable
 
 import pytest
 
 import beam_pipelines
+import forked_python
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
@@ -542,8 +542,8 @@ def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, m
 
 def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
-    command = [sys.executable, "-m", "beam_pipelines", "prepare", "--input", str(root), "--output", str(output), *options]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
+    command = ["-m", "beam_pipelines", "prepare", "--input", root, "--output", output, *options]
+    return forked_python.run(*command, env=env, preloaded=("beam_pipelines.launch",))
 
 
 @pytest.mark.slow
