@@ -163,6 +163,7 @@ def write_rows(folder):
     (folder / "rows.jsonl").write_text("".join(lines))
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("case", HEADS)
 def test_every_head_has_its_quality(case, tmp_path, capsys):
     """In `statistics.json`, checked against the records, and on the page at the end of a run."""

@@ -36,6 +36,7 @@ def prepared(tmp_path_factory) -> Callable[[str], pathlib.Path]:
     return prepare
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_source_says_stands_beside_each_picture(prepared, name):
     case, output = CASES[name], prepared(name)
@@ -116,6 +117,7 @@ TFDS_CASES = [
 ]
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", TFDS_CASES)
 def test_tensorflow_datasets_opens_every_task(prepared, name):
     case = CASES[name]

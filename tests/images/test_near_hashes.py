@@ -23,6 +23,7 @@ def found_pairs(hashes: np.ndarray, others: np.ndarray, distance: int) -> list[t
     return found
 
 
+@pytest.mark.slow(1)
 @given(st.integers(0, 2**32), st.integers(0, 8), st.integers(2, 60), st.sampled_from([1 << 24, 64]))
 def test_all_near_pairs_are_found_and_each_once(seed: int, distance: int, num: int, part_entries: int) -> None:
     random = np.random.default_rng(seed)

@@ -86,6 +86,7 @@ def test_what_is_said_of_it_is_kept_and_verified(made: pathlib.Path, capfd: pyte
         assert main(["prepare", "--input=/x", "--output=/y", f"--about={option}"]) == 2 and expected in capfd.readouterr().err
 
 
+@pytest.mark.slow(1)
 def test_loaders_of_croissant_read_the_catalog(made: pathlib.Path) -> None:
     mlcroissant = pytest.importorskip("mlcroissant")
     data = mlcroissant.Dataset(str(made / CROISSANT))

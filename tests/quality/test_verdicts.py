@@ -173,6 +173,7 @@ def test_records_without_a_label_are_judged_by_their_length(tmp_path: pathlib.Pa
     assert (code, found) == (2, []) and "did you mean 'age'?" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow(1)
 def test_a_picture_is_drawn_or_the_extra_is_named(
     prepared: pathlib.Path, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ def test_data_without_images_tensors_and_pairs_of_images(tmp_path):
     assert len([image for image in page.all("img")]) >= 40
 
 
+@pytest.mark.slow(1)
 def test_a_page_stays_small_whatever_the_data_set(tmp_path):
     """Of as many classes as may be, with names as long as may be, and images that compress badly."""
     names = [f"{index:04d}<&\"'{'é<&>' * 60}" for index in range(1_500)]

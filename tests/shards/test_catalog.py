@@ -60,6 +60,7 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         yield values
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     "name",
     [

@@ -166,6 +166,7 @@ def test_blocks_grow_with_the_data_and_references_with_many_bytes_make_more_of_t
         assert len(plan_shuffle(counts, {"train": 1}, reference_bytes).block_bounds) - 1 == expected, reference_bytes
 
 
+@pytest.mark.slow(2)
 @settings(max_examples=60, deadline=None)
 @given(
     num_keys=st.integers(1, 300),

@@ -128,6 +128,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("case", LOSSES)
 def test_a_shard_of_another_size(copy, keys, case):
     damage, expected, num_left = LOSSES[case]
@@ -156,6 +157,7 @@ def test_hosts_share_what_is_left(copy, keys):
         assert len(set(parts[0] + parts[1])) == len(left) // 2 * 2 and set(parts[0] + parts[1]) <= set(left), order
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_shard_in_the_place_of_another(copy, on_error):
     """Of the same size, and so found only by what is in it: no record of it is damaged, and none is left out."""

@@ -53,6 +53,7 @@ def test_several_names_in_one_are_refused(tmp_path, capsys, kind, cells, message
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize(
     "label, cells, options, names",
     [

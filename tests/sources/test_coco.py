@@ -321,6 +321,7 @@ def test_a_value_that_is_nested_too_deeply_is_not_built(tmp_path):
         ]
 
 
+@pytest.mark.slow(1)
 def test_memory_is_that_of_columns(tmp_path):
     num = 4000
     with open(tmp_path / "in.json", "w") as file:

@@ -302,6 +302,7 @@ def listening(monkeypatch):
     yield _opened
 
 
+@pytest.mark.slow(0.5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_source_that_means_harm(tmp_path, capsys, listening, name):
     case = CASES[name]

@@ -237,6 +237,7 @@ def height_width_channels(images: np.ndarray) -> np.ndarray:
     return native[..., np.newaxis] if images.ndim == 3 else native
 
 
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("case", ARRAYS)
 def test_images_of_any_type_are_tensors(tmp_path, case):
     images = ARRAYS[case]
@@ -253,6 +254,7 @@ def test_images_of_any_type_are_tensors(tmp_path, case):
     assert all(same(one["image"].numpy(), expected[int(one["key"].numpy().rpartition(b"#")[2])]) for one in theirs)
 
 
+@pytest.mark.slow(3)
 def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     """Of many sizes; those of uint8 are images as any others, and those that are not like the first are dead letters."""
     floats, bytes_ = tmp_path / "floats", tmp_path / "bytes"
