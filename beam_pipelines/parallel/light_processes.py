@@ -56,8 +56,8 @@ class LightProcesses:
         return future
 
     def is_idle(self) -> bool:
-        """Whether no task is running, and none waits."""
-        return not self._num_unfinished
+        """Whether no task is running and none waits, and the next one would be taken."""
+        return not self._num_unfinished and self._failure is None
 
     def _note_end(self, unused: Future) -> None:
         with self._lock:
