@@ -33,11 +33,12 @@ class _Told(Exception):
 
     Attributes:
         exit_code: 2 where the same command would fail again; 1 where it may not.
+        is_retryable: Whether another time may do.
         kind: For programs, as `--error_json` has it.
         path: Of the file or directory that it is about, if it is about one.
     """
 
-    exit_code, kind = 1, "run"
+    exit_code, is_retryable, kind = 1, True, "run"
 
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message)
@@ -47,7 +48,7 @@ class _Told(Exception):
 class UserError(_Told, ValueError):
     """The command or its input is not fit to run: nothing is written."""
 
-    exit_code, kind = 2, "usage"
+    exit_code, is_retryable, kind = 2, False, "usage"
 
 
 class Refusal(ValueError):
@@ -75,7 +76,13 @@ class RunError(_Told, RuntimeError):
 class DataError(RunError):
     """A run ended for what its inputs are: it would again."""
 
-    exit_code, kind = 2, "data"
+    exit_code, is_retryable, kind = 2, False, "data"
+
+
+class FoundError(RunError):
+    """A command that looks came to its end, and has found what it looks for: damage, say. As with `grep`, its exit code tells that apart."""
+
+    is_retryable, kind = False, "found"
 
 
 class StorageError(RunError):

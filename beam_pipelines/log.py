@@ -120,7 +120,7 @@ def write_error(path: str, error: BaseException | None, message: str, exit_code:
         "message": message,
         "stage": stage(),
         "path": getattr(error, "path", None),
-        "retryable": exit_code != 2,
+        "retryable": getattr(error, "is_retryable", True),
         "exit_code": exit_code,
         "in_place": in_place,
         "run_id": _run_id,

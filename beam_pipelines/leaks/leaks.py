@@ -7,7 +7,7 @@ from typing import Any, Iterator, Sequence
 import pyarrow as pa
 
 from beam_pipelines.config.leaks_config import LeaksConfig
-from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.errors import FoundError, StorageError, UserError, printable
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
@@ -120,9 +120,9 @@ def _count(num: int, noun: str) -> str:
     return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
-def failure(config: LeaksConfig, found: dict[str, Any]) -> RunError | None:
+def failure(config: LeaksConfig, found: dict[str, Any]) -> FoundError | None:
     """What the command ends with; None where nothing is apart."""
     if not found["num_pairs_apart"] and not found["groups"]["num_apart"]:
         return None
     shown = ", ".join(map(printable, config.data_sets))
-    return RunError(f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and {_count(found['groups']['num_apart'], 'group')} lie apart")
+    return FoundError(f"{shown}: {_count(found['num_pairs_apart'], 'pair')} of images that are alike and {_count(found['groups']['num_apart'], 'group')} lie apart")

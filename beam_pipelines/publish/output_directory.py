@@ -197,11 +197,11 @@ class Jobs:
 
     name = job_name = ""
 
-    def is_at_work(self, job: str, config: OutputPaths) -> bool:
+    def is_at_work(self, job: str, output: str) -> bool:
         """Whether the job of such a name goes on."""
         return False
 
-    def end_others(self, config: OutputPaths) -> None:
+    def end_others(self, output: str) -> None:
         """Ends those of killed commands that write to the same output."""
 
 
@@ -240,13 +240,13 @@ def _working_objects(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Le
     whose = f"{config.output_option}={config.output}"
     for directory in (scratch, working):
         _check_prefix(directory, whose)
-    is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config)
+    is_at_work = lambda found: jobs.name != found.engine or jobs.is_at_work(found.job, config.output)
     with hold_in_store(scratch, lease, whose, is_at_work, _tell_lost) as held:
         interrupts.note(lambda: _describe_objects(config))
         try:
             if on_left is OnLeft.RESUME:
                 _check_still_left(config, whose)
-            jobs.end_others(config)
+            jobs.end_others(config.output)
             for directory in (scratch, working):
                 write_file(f"{directory}/{MARKER}", MARKER_TEXT)
                 store.abandon_uploads(directory)
@@ -307,7 +307,7 @@ def _working_folder(config: OutputPaths, on_left: OnLeft, jobs: Jobs, lease: Lea
 
     def check() -> None:
         _check_still_left(config, whose) if goes_on else check_left(config, on_left, whose)
-        jobs.end_others(config)
+        jobs.end_others(config.output)
 
     try:
         with own_directory(scratch, whose, _BUSY, check, goes_on, lambda error: _stays(config, error, on_left)):

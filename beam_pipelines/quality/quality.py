@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any, Iterator, Sequence
 
-from beam_pipelines.errors import RunError, UserError, printable
+from beam_pipelines.errors import FoundError, UserError, printable
 from beam_pipelines.quality.foreign_labels import read_foreign
 from beam_pipelines.quality.measures import PARTLY, SHUFFLED, SIGNIFICANCE, UNKNOWN, UNSHUFFLED, Measure, Quality, assess
 from beam_pipelines.quality.our_labels import is_ours, read_ours
@@ -87,11 +87,11 @@ def find_quality(path: str, label: str | None) -> PathQuality:
     return PathQuality(path, splits)
 
 
-def failure(found: Sequence[PathQuality]) -> RunError | None:
+def failure(found: Sequence[PathQuality]) -> FoundError | None:
     """What a command ends with; None where all is shuffled, as far as can be told."""
     bad = [one for one in found if one.verdict in (UNSHUFFLED, PARTLY)]
     told = "; ".join(f"{printable(one.path)}: {one.verdict}" for one in bad)
-    return RunError(f"{told}; `recordmill prepare` shuffles such records globally", bad[0].path) if bad else None
+    return FoundError(f"{told}; `recordmill prepare` shuffles such records globally", bad[0].path) if bad else None
 
 
 def _describe(path: str, found: SplitQuality) -> Iterator[str]:

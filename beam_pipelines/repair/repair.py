@@ -12,7 +12,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
-from beam_pipelines.errors import RunError, StorageError, UserError, did_you_mean, printable
+from beam_pipelines.errors import FoundError, RunError, StorageError, UserError, did_you_mean, printable
 from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow, end_running_tasks
@@ -58,7 +58,7 @@ def repair(config: RepairConfig) -> Iterator[str]:
         return
     if config.is_dry:
         told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
-        raise RunError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
+        raise FoundError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
     yield from _mend(config, manifest, damaged)
 
 

@@ -105,7 +105,8 @@ class Flink(Engine):
         if not self._has_master:
             yield
             return
-        watch = JobWatch(self._ask, self.options.view_as(GoogleCloudOptions).job_name, f"--flink_master={self._master}", interrupt)
+        name = self.options.view_as(GoogleCloudOptions).job_name
+        watch = JobWatch(self._ask, name, f"--flink_master={self._master}", self._worker_logs, interrupt)
         watch.start()
         try:
             yield
@@ -113,6 +114,13 @@ class Flink(Engine):
             watch.stop()
             raise
         watch.finish()
+
+    @property
+    def _worker_logs(self) -> str:
+        """Where it stands why a Python worker does not start: Flink hears nothing of that."""
+        if self.environment == "EXTERNAL":
+            return f"the log of the pool of workers there (--environment_config={self.options.view_as(PortableOptions).environment_config})"
+        return "the log of the program in --environment_config" if self.environment == "PROCESS" else "the log of its container there"
 
     def stop(self, result: PipelineResult | None) -> None:
         if not self._has_master:

@@ -1,9 +1,11 @@
-"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots, starts the job again, is gone itself.
+"""What Flink does with a job while its client hears nothing but RUNNING: it waits for slots or for workers, starts the job again, is gone itself.
 
-A job that would fail again, for what its input is, is ended where Flink starts it again.
+A job that would fail again, for what its input is, is ended where Flink starts it again. A Python worker that cannot start hangs a job for ever,
+of which neither its state nor its exceptions tell: the stacks of the TaskManagers' threads do.
 """
 
 import contextlib
+import re
 import threading
 import time
 from typing import Any, Callable
@@ -16,7 +18,13 @@ POLL_SECONDS = 5.0
 _PATIENCE = 10.0  # a job that has just come, or come back, waits for a moment
 _SECONDS_TO_COME_BACK = 120  # of a JobManager that another one takes over from, or that is started again
 _SECONDS_TO_ANSWER = 600  # of one that may be there, and has no time or no way
+_SECONDS_TO_START = 600  # of a worker, which may have packages to install
 _SECONDS_TO_END = 1.0
+_MAX_SECONDS_BETWEEN_STACKS = 300.0  # while nothing changes; each look stops a TaskManager for some milliseconds
+_WAITS_FOR_WORKER = re.compile(r"(MapControlClientPool\.getClient|EnvironmentFactory\.createEnvironment)\(")  # Beam's, in a Java stack
+_DIED = re.compile(r"Process died with exit code -?\d+")  # Beam's, of a worker that is a process and has not said that it is there
+_MAX_DIED = 3  # Flink would go on as long as its restart strategy says
+_MAX_NAMES = 3
 _LOST = ("FAILING", "FAILED", "CANCELLING", "CANCELED")
 
 
@@ -27,19 +35,26 @@ class JobWatch(threading.Thread):
         ask: Path -> what the cluster's REST interface answers to it; EngineError where it does not.
         name: The job's, which no other job has.
         place: Whom `ask` asks, as a message names it.
+        worker_logs: Where it says why a Python worker does not start, for a message.
         interrupt: Ends the waiting for the job.
     """
 
-    def __init__(self, ask: Callable[[str], Any], name: str, place: str, interrupt: Callable[[UserError | RunError], None]) -> None:
+    def __init__(
+        self, ask: Callable[[str], Any], name: str, place: str, worker_logs: str, interrupt: Callable[[UserError | RunError], None]
+    ) -> None:
         super().__init__(daemon=True)
-        self._ask, self._name, self._place, self._interrupt = ask, name, place, interrupt
+        self._ask, self._name, self._place, self._worker_logs, self._interrupt = ask, name, place, worker_logs, interrupt
         self._over = threading.Event()
         self._heard = time.monotonic()
         self._is_silent = False
         self._job_id = ""
         self._waiting_since: float | None = None
         self._told_slots: tuple[int, ...] = ()
-        self._last_failure = 0
+        self._last_failure = self._num_died = 0
+        self._tasks: dict[str, int] = {}
+        self._next_stacks = self._seconds_between_stacks = 0.0
+        self._starting_since: float | None = None
+        self._told_starting: list[str] = []
 
     def stop(self) -> None:
         """From now on nothing is said."""
@@ -71,6 +86,7 @@ class JobWatch(threading.Thread):
             self._job_id = job["jid"]
             self._look_for_slots(job)
             self._look_for_restarts(job)
+            self._look_for_workers(job)
         elif self._job_id:
             told = f"{self._place} does not know job {self._job_id} any more"
             self._end(EngineError(f"{told}: its JobManager has been started anew, without high availability"))
@@ -101,7 +117,53 @@ class JobWatch(threading.Thread):
                 known = find_user_facing(RuntimeError(failure["stacktrace"]))
                 if known and known.exit_code == 2 and not self._over.is_set():  # however often Flink would try again
                     return self._end(known)
-                self._say(f"Flink restarted the job ({count_restart()}): {_one_line(known or _first_line(failure))}")
+                told = _one_line(known or _first_line(failure))
+                died = _DIED.search(told)
+                self._num_died = self._num_died + 1 if died else 0
+                if self._num_died >= _MAX_DIED and not self._over.is_set():
+                    why = f"{died[0]}, {self._num_died} times in a row; {self._worker_logs} says why"
+                    return self._end(EngineError(f"{self._place}: a Python worker ends as it starts: {why}"))
+                self._say(f"Flink restarted the job ({count_restart()}): {told}")
+
+    def _look_for_workers(self, job: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if job["tasks"] != self._tasks:  # something goes on
+            self._tasks, self._seconds_between_stacks = job["tasks"], _PATIENCE
+            self._next_stacks, self._starting_since = now + _PATIENCE, None
+        if now < self._next_stacks:
+            return
+        try:
+            num_tasks, places = self._find_starting() if job["state"] == "RUNNING" else (0, [])
+        except UserError:  # a TaskManager is gone since it was listed
+            return
+        self._seconds_between_stacks = _PATIENCE if places else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
+        self._next_stacks = now + self._seconds_between_stacks
+        if not places:
+            if self._told_starting:
+                self._say("every worker has started now")
+            self._starting_since, self._told_starting = None, []
+            return
+        self._starting_since = self._starting_since or now
+        shown = ", ".join(places[:_MAX_NAMES]) + (f" and {len(places) - _MAX_NAMES} more" if places[_MAX_NAMES:] else "")
+        seconds = now - self._starting_since
+        if seconds > _SECONDS_TO_START:
+            told = f"{self._place}: no Python worker has started on {shown} for {seconds:.0f} seconds"
+            self._end(EngineError(f"{told}; {self._worker_logs} says why"))
+        elif places != self._told_starting:
+            self._told_starting = places
+            told = f"{num_tasks} of {job['tasks']['total']} tasks wait for a Python worker to start on {shown}"
+            self._say(f"{told}; if it does not, {self._worker_logs} says why")
+
+    def _find_starting(self) -> tuple[int, list[str]]:
+        """How many threads of the job wait for a worker that starts, and the TaskManagers of these."""
+        names = tuple(vertex["name"] for vertex in self._ask(f"jobs/{self._job_id}")["vertices"])
+        num_threads, places = 0, []
+        for manager in self._ask("taskmanagers")["taskmanagers"]:
+            threads = self._ask(f"taskmanagers/{manager['id']}/thread-dump")["threadInfos"]
+            waiting = [one for one in threads if one["threadName"].startswith(names) and _WAITS_FOR_WORKER.search(one["stringifiedThreadInfo"])]
+            num_threads += len(waiting)
+            places += [manager["id"]] if waiting else []
+        return num_threads, sorted(places)
 
     def _hear_nothing(self, error: EngineError) -> None:
         seconds = time.monotonic() - self._heard

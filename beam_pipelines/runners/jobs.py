@@ -15,7 +15,6 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
-from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.errors import StillRunningError, UserError, find_user_facing, is_interrupt
 from beam_pipelines.log import say
 from beam_pipelines.runners.dataflow import Dataflow
@@ -57,11 +56,11 @@ class EngineJobs:
         self._engine = engine
         self.name, self.job_name = engine.name, engine.options.view_as(GoogleCloudOptions).job_name or ""
 
-    def is_at_work(self, job: str, config: OutputPaths) -> bool:
-        return any(found.name == job for found in self._engine.find_jobs(config.output))
+    def is_at_work(self, job: str, output: str) -> bool:
+        return any(found.name == job for found in self._engine.find_jobs(output))
 
-    def end_others(self, config: OutputPaths) -> None:
-        if jobs := self._engine.find_jobs(config.output):
+    def end_others(self, output: str) -> None:
+        if jobs := self._engine.find_jobs(output):
             say(f"{', '.join(job.name for job in jobs)}: left by a command that was killed; it is cancelled")
             self._engine.cancel_jobs(jobs)
 

@@ -10,13 +10,16 @@ from beam_pipelines.config.analyze_config import AnalyzeConfig
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
+from beam_pipelines.publish.output_directory import Jobs
 from beam_pipelines.publish.written_data_set import read_data_set
+from beam_pipelines.storage.files import make_folder
+from beam_pipelines.storage.lease import check_lease, make_lease, read_lease, write_lease
 from beam_pipelines.storage.marked_directory import check_is_ours, own_directory
 from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
-_WORKING = f".{TRANSFORM_FN}.incomplete"
+_WORKING, _WHOLE = f".{TRANSFORM_FN}.incomplete", "whole"
 _NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
 
 
@@ -92,24 +95,35 @@ def check_analysis(config: AnalyzeConfig) -> tuple[AnalyzeConfig, Manifest]:
 
 
 @contextlib.contextmanager
-def analysis_directory(directory: str, overwrite: bool) -> Iterator[str]:
+def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs = Jobs()) -> Iterator[str]:
     """Makes an empty directory within the data set, this run's alone, and removes it after the block: see `own_directory`.
 
-    An earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back first.
+    Jobs of killed commands that analyse the same data set are ended first; one that cannot be found writes to a folder of its own. An
+    earlier analysis that a run moved aside, and was killed before the new one was in its place, is brought back.
 
     Args:
         directory: The data set.
         overwrite: Whether an earlier analysis may be replaced, one that was brought back too.
+        run_id: Of the run, whose folder has this name.
+        jobs: Of the engine.
 
     Raises:
-        UserError: Another run has it, or it is not ours, or it can't be made, or there is an analysis that must not be replaced.
+        BusyError: Another run has it.
+        UserError: It is not ours, or it can't be made, or there is an analysis that must not be replaced.
         RunError: It was full, or the earlier analysis could not be brought back.
     """
     working = _working_directory(directory)
-    with own_directory(working, printable(directory), "another run is analysing it", lambda: _bring_back(working, directory)):
+
+    def rescue() -> None:
+        _bring_back(directory)
+        jobs.end_others(analysis_path(directory))
+
+    with own_directory(working, printable(directory), "another run is analysing it", rescue):
         try:
             _check_may_replace(directory, overwrite)
-            yield working
+            write_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name))
+            make_folder(f"{working}/{run_id}")
+            yield f"{working}/{run_id}"
         except (UserError, RunError):
             raise
         except Exception as error:  # whatever TensorFlow made of it, in whatever wrapper of an engine
@@ -119,19 +133,24 @@ def analysis_directory(directory: str, overwrite: bool) -> Iterator[str]:
 
 
 def _check_may_replace(directory: str, overwrite: bool) -> None:
-    if os.path.lexists(f"{directory}/{TRANSFORM_FN}") and not overwrite:
-        raise UserError(f"{printable(directory)}/{TRANSFORM_FN} exists; expected --overwrite to replace it")
+    if os.path.lexists(analysis_path(directory)) and not overwrite:
+        raise UserError(f"{printable(analysis_path(directory))} exists; expected --overwrite to replace it")
+
+
+def analysis_path(directory: str) -> str:
+    """The last part of a data set's analysis to come to its place: what names of jobs stand for."""
+    return f"{directory}/{TRANSFORM_FN}"
 
 
 def _working_directory(directory: str) -> str:
     return f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
 
 
-def _moves(working: str, directory: str) -> list[tuple[str, str]]:
+def _moves(whole: str, directory: str) -> list[tuple[str, str]]:
     """(path, new path) of each step of a publication, in order: an earlier analysis goes first, and `transform_fn` comes last."""
-    names = (TRANSFORM_FN, TRANSFORMED_METADATA)
+    names, working = (TRANSFORM_FN, TRANSFORMED_METADATA), _working_directory(directory)
     aside = [(f"{directory}/{name}", f"{working}/old_{name}") for name in names]
-    return aside + [(f"{working}/whole/{name}", f"{directory}/{name}") for name in reversed(names)]
+    return aside + [(f"{whole}/{name}", f"{directory}/{name}") for name in reversed(names)]
 
 
 def _move_back(moves: list[tuple[str, str]]) -> None:
@@ -141,37 +160,45 @@ def _move_back(moves: list[tuple[str, str]]) -> None:
             os.rename(new_path, path)
 
 
-def _bring_back(working: str, directory: str) -> None:
+def _bring_back(directory: str) -> None:
     """Undoes a publication whose run was killed between its first move and its last."""
+    working = _working_directory(directory)
     is_aside = any(os.path.lexists(f"{working}/old_{name}") for name in (TRANSFORM_FN, TRANSFORMED_METADATA))
-    if not is_aside or os.path.lexists(f"{directory}/{TRANSFORM_FN}"):
+    if not is_aside or os.path.lexists(analysis_path(directory)):
         return
+    lease = read_lease(working)
     try:
-        _move_back(_moves(working, directory))
+        _move_back(_moves(f"{working}/{lease.run_id if lease else ''}/{_WHOLE}", directory))
     except OSError as error:
         raise StorageError(f"the earlier analysis could not be moved back from {printable(working)}: {error.strerror}") from None
     told = "a run was killed as it replaced the analysis; the earlier one is back in its place"
     say(f"{printable(directory)}: {told}")
 
 
-def publish_analysis(working: str, directory: str) -> None:
+def publish_analysis(working: str, directory: str, run_id: str) -> None:
     """Moves a whole analysis, `working/whole`, to its place.
 
-    Who is killed meanwhile leaves the old one, the new one, or the old one aside in `working`, from where the next run brings it
-    back; and who is interrupted, or fails, leaves the old one.
+    Who is killed meanwhile leaves the old one, the new one, or the old one aside, from where the next run brings it back; and who is
+    interrupted, or fails, leaves the old one.
 
     Args:
-        working: The working directory, where the old one goes, to be removed.
+        working: What `analysis_directory` gave.
         directory: The data set.
+        run_id: Of the run.
+
+    Raises:
+        RunError: Another run has taken over.
     """
-    moves = _moves(working, directory)
+    check_lease(_working_directory(directory), run_id)
+    whole = f"{working}/{_WHOLE}"
+    moves = _moves(whole, directory)
     source, target = moves[-1]
     new, shown = os.stat(source), printable(target)
     in_place = lambda: os.path.exists(target) and os.path.samestat(new, os.stat(target))
     interrupts.note(lambda: f"{shown} is written, whole" if in_place() else "")
     try:
         for path, new_path in moves:
-            if os.path.lexists(path) or path.startswith(f"{working}/"):  # what is new is there, or that is an error
+            if os.path.lexists(path) or path.startswith(f"{whole}/"):  # what is new is there, or that is an error
                 os.rename(path, new_path)
     except BaseException:  # Ctrl-C too
         _move_back(moves)

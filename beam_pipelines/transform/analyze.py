@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import uuid
 from typing import Any, Iterator
 
 import tensorflow as tf
@@ -18,9 +19,9 @@ from beam_pipelines.parallel import interrupts
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.quiet import quiet_engines
 from beam_pipelines.runners.engine import Engine
-from beam_pipelines.runners.jobs import choose_engine, explained_errors
+from beam_pipelines.runners.jobs import EngineJobs, choose_engine, explained_errors
 from beam_pipelines.runners.waiting import run_job
-from beam_pipelines.transform.analysis_directory import analysis_directory, check_analysis, image_sides, publish_analysis
+from beam_pipelines.transform.analysis_directory import analysis_directory, analysis_path, check_analysis, image_sides, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
 from beam_pipelines.transform.graph_failures import GraphFailure, find_graph_failure, quiet_graph_failures, read_graph_failure
 from beam_pipelines.transform.preprocessing import DefaultPreprocessing
@@ -57,9 +58,10 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
     config, manifest = check_analysis(config)
     engine = choose_engine(options, "analyze", has_tensorflow=True)
     engine.check([("OUT", config.directory)], shared_filesystem=config.shared_filesystem, wait=True)
-    engine.set_defaults(manifest.name, has_tensorflow=True)
+    run_id = uuid.uuid4().hex
+    engine.set_defaults(manifest.name, output=analysis_path(config.directory), run_id=run_id, has_tensorflow=True)
     analysis = Analysis.make(dataclasses.replace(config, directory=os.path.realpath(config.directory)), manifest)
-    with analysis_directory(config.directory, config.overwrite) as working:
+    with analysis_directory(config.directory, config.overwrite, run_id, EngineJobs(engine)) as working:
         # Shared by all workers, as the data set is.
         with tft_beam.Context(temp_dir=f"{working}/temporary"):
             traced = analysis.trace(f"{working}/temporary")
@@ -67,7 +69,7 @@ def run_analyze(config: AnalyzeConfig, options: PipelineOptions) -> str:
                 analysis.run(working, engine)
         graph = TransformGraph(f"{working}/whole/{TRANSFORM_FN}")
         analysis.check(graph, traced)
-        analysis.publish(analysis.describe(graph, traced), working)
+        analysis.publish(analysis.describe(graph, traced), working, run_id)
     return describe_analysis(config.directory)
 
 
@@ -207,14 +209,14 @@ class Analysis:
         digest = manifest_digest(self.manifest)
         return TransformInfo(digest, self.config.splits, self.num_examples, schema, traced.targets, channels)
 
-    def publish(self, info: TransformInfo, working: str) -> None:
-        """Puts a whole analysis in its place; RunError where it is of another data set by now."""
+    def publish(self, info: TransformInfo, working: str, run_id: str) -> None:
+        """Puts a whole analysis in its place; RunError where it is of another data set by now, or another run has taken over."""
         with open(f"{working}/whole/{TRANSFORM}", "w", encoding="utf-8") as file:
             file.write(info.to_json())
         if manifest_digest(read_manifest(self.config.directory)) != info.manifest_sha256:
             raise RunError(f"{printable(self.config.directory)} became another data set while it was analysed")
         interrupts.check()
-        publish_analysis(working, self.config.directory)
+        publish_analysis(working, self.config.directory, run_id)
 
 
 def _record_bytes(manifest: Manifest) -> int:

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import AsIter
 
 from beam_pipelines.config.verify_config import VerifyConfig
-from beam_pipelines.errors import RunError, StorageError, UserError, printable
+from beam_pipelines.errors import FoundError, StorageError, UserError, printable
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
 from beam_pipelines.parallel.progress import ProgressDisplay, Stage
@@ -71,13 +71,13 @@ class Report:
         looked = "sizes and metadata are as they were written; no record was read" if self.num_verified is None else "all is as it was written"
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *([] if lines else [f"{examples}: {looked}"])])
 
-    def failure(self) -> RunError:
+    def failure(self) -> FoundError:
         """What a command ends with that has found damage."""
         files = len({damage.file for damage in self.damages})
         told = f"{printable(self.directory)}: {files:,} file{'s are' if files > 1 else ' is'} damaged"
         if any(damage.can_repair for damage in self.damages):
             told += f"; `recordmill repair {printable(self.directory)}` makes shards, indexes and catalogs again"
-        return RunError(told, self.directory)
+        return FoundError(told, self.directory)
 
 
 def run_verify(config: VerifyConfig, options: PipelineOptions) -> Report:

@@ -142,7 +142,8 @@ class Cluster:
         conf, boot = self.folder / "conf", self.folder / "boot"
         (conf / "config.yaml").write_text("".join(f"{name}: {json.dumps(str(value))}\n" for name, value in settings.items()))
         (conf / "log4j.properties").write_text(_LOGGING)
-        boot.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_BOOT}" "--cluster={self.folder}" "$@"\n')
+        log = self.folder / "logs" / "workers.log"  # of those that do not start: Flink keeps nothing of what they say
+        boot.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{_BOOT}" "--cluster={self.folder}" "$@" 2>>"{log}"\n')
         boot.chmod(0o755)
         self._settings.write_text(json.dumps({"rest_port": self.rest_port}))
 

@@ -45,7 +45,7 @@ def pods(folder: pathlib.Path) -> Iterator[Pods]:
             for part in ("jobManager", "taskManager"):
                 labels = {"app": name, "component": part.lower()}  # as the operator does
                 yield Pods(one, f"{name}/{part}", labels, {**spec[part]["podTemplate"]["spec"], "serviceAccountName": spec["serviceAccount"]})
-        if kind in ("StatefulSet", "Job", "CronJob"):
+        if kind in ("Deployment", "StatefulSet", "Job", "CronJob"):
             template = (spec["jobTemplate"]["spec"] if kind == "CronJob" else spec)["template"]
             labels = {**template["metadata"]["labels"], **({"job-name": name} if kind == "Job" else {})}
             yield Pods(one, name, labels, template["spec"])

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import re
+import shutil
+import subprocess
 import zipfile
 
 import pytest
@@ -74,6 +76,15 @@ def test_counters_are_added_over_steps_and_named_as_prometheus_has_them(monkeypa
     assert f"recordmill_waiting_tasks{{{labels}}} 3" in lines
     assert f'recordmill_stage_seconds_total{{{labels},stage="write"}} 20' in lines
     assert f'recordmill_dead_letters_by_reason_total{{{labels},reason="bad_image"}} 4' in lines
+
+
+def test_alarms_are_raised_when_they_should():
+    promtool = shutil.which("promtool")
+    if not promtool:
+        pytest.skip("there is no promtool: GOBIN=… go install github.com/prometheus/prometheus/cmd/promtool@latest")
+    for command in (["check", "config", "prometheus.yml"], ["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]):
+        done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.y*ml")), ids=lambda path: path.name)

@@ -59,7 +59,8 @@ def commands(monkeypatch) -> dict[str, list[str]]:
     lines = [line for line in (SCHEDULING / "crontab").read_text().splitlines() if re.match(r"[0-9*]", line)]
     for index, line in enumerate(lines):
         words = shlex.split(line.split(maxsplit=5)[5].replace("\\%", "%"))
-        found[f"crontab {index}"] = [word for word in words[words.index("recordmill") :] if not word.startswith("2>>")]
+        assert words[-3:] == ["||", "cat", "/var/tmp/flowers.json"], "what went wrong is what cron mails"
+        found[f"crontab {index}"] = words[words.index("recordmill") : words.index(">/dev/null")]
     return found
 
 

@@ -23,6 +23,26 @@ OURS = {
 }
 
 
+DIED = {
+    "timestamp": 11,
+    "exceptionName": "java.lang.Exception",
+    "stacktrace": "java.lang.Exception: The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with "
+    "exit code 3\n\tat …",
+}
+# Of a task that waits for a worker, as Flink 1.19 gives it, without most of its frames.
+TASK = "MapPartition (MapPartition at [1]ListImages/List/ParDo(_List))"
+WAITS = {
+    "threadName": f"{TASK} (1/2)#0",
+    "stringifiedThreadInfo": f'"{TASK} (1/2)#0" Id=229 TIMED_WAITING on java.util.concurrent.CompletableFuture$Signaller@627b5d16\n'
+    "\tat java.base@17.0.15/jdk.internal.misc.Unsafe.park(Native Method)\n"
+    "\tat java.base@17.0.15/java.util.concurrent.CompletableFuture.get(CompletableFuture.java:2095)\n"
+    "\tat app//org.apache.beam.runners.fnexecution.control.MapControlClientPool.getClient(MapControlClientPool.java:69)\n"
+    "\tat app//org.apache.beam.runners.fnexecution.environment.ExternalEnvironmentFactory.createEnvironment(ExternalEnvironmentFactory.java:122)\n",
+}
+ANOTHERS = {**WAITS, "threadName": "Map (another job's) (1/1)#0"}
+AT_WORK = {"threadName": f"{TASK} (2/2)#0", "stringifiedThreadInfo": "\tat app//org.apache.flink.runtime.operators.BatchTask.run(BatchTask.java:514)\n"}
+
+
 class Cluster:
     """A cluster, as it answers at each look; an exception is raised."""
 
@@ -35,6 +55,7 @@ class Cluster:
         }
         self.slots = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
         self.failures: list[dict[str, Any]] = []
+        self.threads = {"tm-1": [AT_WORK, ANOTHERS], "tm-2": [AT_WORK]}
         self.error: Exception | None = None
 
     def ask(self, path: str) -> Any:
@@ -45,6 +66,9 @@ class Cluster:
             "jobs/overview": {"jobs": [other, *([self.job] if self.job else [])]},
             "overview": self.slots,
             "jobs/a1/exceptions": {"exceptionHistory": {"entries": self.failures}},
+            "jobs/a1": {"vertices": [{"name": "DataSource (Impulse)"}, {"name": TASK}]},
+            "taskmanagers": {"taskmanagers": [{"id": name} for name in self.threads]},
+            **{f"taskmanagers/{name}/thread-dump": {"threadInfos": threads} for name, threads in self.threads.items()},
         }[path]
 
 
@@ -59,7 +83,7 @@ def watch(cluster, monkeypatch, capsys):
     now, interrupted = [1000.0], []
     monkeypatch.setattr(flink_watch.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_num_restarts", 0)
-    watch = JobWatch(cluster.ask, "mine", "the cluster", interrupted.append)
+    watch = JobWatch(cluster.ask, "mine", "the cluster", "the pool's log", interrupted.append)
     watch._over = looks = Looks()
 
     def look(seconds: float = 5) -> list[str]:
@@ -107,6 +131,40 @@ def test_each_restart_is_said_once_with_what_is_behind_it(cluster, watch):
     cluster.failures.insert(0, {**OURS, "timestamp": 9})
     cluster.job["state"] = "FAILED"
     assert watch() == [], "that was no restart"
+
+
+def test_who_waits_for_a_worker_says_so_within_half_a_minute_and_gives_up_after_ten(cluster, watch):
+    assert [watch(10), watch(10)] == [[], []], "all are at work"
+    cluster.threads["tm-2"].append(WAITS)
+    cluster.job["tasks"] = {**cluster.job["tasks"], "running": 2}
+    assert [watch(), watch()] == [[], []], "a worker takes a moment to start"
+    expected = "{} of 4 tasks wait for a Python worker to start on {}; if it does not, the pool's log says why"
+    assert watch() == [expected.format(1, "tm-2")]
+    cluster.threads["tm-1"].append(WAITS)
+    assert watch(10) == [expected.format(2, "tm-1, tm-2")]
+    assert watch(10) == []
+    cluster.threads = {"tm-1": [AT_WORK]}
+    assert watch(10) == ["every worker has started now"]
+    cluster.threads["tm-1"].append(WAITS)
+    assert watch(300) == [expected.format(1, "tm-1")]
+    assert watch(500) == watch.interrupted == []
+    watch(101)
+    assert [str(error) for error in watch.interrupted] == ["the cluster: no Python worker has started on tm-1 for 601 seconds; the pool's log says why"]
+    assert isinstance(watch.interrupted[0], EngineError)
+
+
+def test_a_worker_that_ends_as_it_starts_again_and_again_is_not_waited_for(cluster, watch):
+    told = "The user defined 'open()' method caused an exception: java.lang.IllegalStateException: Process died with exit code 3"
+    for timestamp, failure in enumerate((DIED, DIED, LOST, DIED, DIED), start=1):
+        cluster.failures.insert(0, {**failure, "timestamp": timestamp})
+        (line,) = watch()
+        assert failure is LOST or line == f"Flink restarted the job ({timestamp}): {told}"
+    assert watch.interrupted == []
+    cluster.failures.insert(0, {**DIED, "timestamp": 6})
+    assert watch() == []
+    (error,) = watch.interrupted
+    expected = "the cluster: a Python worker ends as it starts: Process died with exit code 3, 3 times in a row; the pool's log says why"
+    assert isinstance(error, EngineError) and str(error) == expected
 
 
 def test_a_job_whose_input_is_at_fault_is_not_tried_again(cluster, watch):

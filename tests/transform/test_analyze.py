@@ -16,8 +16,10 @@ import tensorflow as tf
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.errors import UserError
+from beam_pipelines.errors import RunError, UserError
 from beam_pipelines.parallel import interrupts
+from beam_pipelines.publish.output_directory import Jobs
+from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
 from beam_pipelines.transform.analysis_directory import analysis_directory, publish_analysis
 from beam_pipelines.transform.analysis_summary import describe_analysis
@@ -417,13 +419,43 @@ def test_an_interrupt_in_a_finalizer_says_nothing_and_is_remembered():
 
 
 def test_publishing_that_fails_leaves_the_old_analysis(tmp_path):
-    for name in ("set/transform_fn", "set/transformed_metadata", "work/whole/transformed_metadata"):
+    for name in ("transform_fn", "transformed_metadata"):
         write_files(tmp_path / name, {"file": name.encode()})
-    old = {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")}
-    with pytest.raises(FileNotFoundError):  # the last of what is to be moved
-        publish_analysis(str(tmp_path / "work"), str(tmp_path / "set"))
-    assert {path: path.read_bytes() for path in (tmp_path / "set").rglob("file")} == old
-    assert (tmp_path / "work/whole/transformed_metadata/file").exists()
+    old = {path: path.read_bytes() for path in tmp_path.rglob("file")}
+    with pytest.raises(FileNotFoundError), analysis_directory(str(tmp_path), True, "mine") as working:
+        write_files(pathlib.Path(working, "whole/transformed_metadata"), {"file": b"new"})
+        publish_analysis(working, str(tmp_path), "mine")  # of which the last to be moved is not there
+    assert {path: path.read_bytes() for path in tmp_path.rglob("file")} == old
+
+
+class Engine(Jobs):
+    """That a cluster still has jobs of others."""
+
+    name, job_name = "FlinkRunner", "recordmill-made"
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def end_others(self, output: str) -> None:
+        self.ended.append(output)
+
+
+def test_a_job_whose_command_was_killed_is_ended_and_cannot_change_what_the_next_makes(tmp_path):
+    with analysis_directory(str(tmp_path), False, "orphan") as orphan:
+        scratch = os.path.dirname(orphan)
+        os.rename(scratch, tmp_path / "killed")  # the command's lock goes with it
+        shutil.copytree(tmp_path / "killed", scratch)
+        with analysis_directory(str(tmp_path), False, "next", engine := Engine()) as working:
+            assert engine.ended == [f"{tmp_path}/transform_fn"] and read_lease(scratch).job == "recordmill-made"
+            with pytest.raises(OSError):
+                (pathlib.Path(orphan) / "whole").write_bytes(b"")
+            with pytest.raises(RunError, match="another run has taken over what this one was making"):
+                publish_analysis(orphan, str(tmp_path), "orphan")
+            for name in ("transform_fn", "transformed_metadata"):
+                write_files(pathlib.Path(working, "whole", name), {"file": b"new"})
+            publish_analysis(working, str(tmp_path), "next")
+    assert (tmp_path / "transform_fn/file").read_bytes() == b"new"
+    assert sorted(os.listdir(tmp_path)) == ["killed", "transform_fn", "transformed_metadata"]
 
 
 # Killed after its rename number sys.argv[2].
@@ -441,12 +473,12 @@ def killed(source, target):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.rename = killed
-with analysis_directory(sys.argv[1], overwrite=True) as working:
+with analysis_directory(sys.argv[1], True, f"run{count}") as working:
     for name in ("transform_fn", "transformed_metadata"):
         os.makedirs(f"{working}/whole/{name}")
         with open(f"{working}/whole/{name}/file", "w") as file:
             file.write("new")
-    publish_analysis(working, sys.argv[1])
+    publish_analysis(working, sys.argv[1], working.rpartition("/")[2])
 """
 
 
@@ -466,7 +498,7 @@ def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, ki
     is_there = (tmp_path / "transform_fn").exists()
     assert is_there == (killed_after in ((4,), (3, 3))), "all of it is in its place, or none of it is read"
     exists = pytest.raises(UserError, match="transform_fn exists; expected --overwrite")
-    with exists, analysis_directory(str(tmp_path), overwrite=False):
+    with exists, analysis_directory(str(tmp_path), False, "next"):
         pass
     expected = b"new" if killed_after == (4,) else b"old"
     assert [(tmp_path / name / "file").read_bytes() for name in names] == [expected] * 2

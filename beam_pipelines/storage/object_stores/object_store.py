@@ -179,7 +179,7 @@ class ObjectStore(abc.ABC):
         try:
             self.call(_as_folder(path), self._probe, patience=CHECK_SECONDS, min_attempts=CHECK_ATTEMPTS)
         except OSError as error:
-            kind = StorageError if isinstance(error, Transient) else UserError
+            kind = StorageError if isinstance(error, (Transient, StorageError)) else UserError
             raise kind(f"{printable(path)}: {' '.join(str(error.strerror or error).split())}", path) from None
 
     def call(self, path: str, request: Callable, *arguments: Any, **how_often: Any) -> Any:

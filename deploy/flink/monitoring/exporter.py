@@ -18,6 +18,7 @@ from typing import Any, Iterator
 _NAMESPACE = "recordmill"
 _URN = "beam:metric:user:sum_int64:v1"
 _SECONDS_TO_ANSWER = 10
+_COUNTERS = ("listed", "written", "dead_letters", "written_bytes", "retries")  # that are not of one stage or one reason
 
 # Name -> what it is.
 METRICS = {
@@ -68,7 +69,9 @@ class Flink:
         for job in self.ask("jobs/overview")["jobs"]:
             labels = {"job_name": job["name"], "job_id": job["jid"]}
             values = [("recordmill_job_running", {}, int(job["end-time"] < 0)), ("recordmill_waiting_tasks", {}, job["tasks"]["scheduled"])]
-            values += _named(read_counters(self.ask(f"jobs/{job['jid']}/accumulators")))
+            # From the first look on, with 0: a worker's counts come all at once, and Prometheus sees an increase only where it has seen less.
+            counters = dict.fromkeys(_COUNTERS, 0) | read_counters(self.ask(f"jobs/{job['jid']}/accumulators"))
+            values += _named(counters)
             for name, own_labels, value in values:
                 lines[name].append(_line(name, {**labels, **own_labels}, value))
         told = []

@@ -1,0 +1,107 @@
+"""What a scheduler goes by, of every command: its exit code, and what `--error_json` says of a failure."""
+
+import json
+import pathlib
+import re
+import shutil
+import signal
+from typing import Any, Callable
+
+import pytest
+
+import beam_pipelines.__main__ as command_line
+from beam_pipelines.__main__ import main
+from prepared import mixed_images
+
+# Command -> what it is given, for a data set `{}`.
+GIVEN = {
+    "prepare": ("--input={}", "--output={}-again"),
+    "analyze": ("{}",),
+    "transform": ("{}", "{}-transformed", "--name=made"),
+    "verify": ("{}", "--quick"),
+    "report": ("{}",),
+    "leaks": ("{}", "--duplicate_distance=0"),
+    "export": ("{}", "{}-export", "--to=tfrecord"),
+    "quality": ("{}",),
+    "inspect": ("{}",),
+    "repair": ("{}",),
+    "status": ("{}",),
+    "benchmark": ("{}",),
+    "which": ("{}", "--epoch=0", "--step=0", "--batch_size=4", "--seed=0"),
+}
+
+# Command -> the same of a store where nobody listens. Others read what is mounted alone, or are a trainer's.
+AWAY = {
+    "prepare": ("--input=s3://made/in", "--output=s3://made/out"),
+    "export": ("s3://made/out", "s3://made/export", "--to=tfrecord"),
+    **{command: ("s3://made/out",) for command in ("verify", "report", "leaks", "quality", "status")},
+}
+NOBODY = ("--s3_endpoint_url=http://localhost:9", "--s3_access_key_id=made", "--s3_secret_access_key=made", "--store_timeout=1")
+
+
+TESTS = pathlib.Path(__file__).parents[1]
+
+
+def given(command: str, made: object) -> list[str]:
+    return [argument.format(made) for argument in GIVEN[command]]
+
+
+@pytest.fixture
+def ends(tmp_path, capsys) -> Callable[..., tuple[int, dict[str, Any] | None]]:
+    """Runs a command: its exit code, and what `--error_json` says, None where it is not there."""
+
+    def run(*arguments: str) -> tuple[int, dict[str, Any] | None]:
+        file = tmp_path / "error.json"
+        file.write_text("of an earlier command")
+        code = main([*arguments, f"--error_json={file}"])
+        told = json.loads(file.read_text()) if file.exists() else None
+        shown = capsys.readouterr().err
+        assert told is None or (told["exit_code"] == code and shown.endswith(f"recordmill: {told['message']}\n")), shown
+        return code, told
+
+    return run
+
+
+@pytest.mark.parametrize("command", command_line._COMMANDS)
+def test_wrong_use_is_not_tried_again(ends, command):
+    code, told = ends(command)
+    assert (code, told["kind"], told["retryable"]) == (2, "usage", False), told
+
+
+@pytest.mark.slow(4)
+def test_what_is_done_is_0_and_leaves_no_error(ends, tmp_path_factory, tmp_path):
+    """Of those that are done at once; of the others their own tests see it."""
+    made = shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made")
+    for command in GIVEN:
+        if command not in ("prepare", "analyze", "transform", "benchmark"):
+            assert ends(command, *given(command, made)) == (0, None), command
+
+
+@pytest.mark.parametrize("command", AWAY)
+def test_a_store_that_is_away_may_be_back(ends, command):
+    code, told = ends(command, *AWAY[command], *NOBODY)
+    assert (code, told["kind"], told["retryable"]) == (1, "storage", True), told
+
+
+@pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_its_signal_and_may_be_tried_again(ends, monkeypatch, sent):
+    for command in GIVEN:
+        monkeypatch.setitem(command_line._COMMANDS, command, lambda *unused: signal.raise_signal(sent))
+        code, told = ends(command, *given(command, "made"))
+        assert (code, told["kind"], told["retryable"]) == (128 + sent, "interrupted", True), command
+
+
+def test_what_a_command_looks_for_and_finds_is_1_and_would_be_found_again(ends, tmp_path_factory, tmp_path):
+    made = pathlib.Path(shutil.copytree(mixed_images(tmp_path_factory), tmp_path / "made"))
+    next(made.glob("*train*")).write_bytes(b"")
+    for command in (("verify", str(made), "--quick"), ("repair", str(made), "--dry_run")):
+        code, told = ends(*command)
+        assert (code, told["kind"], told["retryable"]) == (1, "found", False), told
+
+
+def test_each_fault_of_the_page_has_tests_that_there_are():
+    rows = [line for line in (TESTS.parent / "docs" / "operations.md").read_text().splitlines() if line.startswith("|") and "`test_" in line]
+    there = {path.stem for path in TESTS.rglob("test_*.py")}
+    assert len(rows) > 10
+    for row in rows:
+        assert set(re.findall(r"`(test_\w+)`", row)) <= there, row
