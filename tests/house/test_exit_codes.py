@@ -84,7 +84,9 @@ def test_a_store_that_is_away_may_be_back(ends, command):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_is_its_signal_and_may_be_tried_again(ends, monkeypatch, sent):
+def test_an_interrupt_is_its_signal_and_may_be_tried_again(ends, monkeypatch, request, sent):
+    before = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)  # a background job's is ignored
+    request.addfinalizer(lambda: signal.signal(sent, before))
     for command in GIVEN:
         monkeypatch.setitem(command_line._COMMANDS, command, lambda *unused: signal.raise_signal(sent))
         code, told = ends(command, *given(command, "made"))
