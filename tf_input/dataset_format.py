@@ -116,6 +116,7 @@ CATALOG_COLUMNS: Mapping[str, str] = {
 }
 # Where `--duplicates` was given: of the bytes at the source; perceptual, of what is seen and of its mirror image.
 HASH_COLUMNS = ("content_hash", "image_hash", "mirrored_hash")
+MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8: a feature of which a text is longer has no column
 _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_COLUMNS))
 
 
@@ -136,6 +137,7 @@ class Feature:
         label_names: Of a class label: its class names; a label is a position in them.
         description: What it is, in words; empty where nobody has said it.
         dtype: Of a tensor, one of `TENSOR_DTYPES`; of an image `uint16` where images keep 16 bits; else empty.
+        is_long: Of a text: whether one is longer than `MAX_CATALOG_TEXT_BYTES`, so that the catalog has no column of it.
     """
 
     name: str
@@ -144,6 +146,7 @@ class Feature:
     label_names: tuple[str, ...] = ()
     description: str = ""
     dtype: str = ""
+    is_long: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in FEATURE_KINDS:
@@ -175,6 +178,8 @@ class Feature:
             fields["description"] = self.description
         if self.dtype:
             fields["dtype"] = self.dtype
+        if self.is_long:
+            fields["is_long"] = True
         return fields
 
     @classmethod
@@ -204,7 +209,8 @@ def stored_features(schema: Iterable[Feature]) -> tuple[Feature, ...]:
 
 
 def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
-    """The features that a catalog has a column of, by the column's name: those with class names, and each number and text of one value.
+    """The features that a catalog has a column of, by the column's name: those with class names, and each number and text of one value, but
+    no text that is long.
 
     A name that another column has is that column's: a class is `label_NAME` then, a number or a text `feature_NAME`. In data without images
     the columns that speak of them have no value, and a feature takes the place of one that has its name.
@@ -213,7 +219,7 @@ def catalog_features(schema: Collection[Feature]) -> dict[str, Feature]:
     taken = {*CATALOG_COLUMNS, *HASH_COLUMNS} - (frozenset() if has_image else _COLUMNS_OF_IMAGES)
     own = {KEY, WEIGHT, *(("height", "width") if has_image else ())}  # these have their columns
     labels = [feature for feature in schema if feature.kind == "class_label"]
-    values = [one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and one.name not in own]
+    values = [one for one in schema if one.kind in ("float", "integer", "text") and not one.shape and not one.is_long and one.name not in own]
     columns = {feature.name: feature for feature in (*labels, *values) if feature.name not in taken}
     for feature in (*labels, *values):
         if (name := feature.name) in taken:
@@ -365,7 +371,7 @@ class Manifest:
         return cls(**fields)
 
 
-_TYPES = {str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
+_TYPES = {bool: "true or false", str: "a string", int: "an integer", int | None: "an integer or null", dict: "an object", list: "a list"}
 
 
 def _check_types(cls: type, fields: Any, place: str) -> None:
@@ -389,7 +395,7 @@ def _check_types(cls: type, fields: Any, place: str) -> None:
 
 
 def _check_type(value: Any, expected: Any, what: str) -> None:
-    if not isinstance(value, expected) or isinstance(value, bool):
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise ValueError(f"{what} is {value!r:.80}; expected {_TYPES[expected]}")
 
 

@@ -18,16 +18,13 @@ from beam_pipelines.elements.texts import Texts
 from beam_pipelines.images.raw_image import RawImage
 
 # One reference. `order` holds the first 8 bytes of the shuffle key; `split` and `raw` are places in tables, `raw` 0 for none.
-ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u2"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
+ROW = np.dtype([("order", "<u8"), ("split", "u1"), ("raw", "<u4"), ("num_bytes", "<u4"), ("spool", "<u8"), ("offset", "<i8")])
 
 # A structured row is copied field by field, and these at once.
 _AS_BYTES = np.dtype((np.void, ROW.itemsize))
 
 # References of a piece.
 PIECE_REFERENCES = 1024
-
-_MAX_RAWS = 1 << 16
-
 
 _LENGTH = np.dtype("<u4")
 _TEXTS = ("keys", "paths", "labels", "groups", "values", "strata", "hashes")
@@ -85,8 +82,6 @@ class References:
         splits = tuple(dict.fromkeys(split for batch in batches for split in batch.splits))
         raws = tuple(dict.fromkeys(raw for batch in batches for raw in batch.raws))
         places = {raw: place for place, raw in enumerate(raws, 1)}
-        if len(raws) >= _MAX_RAWS:
-            raise ValueError(f"pixels of {len(raws)} layouts; there is room for {_MAX_RAWS - 1}")
         rows = np.concatenate([batch.rows.view(_AS_BYTES) for batch in batches] or [np.zeros(0, _AS_BYTES)]).view(ROW)
         start = 0
         for batch in batches:
@@ -95,13 +90,19 @@ class References:
             if batch.splits != splits:
                 mine["split"] = np.array([splits.index(split) for split in batch.splits], np.uint8)[mine["split"]]
             if batch.raws != raws and batch.raws:
-                mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint16)[mine["raw"]]
+                mine["raw"] = np.array([0, *(places[raw] for raw in batch.raws)], np.uint32)[mine["raw"]]
         columns = zip(*(batch._texts() for batch in batches)) if batches else ([] for _ in _TEXTS)
         return cls(rows, splits, raws, *(Texts.concatenate(parts) if parts else Texts.of([]) for parts in columns))
 
     def pack(self) -> bytes:
-        header = json.dumps([len(self), self.splits, self.raws, [len(texts.blob) for texts in self._texts()]]).encode()
-        columns = [_encode_columns(self.rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]
+        """As bytes; of layouts only with those that a row has, since there may be as many as references."""
+        rows, raws = self.rows, self.raws
+        if len(raws) > 1:
+            used, places = np.unique(np.append(rows["raw"], 0), return_inverse=True)  # 0 is for none
+            rows, raws = rows.copy(), [raws[place - 1] for place in used[1:].tolist()]
+            rows["raw"] = places[:-1]
+        header = json.dumps([len(self), self.splits, raws, [len(texts.blob) for texts in self._texts()]]).encode()
+        columns = [_encode_columns(rows), *(_encode_columns(texts.lengths) for texts in self._texts() if texts.blob)]
         return _compress(b"".join((len(header).to_bytes(4, "little"), header, *columns, *(texts.blob for texts in self._texts()))))
 
     @classmethod

@@ -24,6 +24,11 @@ class RawImage(NamedTuple):
     dtype: str = "|u1"
 
     @property
+    def kind(self) -> tuple[int, bool, str]:
+        """All but its size."""
+        return self[2:]
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Of the array of its numbers."""
         return (self.num_channels, self.height, self.width) if self.is_planar else self[:3]

@@ -21,7 +21,7 @@ from beam_pipelines.sources.folders.layouts import given_already
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
-from tf_input.dataset_format import IMAGE, LABEL, OBJECTS, Feature
+from tf_input.dataset_format import IMAGE, LABEL, MAX_CATALOG_TEXT_BYTES, OBJECTS, Feature
 
 _ARRAY_ENDS = (".npy", ".NPY")
 _MAX_FIRST_ARRAYS = 8  # of which one at least is no dead letter
@@ -51,7 +51,9 @@ class ListedPart:
         labels: Feature -> class names that an image has.
         several_labels: Features of which an image has more than one class.
         known_labels: Feature -> class names that the source knows of in any case, in order if they are a tuple.
-        raws: Layouts of images without a format; None for those with one.
+        long_texts: Features of which an input has a text that is too long for the catalog.
+        raws: Layouts of images without a format, of each kind two at most: whether sizes differ is all that matters of them. None for those
+            with one.
         arrays: Images in `.npy` files, the first few by their paths: of them it is known what an image is.
     """
 
@@ -69,6 +71,7 @@ class ListedPart:
     labels: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     several_labels: set[str] = dataclasses.field(default_factory=set)
     known_labels: dict[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    long_texts: set[str] = dataclasses.field(default_factory=set)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: list[str] = dataclasses.field(default_factory=list)
 
@@ -85,7 +88,8 @@ class ListedPart:
         self.unmatched.merge(other.unmatched)
         self.without_stratum.merge(other.without_stratum)
         self.splits |= other.splits
-        self.raws |= other.raws
+        self.long_texts |= other.long_texts
+        self.add_raws(other.raws)
         self.add_arrays(other.arrays)
         self.several_labels |= other.several_labels
         for feature, names in other.labels.items():
@@ -93,6 +97,15 @@ class ListedPart:
         for feature, names in other.known_labels.items():
             mine = self.known_labels.get(feature, names)
             self.known_labels[feature] = mine if mine == names else {*mine, *names}
+
+    def add_raws(self, raws: set[RawImage | None]) -> None:
+        """Of each kind those stay that come first, in whatever order they were found."""
+        if raws <= self.raws:
+            return
+        kinds: dict[tuple, list[RawImage]] = {}
+        for raw in sorted((self.raws | raws) - {None}):
+            kinds.setdefault(raw.kind, []).append(raw)
+        self.raws = {raw for those in kinds.values() for raw in those[:2]} | ({None} & (self.raws | raws))
 
     def add_arrays(self, paths: Iterable[str]) -> None:
         """Those that come first by their names stay, in whatever order they were found."""
@@ -108,6 +121,7 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
     """The inputs of one part, about `BATCH_IMAGES` at a time, while `found` learns of them."""
     source.num_ignored = 0
     collect, others = label_collectors(source), other_images(source)
+    texts = [feature.name for feature in source.features if feature.kind == "text" and not feature.shape]
     for feature, _ in collect:
         found.labels.setdefault(feature, set())
     inputs = source.list(part)
@@ -120,9 +134,14 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
         images = [one for one in listed if not isinstance(one, DeadLetter)] if refused else listed
         if images:
             _learn(found, images, collect, others)
+            found.long_texts.update(name for name in texts if name not in found.long_texts and any(_is_long(image.values[name]) for image in images))
             yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > MAX_CATALOG_TEXT_BYTES or (not text.isascii() and len(text.encode()) > MAX_CATALOG_TEXT_BYTES)
 
 
 def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collector], others: tuple[str, ...]) -> None:
@@ -131,7 +150,7 @@ def _learn(found: ListedPart, batch: list[LabeledImage], collect: list[_Collecto
     found.num_bytes += sum(sizes)
     found.num_unsized += sizes.count(0)
     found.splits.update({image.split for image in batch})
-    found.raws.update({image.raw for image in batch})
+    found.add_raws({image.raw for image in batch})
     found.add_arrays([image.path for image in batch if image.path.endswith(_ARRAY_ENDS) and image.raw is None])
     for feature, names in collect:
         if names is None:
@@ -281,6 +300,8 @@ def _make_schema(config: PrepareJob, source: Source, found: ListedPart) -> tuple
             is_one_each = feature.name not in found.several_labels if feature.shape else None
             table = make_class_table(config.source, feature.name, names, known, is_one_each=is_one_each)
             feature = dataclasses.replace(feature, label_names=table)
+        if feature.name in found.long_texts:
+            feature = dataclasses.replace(feature, is_long=True)
         if feature.kind == "image":
             feature = _other_image(config, feature.name)
             features += [Feature(f"{feature.name}/{side}", "integer") for side in ("height", "width") if config.check != "none"]

@@ -404,3 +404,26 @@ def test_foreign_records_of_numbers_alone_need_no_layout(tmp_path):
             records.batches(batch_size=5, **option)
 
 
+@pytest.mark.slow(2)
+def test_long_texts_are_in_records_alone(tmp_path, capsys):
+    """A feature of which one text is long has no column in any catalog: of no split, and by no repair."""
+    rows = [{"body": ("é" * 600 if index == 7 else f"text {index}"), "title": "x" * (1024 - index), "y": CLASSES[index % 3]} for index in range(40)]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = tf_input.open(prepare(tmp_path / "all.jsonl", tmp_path / "out", "--feature=body:text", "--feature=title:text", "--label=y"))
+    assert [feature.name for feature in data.features.values() if feature.is_long] == ["body"]
+    for catalog in (tmp_path / "out/catalog").iterdir():
+        assert {"title", "label"} < set(names := pq.read_schema(catalog).names) and "body" not in names
+    found = {one["key"]: one for split in data for one in data[split]}
+    assert [found[f"all.jsonl:{index + 1}"]["body"] for index in range(40)] == [row["body"] for row in rows]
+    (x, _), *_ = data.batches("train", batch_size=40, where="len(title) > 1010", inputs="body")
+    assert all(len(rows[index]["title"]) > 1010 for index in range(40) if rows[index]["body"].encode() in x.numpy())
+    for where in ("body == 'text 1'", lambda columns: columns["body"] == "text 1"):
+        with pytest.raises(ValueError, match="where=.*'body' is in no catalog, as one of its texts is longer than 1,024 bytes; the catalog has key, "):
+            data.batches("train", batch_size=4, where=where)
+    before = contents(tmp_path / "out")
+    damaged = sorted((tmp_path / "out").glob("*.tfrecord-*"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    next((tmp_path / "out/catalog").iterdir()).unlink()
+    assert main(["verify", str(tmp_path / "out")]) != 0
+    assert main(["repair", str(tmp_path / "out")]) == 0 == main(["verify", str(tmp_path / "out")])
+    assert contents(tmp_path / "out") == before

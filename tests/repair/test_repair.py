@@ -74,15 +74,16 @@ def reencoded(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
 
 
 def table(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
-    """With two heads, one of them of several classes, and texts that are spooled."""
+    """With two heads, one of them of several classes, texts that are in the catalog, and longer ones that are spooled."""
     write_files(folder, {f"images/{index:02d}.png": png(index) for index in range(24)})
     with open(folder / "rows.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["image", "weather", "tags", "story", "group", "weight"])
+        writer.writerow(["image", "weather", "tags", "note", "story", "group", "weight"])
         for index in range(24):
             tags = "|".join(name for place, name in enumerate(("cat", "dog", "owl")) if index >> place & 1)
-            writer.writerow([f"images/{index:02d}.png", ("sun", "rain")[index % 2], tags, f"{index} once " * 600, f"g{index // 2}", 0.5 + index])
-    return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=story", "--output_layout=tfx"]
+            texts = [f"{index} once", f"{index} once " * 600]
+            writer.writerow([f"images/{index:02d}.png", ("sun", "rain")[index % 2], tags, *texts, f"g{index // 2}", 0.5 + index])
+    return folder / "rows.csv", ["--label=weather", "--label=tags:multi_label", "--feature=note", "--feature=story", "--output_layout=tfx"]
 
 
 def compressed_tars(folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
@@ -388,7 +389,8 @@ def test_a_row_that_has_changed_is_named(copied, capsys):
         "a new class": (lambda row: row.update(weather="snow"), f"{key}: weather is 'snow', a class that the data set does not have"),
         "other classes": (lambda row: row.update(tags="cat|dog|owl|dog"), f"{key}: tags is ["),
         "another weight": (lambda row: row.update(weight="77"), f"{key}: weight is 77.0; it was "),
-        "another text": (lambda row: row.update(story="another"), f"{key}: story is 'another'; it was '"),
+        "another text": (lambda row: row.update(note="another"), f"{key}: note is 'another'; it was '"),
+        "another long text": (lambda row: row.update(story="another"), f"{key}: story is not what it was"),
         "another file": (lambda row: row.update(image="images/none.png"), f"{key}: is not listed any more"),
     }
     for case, (edit, told) in cases.items():
@@ -416,9 +418,9 @@ def test_another_text_is_told_of_where_nothing_of_the_shard_is_left(copied, caps
         "records of others": frame(b"no example") + frame(b""),
     }
     for case, data in remains.items():
-        edit_table(folder / "in" / "rows.csv", lambda row: row.update(story="another"), keys[0])
+        edit_table(folder / "in" / "rows.csv", lambda row: row.update(note="another"), keys[0])
         delete(path) if data is None else path.write_bytes(data)
-        said = expect_refusal(folder / "out", capsys, f"{keys[0]}: story is 'another'; it was '")
+        said = expect_refusal(folder / "out", capsys, f"{keys[0]}: note is 'another'; it was '")
         assert len(said.splitlines()) == 2, (case, said)
         (folder / "in" / "rows.csv").write_bytes(rows)
         assert repair(folder / "out") == 0, case

@@ -174,3 +174,23 @@ def test_what_makes_no_data_set_is_refused(source, options, message):
 def test_raw_images_have_a_shape(images, size, shape):
     listing = listing_of(MadeSource(images, features=()), images=ImageConfig(size=size, encoding="raw"))
     assert next(f for f in listing.schema if f.name == "image") == Feature("image", "pixels", shape)
+
+
+def test_a_text_is_long_if_one_example_has_one_that_is(monkeypatch):
+    """By its bytes, in whatever part."""
+    features = (CLASS, *(Feature(name, "text") for name in ("fits", "long", "wide")))
+    values = [{"fits": "a" * 1024, "long": "a", "wide": "ä" * 512}, {"fits": "", "long": "a" * 1025, "wide": ""}, {"fits": "", "long": "", "wide": "ä" * 513}]
+    listing = listing_of(MadeSource(*([LabeledImage(f"{i}", f"{i}", "a", None, values=one)] for i, one in enumerate(values)), features=features))
+    assert {feature.name for feature in listing.schema if feature.is_long} == {"long", "wide"}
+
+
+def test_of_sizes_no_more_is_kept_than_that_they_differ():
+    """However many there are, and in whatever order they come."""
+    raws = [RawImage(1 + index, 5, channels, dtype=dtype) for index in range(50) for channels, dtype in ((3, "|u1"), (2, "<f4"))]
+    first, second = ListedPart(), ListedPart()
+    for raw in raws:
+        first.add_raws({raw, None})
+    for raw in reversed(raws):
+        second.add_raws({raw})
+    second.merge(first)
+    assert first.raws == second.raws == {None, *raws[:4]}

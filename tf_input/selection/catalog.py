@@ -10,7 +10,7 @@ from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tf_input.dataset_format import KEY, LABEL, Feature, ShardInfo, catalog_features
+from tf_input.dataset_format import KEY, LABEL, MAX_CATALOG_TEXT_BYTES, Feature, ShardInfo, catalog_features
 from tf_input.options import meant
 from tf_input.selection.columns import Column, TextLists, Texts
 from tf_input.storage.packages import import_package
@@ -69,6 +69,8 @@ class Catalog(Mapping[str, Column]):
             self._read[name] = Texts(self.labels(LABEL), names, names)
         elif name in self._names:
             self._read[name] = _to_column([*self._each(functools.partial(_read_column, name=name))], names)
+        elif name in self._features and self._features[name].is_long:
+            raise KeyError(f"{name!r} is in no catalog, as one of its texts is longer than {MAX_CATALOG_TEXT_BYTES:,} bytes; {self.described()}")
         else:
             raise KeyError(f"there is no column {name!r}; {self.described()}{meant(name, self)}")
         return self._read[name]
