@@ -20,6 +20,7 @@ A layout is a name of `LAYOUTS`, or items with commas between them, such as `ima
     NAME                  the feature of that name
     NAME:TYPE             a string of bytes, which are numbers of one of `DTYPES`, little-endian, row by row
     NAME:TYPE[7,20]       the same, of that shape, whatever stands beside it
+    NAME:image            another image, encoded
     NAME[]                any number of values, also where the first records all have the same
     NAME?                 the feature, where records have it
     A|B                   the first of these that can be read
@@ -30,12 +31,13 @@ import dataclasses
 import re
 from typing import Any, Iterable, Mapping, NamedTuple
 
-from tf_input.dataset_format import LABEL, MASK, OBJECTS, TENSOR_DTYPES
+from tf_input.dataset_format import IMAGE, KEY, LABEL, MASK, OBJECTS, TENSOR_DTYPES, WEIGHT
 
 DTYPES = {dtype: max(1, int("0" + re.sub(r"\D", "", dtype)) // 8) for dtype in TENSOR_DTYPES}  # type -> bytes of a number
 SIDES = tuple(f"{OBJECTS}/bbox/{side}" for side in ("ymin", "xmin", "ymax", "xmax"))
 BBOX = f"{OBJECTS}/bbox"
 MAPPING = "mapping"  # the name of a layout that a user gives
+_NO_OTHER_IMAGES = (IMAGE, MASK, KEY, WEIGHT, "height", "width", "depth", "shape")
 VALUES = "values"  # of records without anything that may be an image: all that they have, by its own names
 
 # In the order in which they are tried: what asks for more comes first.
@@ -69,6 +71,7 @@ class Item(NamedTuple):
         shape: Of these numbers; None: what stands beside them says it.
         is_list: Whether there is any number of values.
         is_optional: Whether records may lack it.
+        is_image: Whether it is another image, encoded.
         number: The number itself.
     """
 
@@ -78,6 +81,7 @@ class Item(NamedTuple):
     is_list: bool = False
     is_optional: bool = False
     number: int | None = None
+    is_image: bool = False
 
     @property
     def name(self) -> str:
@@ -88,7 +92,8 @@ class Item(NamedTuple):
         if self.number is not None:
             return str(self.number)
         shape = "[]" if self.is_list else "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
-        return f"{'|'.join(self.names)}{self.dtype and ':'}{self.dtype}{shape}{'?' * self.is_optional}"
+        kind = IMAGE if self.is_image else self.dtype
+        return f"{'|'.join(self.names)}{kind and ':'}{kind}{shape}{'?' * self.is_optional}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,8 +148,11 @@ def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
         names = match["names"].split("|") if match else []
         if not _ITEM.fullmatch(name) or name in items or not match or not all(names):
             raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
-        if match["dtype"] and match["dtype"] not in DTYPES:
-            raise _error(layout, f"{name}: type {match['dtype']!r}; expected one of {', '.join(DTYPES)}")
+        is_image = match["dtype"] == IMAGE
+        if match["dtype"] and not is_image and match["dtype"] not in DTYPES:
+            raise _error(layout, f"{name}: type {match['dtype']!r}; expected one of {', '.join(DTYPES)}, {IMAGE}")
+        if is_image and (name in _NO_OTHER_IMAGES or name.startswith(f"{OBJECTS}/") or match["shape"]):
+            raise _error(layout, f"{name}={text}: {IMAGE} is the type of another image beside {IMAGE!r}; expected right={match['names']}:{IMAGE}")
         numbers = [int(number) for number in re.findall(r"\d+", match["shape"] or "")]
         if is_number and not 0 < int(text) < 1 << 31 or 0 in numbers or numbers and not match["dtype"]:
             raise _error(layout, f"{name}={text}: expected numbers above 0, and a type before a shape")
@@ -153,7 +161,8 @@ def parse_layout(layout: str | Mapping[str, Any]) -> Layout:
         if is_number:
             items[name] = Item((), number=int(text))
         else:
-            items[name] = Item(tuple(names), match["dtype"] or "", shape, match["shape"] == "[]", is_optional)
+            dtype = "" if is_image else match["dtype"] or ""
+            items[name] = Item(tuple(names), dtype, shape, match["shape"] == "[]", is_optional, is_image=is_image)
     if not items:
         raise _error(layout, "expected items ITEM=FEATURE[:TYPE], each once")
     sides = [side for side in SIDES if side in items]

@@ -56,7 +56,7 @@ class LabeledImage(NamedTuple):
         num_bytes: Size of the image; 0 where the listing did not say, because that would have cost a look at each file.
         group: What stays in one split together; empty: the key.
         offset: Where in the file the image begins; `WHOLE_FILE`: it is the file; `NO_IMAGE`: there is none.
-        raw: How to read pixels that have no format; None: the bytes are an image file's.
+        raw: How to read pixels that have no format, or that a `.npy` file has within another file; None: the bytes are an image file's.
         spool: The spool file where the bytes lie instead, because the source's own file is compressed; 0: none.
         values: Name of each other feature -> its value; see `sources`. None: there are none.
     """

@@ -11,9 +11,10 @@ from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
 from beam_pipelines.images.class_masks import check_ids, draw_regions, encode_mask, place_mask, read_mask
-from beam_pipelines.images.images import check_image
+from beam_pipelines.images.images import CheckedImage, check_image, check_pixels
+from beam_pipelines.images.raw_image import layout_of
 from beam_pipelines.images.resize import Geometry
-from beam_pipelines.images.tensor_values import TensorValue, tensor_of_bytes, tensor_of_file
+from beam_pipelines.images.tensor_values import NPY_MAGIC, TensorValue, npy_image, tensor_of_bytes, tensor_of_file
 from beam_pipelines.storage.files import Files
 from beam_pipelines.storage.spool import SpoolReader, read_whole
 from beam_pipelines.tfrecord.example_encoder import encode_extras, extra_features
@@ -150,20 +151,31 @@ class ExtrasEncoder:
             mask = read_mask(self._read(value, files, spool))
         return place_mask(mask, geometry)
 
-    def _make_image(self, feature: Feature, part: FilePart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
+    def _make_image(self, feature: Feature, part: FilePart | ArrayPart, files: Files, spool: SpoolReader) -> tuple[bytes, OtherImage]:
         """Its bytes as stored, and what is kept of it: checked, turned and resized as the example's own image is, for itself."""
         data = self._read(part, files, spool)
         try:
-            if self._check == "none":
-                if not data:
-                    raise Refusal("unreadable", "the file is empty")
+            checked = self._check_image(part, data)
+            if checked is None:
                 return data, OtherImage(part.path, len(data))
-            checked = check_image(data, self._check, images=self._images)
         except Refusal as error:
             raise Refusal(error.reason, f"{feature.name}: {printable(part.path)}: {error}") from None
         stored = data if checked.encoded is None else checked.encoded
         kept = checked.format, checked.reencoded, checked.height, checked.width, checked.num_channels
         return stored, OtherImage(part.path, len(stored), *kept)
+
+    def _check_image(self, part: FilePart | ArrayPart, data: bytes) -> CheckedImage | None:
+        """None where nobody is to look; pixels, which a record holds as a PNG, are looked into in any case."""
+        is_npy = isinstance(part, FilePart) and data.startswith(NPY_MAGIC)
+        if isinstance(part, ArrayPart) or is_npy:
+            raw, pixels = npy_image(data) if is_npy else (layout_of(part.shape, part.dtype), data)
+            # Stored as pixels, another image has three channels, whatever its own.
+            return check_pixels(pixels, raw, self._images, is_file=is_npy or self._images.encoding == "raw")
+        if self._check == "none":
+            if not data:
+                raise Refusal("unreadable", "the file is empty")
+            return None
+        return check_image(data, self._check, images=self._images)
 
     def _read_numbers(self, part: ArrayPart, files: Files, spool: SpoolReader) -> np.ndarray:
         return np.frombuffer(self._read(part, files, spool), part.dtype).reshape(part.shape)

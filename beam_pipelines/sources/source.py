@@ -12,7 +12,7 @@ What a source gives for each kind of feature, in `LabeledImage.values`, by the f
     of one dimension     a tuple of them, as many as the shape has
     float with 2 or more dimensions, or given as a file    a `FilePart`: a `.npy` file of that shape
     mask                 a `FilePart` (a PNG, BMP or GIF with a palette or in grey), or `annotations.Regions`
-    image                a `FilePart`: another image file
+    image                a `FilePart`: another image file; or an `ArrayPart`: its pixels
     objects/…            one `annotations.Objects`, under the name `objects`, for all features whose names begin so
 """
 

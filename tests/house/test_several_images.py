@@ -16,7 +16,9 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.images.images import check_image
 from beam_pipelines.publish.summary import format_size
 from engines import digest
+from made_arrays import make_pixels
 from made_images import encode, write_files
+from made_records import example, write_records
 from prepared import picture
 from tf_input.dataset_format import DEAD_LETTERS, STATISTICS
 from tf_input.decoding.raw_images import decode_images
@@ -429,3 +431,81 @@ def test_an_analysis_normalises_each_image_by_its_own(tmp_path):
         assert x[name].dtype == tf.float32 and x[name].shape[1:] == (16, 16, 3)
         np.testing.assert_allclose(tf.reduce_mean(x[name], (0, 1, 2)), 0, atol=1e-3)
         np.testing.assert_allclose(tf.math.reduce_std(x[name], (0, 1, 2)), 1, atol=1e-3)
+
+
+@pytest.mark.slow(3)
+def test_arrays_have_several_images_too(tmp_path, capsys):
+    """In archives, packed or not, as files, as fields of records; grey or of colours, one channel after the other, of other sizes in another file."""
+    left, right = make_pixels(7, 6, 8, 3), make_pixels(7, 3, 5, 4, seed=1)
+    (tmp_path / "in").mkdir()
+    np.savez_compressed(tmp_path / "in/a.npz", left=left[:4], right=right[:4].transpose(0, 3, 1, 2), y=[1, 2, 1, 2])
+    np.savez(tmp_path / "in/b.npz", left=left[4:], right=right[4:, :2], y=[1, 2, 1], floats=np.zeros((3, 2, 2), np.float32))
+    options = ("--image_column=left", "--feature=right:image", "--label=y", "--splits=train=1")
+    data = tf_input.open(prepare(tmp_path / "in", tmp_path / "out", *options))
+    found = {one["key"]: one for one in data["train"]}
+    for index in range(7):
+        key, rows = (f"a.npz/left#{index:06d}", slice(None)) if index < 4 else (f"b.npz/left#{index - 4:06d}", slice(2))
+        np.testing.assert_array_equal(found[key]["image"], left[index])
+        np.testing.assert_array_equal(found[key]["right"], right[index, rows, :, :3])
+        assert found[key]["right/height"] == (3 if index < 4 else 2)
+    (x, _), *_ = data.batches("train", batch_size=7, inputs=BOTH, image_size={"image": 6, "right": (2, 5)})
+    assert x["image"].shape == (7, 6, 6, 3) and x["right"].shape == (7, 2, 5, 3)
+    records = np.zeros(7, [("label", "u1"), ("left", "u1", (6, 8, 3)), ("grey", ">u1", (4, 4))])
+    records["left"], records["grey"] = left, make_pixels(7, 4, 4)
+    (tmp_path / "all.bin").write_bytes(records.tobytes())
+    layout = ["--source=fixed_length", "--record_layout=label:uint8,left:uint8[6,8,3],grey:uint8[4,4]", "--splits=train=1"]
+    features = ["--image_column=left", "--feature=grey:image", "--image_size=exact=4x4", "--image_encoding=raw"]
+    raw = tf_input.open(prepare(tmp_path / "all.bin", tmp_path / "raw", *layout, *features))
+    assert raw.features["grey"].kind == "pixels" and main(["verify", str(tmp_path / "raw")]) == 0
+    for one in raw["train"]:
+        grey = records["grey"][int(one["key"].rpartition("#")[2])]
+        np.testing.assert_array_equal(one["grey"], np.repeat(grey[..., np.newaxis], 3, axis=2))
+        assert one["image"].shape == (4, 4, 3)
+    capsys.readouterr()
+    command = ["prepare", "--output", str(tmp_path / "no"), "--input"]
+    assert main([*command, str(tmp_path / "in/b.npz"), *options[:1], "--feature=floats:image", "--label=y"]) == 2
+    assert "'floats' is of float32[2, 2]; expected images of uint8 in 1, 3 or 4 channels, or floats:tensor" in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "in/b.npz"), *options[:1], "--feature=y:image", "--label=none"]) == 2
+    assert "images of shape []; expected [N,HEIGHT,WIDTH]" in capsys.readouterr().err
+
+
+@pytest.mark.slow(4)
+def test_records_of_others_have_several_images_by_the_same_layout_compressed_or_not(tmp_path):
+    """As `prepare` and `open_tfrecords` read them; and with them a mask and tensors, whose shape a feature has, or nobody but the layout."""
+
+    def record(index: int) -> dict[str, Any]:
+        rng = np.random.default_rng(index)
+        flow, right = rng.normal(size=(2, 3)).astype(np.float32), picture(index + 100, (9 + index, 7))
+        mask = rng.integers(0, 3, (20 + index, 30), np.uint8)
+        made = {"l": encode(picture(index, mask.shape), "PNG"), "r": encode(right, "PNG"), "m": encode(mask, "PNG")}
+        return {**made, "d": rng.integers(0, 2**16, (4, 5), np.uint16).tobytes(), "size": [4, 5], "f": flow.tobytes()}
+
+    layout = "image=l,right=r:image,depth=d:uint16,shape=size,flow=f:float32[2,3],mask=m"
+    written = {}
+    for compression in ("", "GZIP", "ZLIB"):
+        path = write_records(tmp_path / f"in{compression}/a.tfrecord", [example(record(index)) for index in range(5)], compression)
+        data = tf_input.open(prepare(path, tmp_path / f"out{compression}", f"--layout={layout}", "--splits=train=1"))
+        written[compression] = {path.name: path.read_bytes() for path in tmp_path.glob(f"out{compression}/*.tfrecord-*")}
+    assert written[""] == written["GZIP"] == written["ZLIB"] and written[""]
+    files = tf_input.open_tfrecords(path, layout)  # compressed, and nobody says it
+    assert files.features["right"].kind == "image" and set(files.features) < set(data.features)
+    sizes = {"image": 16, "right": (6, 4)}
+    (x, y), *_ = files.batches(batch_size=5, inputs=(*BOTH, "depth", "flow"), image_size=sizes, fit="stretch", shuffle=False)
+    assert y.shape == (5, 16, 16, 1)
+    np.testing.assert_array_equal(x["right"], decode_images(tf.constant([record(index)["r"] for index in range(5)]), (6, 4), "stretch"))
+    for one in data["train"]:
+        place = int(one["key"].rpartition("#")[2])
+        np.testing.assert_array_equal(x["depth"][place], one["depth"])
+        np.testing.assert_array_equal(x["flow"][place], one["flow"])
+        assert one["right"].shape == (9 + place, 7, 3) and one["mask"].shape == (20 + place, 30, 1)
+    alone, *_ = files.batches(batch_size=5, inputs="right", image_size={"right": 8}, targets=())
+    assert alone.shape == (5, 8, 8, 3)
+    for wrong, expected in {
+        "image=l:image": "image is the type of another image beside 'image'; expected right=l:image",
+        "image=l,right=r:picture": "type 'picture'; expected one of bool, int8",
+        "image=l,right=f:image": "expected a JPEG, PNG, GIF, BMP or WebP; its first 5 records have bytes × 1 in f, 24 bytes that begin with",
+        "image=l,right=size:image": "its first 5 records have int64 × 2 in size",
+    }.items():
+        with pytest.raises(ValueError) as caught:
+            tf_input.open_tfrecords(path, wrong)
+        assert expected in str(caught.value), wrong

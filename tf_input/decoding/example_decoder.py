@@ -278,11 +278,6 @@ class ExampleDecoder:
         return [name for name in names if self.sizes_of(name).shown is None]
 
     @property
-    def sees_images(self) -> bool:
-        """Whether anything is asked for that is seen in an image."""
-        return any(is_seen(self.features[name]) for name in self._named)
-
-    @property
     def default_fit(self) -> str:
         """What `ReadConfig.fit` is where it is not given: `pad` where a crop would leave out some boxes, masks or maps, else `crop`;
         `unscaled` where the frame is as large as the largest image."""

@@ -214,7 +214,7 @@ class RecordFiles:
             class_weights=class_weights.tables(config.class_weight, self.features, targets, None, split),
             parse_keys=key_parser(self.layout.parse, self.features),
         )
-        if (decoder.sees_images and decoder.image_size is None) or decoder.unsized:
+        if (IMAGE in decoder.image_names and decoder.image_size is None) or decoder.unsized:
             raise ValueError(f"image_size={config.image_size!r}: the images' sizes are unknown; expected a size such as 224, or (height, width)")
         return decoder
 

@@ -19,8 +19,6 @@ from tf_input.foreign.record_numbers import NumberReader
 from tf_input.record_layouts import BBOX, SIDES, Item, Layout
 
 
-
-
 @dataclasses.dataclass(frozen=True)
 class RecordLayout:
     """How to read records.
@@ -132,6 +130,8 @@ class _FirstRecords:
             return self._boxes(items)
         (item,) = items
         seen = self._of(item)
+        if item.is_image:
+            return self._other_image(name, item)
         if item.dtype or name == IMAGE:
             return self._numbers(name, item)
         if name == MASK:
@@ -182,6 +182,14 @@ class _FirstRecords:
         if names and (label.name == LABEL or LABEL not in self.layout.items):  # else they may be the names of the other
             return self._counted(label, item, "integer", record_columns.check_labels(len(names)))
         return self._counted(label, item, "integer")
+
+    def _other_image(self, name: str, item: Item) -> Column:
+        seen = self._of(item)
+        is_one = (seen.storage, seen.counts) == ("bytes", {1})
+        if not is_one or not first_records.is_encoded(seen.values[0]):
+            begins = f", {len(seen.values[0])} bytes that begin with {seen.values[0][:4]!r}" if is_one else ""
+            raise self._error(name, "a JPEG, PNG, GIF, BMP or WebP", f"{seen} in {item.name}{begins}")
+        return record_columns.stored_alike(Feature(name, "image"), item.name)
 
     def _numbers(self, name: str, item: Item) -> Column:
         """An image, encoded or not, or other bytes of numbers."""

@@ -9,10 +9,11 @@ A field's type says what it can be, never a value that was met:
     array         numbers of the field's shape, as float32
     tensor        numbers of the field's shape, as they are
     mask          integers [H,W] or [H,W,1]: class ids
+    image         uint8 [H,W], [H,W,C] or [C,H,W], C being 1, 3 or 4: another image
     integer       integers
     text          text
 
-Arrays and masks are not read here: they are pointed at where they lie.
+Arrays, masks and images are not read here: they are pointed at where they lie.
 """
 
 import dataclasses
@@ -20,9 +21,12 @@ import math
 from typing import Any, Callable, Collection, Mapping
 
 from beam_pipelines.config.columns import Column
+from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, did_you_mean, printable
+from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
+from beam_pipelines.images.raw_image import RawImage, layout_of
 from beam_pipelines.images.tensor_values import describe_tensor
 from beam_pipelines.sources.arrays.array_streams import Field
 from beam_pipelines.sources.cells.cells import read_flag
@@ -38,7 +42,7 @@ _FITTING = {
     **{"array": "iufb", "tensor": "iufb", "mask": "iub"},
 }
 _SINGLE = ("class", "integer", "text")
-_PARTS = ("array", "tensor", "mask")
+_PARTS = ("array", "tensor", "mask", "image")
 
 
 class ArrayColumns:
@@ -78,6 +82,7 @@ class ArrayColumns:
             taken = {column.name for column in features}
             features += tuple(column for column in default_features if column.name not in taken)
         labels, features = (tuple(map(self._typed, some)) for some in (labels, features))
+        self._images = {column.names[0] for column in (*labels, *features) if column.kind == "image"}
         self._flags: dict[str, tuple[str, ...]] = {}
         for column in (*labels, *features):
             if column.kind == "multi_label" and len(column.names) == 1:
@@ -106,11 +111,13 @@ class ArrayColumns:
         return self._columns[name]()
 
     def check(self, name: str, field: Field) -> None:
-        """That a later field of that name is like the first.
+        """That a later field of that name is like the first; images may be of another size.
 
         Raises:
             UserError: It is not.
         """
+        if name in self._images:
+            return _check_other_image(name, field)
         first = self.open(name)
         if (_family(field), _sides(field)) != (_family(first), _sides(first)):
             raise UserError(
@@ -133,8 +140,8 @@ class ArrayColumns:
         """With the shape of its field; UserError where the kind does not go with the type."""
         fields = [self.open(name) for name in column.names]
         if column.kind == "image":
-            name = printable(column.names[0])
-            raise UserError(f"{name}:image: an array has one image for each example, and {name!r} is beside it; expected {name}:array")
+            _check_other_image(column.names[0], fields[0])
+            return column
         if column.is_list and column.kind != "float":
             return _as_list(column, fields[0])
         for name, field in zip(column.names, fields):
@@ -179,6 +186,31 @@ def _with_key(config: SourceConfig, columns: Collection[str]) -> SourceConfig:
 
 def _no_file(name: str) -> bytes:
     raise AssertionError(f"{name}: the shape of each array is known from its field")
+
+
+def raw_layout(field: Field) -> RawImage:
+    """The layout of images of a field's type and shape.
+
+    Raises:
+        UserError: They are no images.
+    """
+    name = field.records.stream.name
+    if field.dtype.name not in TENSOR_DTYPES:
+        raise UserError(f"{name}: images of {field.dtype.name}; expected one of {', '.join(TENSOR_DTYPES)}")
+    raw = layout_of(field.shape, field.dtype.str)
+    if raw is None:
+        raise UserError(f"{name}: images of shape {list(field.shape)}; expected [N,HEIGHT,WIDTH] or [N,HEIGHT,WIDTH,CHANNELS]")
+    if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
+        raise UserError(f"{name}: images of {raw.height}x{raw.width} pixels; expected 1 to {MAX_IMAGE_PIXELS}")
+    return raw
+
+
+def _check_other_image(name: str, field: Field) -> None:
+    """UserError where a field is none of images that a PNG holds."""
+    raw = raw_layout(field)
+    if raw.is_tensor:
+        shown = printable(name)
+        raise UserError(f"{shown!r} is of {_describe(field)}; expected images of uint8 in 1, 3 or 4 channels, or {shown}:tensor")
 
 
 def _as_list(column: Column, field: Field) -> Column:

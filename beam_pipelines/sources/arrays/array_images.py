@@ -5,12 +5,10 @@ import os
 import re
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple
 
-from beam_pipelines.config.image_config import MAX_IMAGE_PIXELS
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
-from beam_pipelines.images.image_headers import MAX_IMAGE_SIDE
-from beam_pipelines.images.raw_image import RawImage, layout_of
+from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.sources.arrays.array_columns import ArrayColumns
 from beam_pipelines.sources.arrays.array_streams import Field, Stream, read_rows, unpack
 from beam_pipelines.sources.folders.file_listing import FileListing, is_utf8
@@ -18,7 +16,6 @@ from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
-from tf_input.dataset_format import TENSOR_DTYPES
 
 # What one worker lists at a time, of records that can be divided: so many, and so many bytes of them.
 _PART_RECORDS = 1 << 20
@@ -41,23 +38,6 @@ class ImageSet(NamedTuple):
     images: Field
     raw: RawImage | None
     columns: Mapping[str, Callable[[], Field]]
-
-
-def raw_layout(field: Field) -> RawImage:
-    """The layout of images of a field's type and shape.
-
-    Raises:
-        UserError: They are no images.
-    """
-    name = field.records.stream.name
-    if field.dtype.name not in TENSOR_DTYPES:
-        raise UserError(f"{name}: images of {field.dtype.name}; expected one of {', '.join(TENSOR_DTYPES)}")
-    raw = layout_of(field.shape, field.dtype.str)
-    if raw is None:
-        raise UserError(f"{name}: images of shape {list(field.shape)}; expected [N,HEIGHT,WIDTH] or [N,HEIGHT,WIDTH,CHANNELS]")
-    if not 0 < raw.height * raw.width <= MAX_IMAGE_PIXELS or max(raw.height, raw.width) > MAX_IMAGE_SIDE:
-        raise UserError(f"{name}: images of {raw.height}x{raw.width} pixels; expected 1 to {MAX_IMAGE_PIXELS}")
-    return raw
 
 
 def list_images(

@@ -11,7 +11,8 @@ import numpy as np
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside, raw_layout
+from beam_pipelines.sources.arrays.array_columns import raw_layout
+from beam_pipelines.sources.arrays.array_images import ImageSet, check_inside
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at

@@ -31,14 +31,13 @@ from beam_pipelines.config.prepare_config import COLUMN_PATTERN, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.arrays.array_columns import ArrayColumns
+from beam_pipelines.sources.arrays.array_columns import ArrayColumns, raw_layout
 from beam_pipelines.sources.arrays.array_images import (
     ImageSet,
     check_inside,
     find_files,
     list_images,
     ranges,
-    raw_layout,
     split_of_file,
 )
 from beam_pipelines.sources.arrays.array_streams import Field, Records, Stream, unpack

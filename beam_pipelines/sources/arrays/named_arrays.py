@@ -3,8 +3,8 @@
 from typing import Callable, Collection, Mapping, NamedTuple, Sequence
 
 from beam_pipelines.errors import UserError, printable
-from beam_pipelines.sources.arrays.array_columns import find_name
-from beam_pipelines.sources.arrays.array_images import ImageSet, raw_layout
+from beam_pipelines.sources.arrays.array_columns import find_name, raw_layout
+from beam_pipelines.sources.arrays.array_images import ImageSet
 from beam_pipelines.sources.arrays.array_streams import Field
 
 # Compared in lower case.

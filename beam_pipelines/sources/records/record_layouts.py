@@ -171,6 +171,8 @@ def _column_of(name: str, item: Item, seen: Seen, find_shape: Callable[[Item], t
     """A feature by the values of the first records, and, of bytes of numbers, by their shape."""
     if name == MASK:
         return Column(MASK, (item.name,), "mask")
+    if item.is_image:
+        return Column(name, (item.name,), "image")
     if item.dtype:
         return Column(name, (item.name,), "tensor", find_shape(item), item.dtype)
     shape = (None,) if item.is_list else seen.shape

@@ -6,6 +6,7 @@ from typing import Any, Collection, Iterator
 
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.errors import CONTROL, Refusal, printable
+from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.sources.folders.file_listing import is_utf8, matches
 from beam_pipelines.sources.records.tar_reader import FILE, FOLDER, BadTarError, Member, NoTarError, TarReader
 from beam_pipelines.storage import MAX_FILE_BYTES
@@ -25,6 +26,7 @@ class Sample:
         members: A name's extension, which is all behind the first dot -> where the member lies.
         texts: Extension -> the member's bytes, of members that are read at once.
         spooled: Extension -> the offset of the member's bytes in the spool, where the file is compressed.
+        starts: Extension -> how the member begins, of arrays that may be the image.
         refusal: Reason and message, if the sample can't be taken.
     """
 
@@ -33,6 +35,7 @@ class Sample:
         self.members: dict[str, Member] = {}
         self.texts: dict[str, bytes] = {}
         self.spooled: dict[str, int] = {}
+        self.starts: dict[str, bytes] = {}
         self.refusal: tuple[str, str] | None = None
 
     def refuse(self, reason: str, message: str) -> None:
@@ -83,6 +86,7 @@ class SampleReader:
         name: Its path, for dead letters.
         texts: Members that are read: what is behind the first dot of their names.
         parts: Members that are spooled, if there is a spool: images, and what is pointed at beside them.
+        starts: Members of which the beginning is read: arrays that may be the image.
         spool: Where those of a compressed file go.
         ignore: Glob patterns of members' names that are not wanted.
 
@@ -96,6 +100,7 @@ class SampleReader:
         name: str,
         texts: Collection[str],
         parts: Collection[str] = (),
+        starts: Collection[str] = (),
         spool: SpoolWriter | ObjectSpoolWriter | None = None,
         ignore: tuple[str, ...] = (),
     ) -> None:
@@ -104,6 +109,7 @@ class SampleReader:
         self._name = printable(name)
         self._texts = texts
         self._parts = parts
+        self._starts = starts
         self._spool = spool
         self._ignore = ignore
 
@@ -157,6 +163,10 @@ class SampleReader:
                 sample.texts[extension] = data
             if is_spooled:
                 sample.spooled[extension] = self._spool.append(data)
+            if extension in self._starts:
+                sample.starts[extension] = data[:MAX_HEADER_BYTES]
+        elif extension in self._starts:
+            sample.starts[extension] = self._tar.read(member._replace(num_bytes=min(member.num_bytes, MAX_HEADER_BYTES)))
         sample.members[extension] = member
 
 

@@ -8,7 +8,7 @@
 | another layout | found by the first 64 records, or `--layout`: see `record_layouts` |
 | records of which `--feature` names all that is of bytes; `--image none` | examples of values alone |
 | an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
-| a file that is compressed, as GZIP or ZLIB | its images are spooled |
+| a file that is compressed, as GZIP or ZLIB | its images, masks and arrays are spooled |
 | no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
 | integers for classes | they stay what they are, unless the data set or `--label_names` names them |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
@@ -21,11 +21,11 @@ Of the records that are listed one at a time is in memory.
 import contextlib
 import dataclasses
 import re
-from typing import BinaryIO, Collection, Iterator, Mapping
+from typing import BinaryIO, Collection, Iterator, Mapping, TypeVar
 
 from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
-from beam_pipelines.elements.labeled_image import NO_IMAGE, LabeledImage
+from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -36,7 +36,6 @@ from beam_pipelines.sources.records.record_fields import (
     ImageSpan,
     ObjectsReader,
     find_image,
-    has_numbers,
     read_array_start,
     read_cell,
     read_key,
@@ -55,6 +54,7 @@ from tf_input.dataset_format import OBJECTS, Feature
 _NAME = re.compile(
     r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
+_Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
 _OPTIONS = (
     *"has_images image_column key_column split_column group weight_column".split(),
     *"labels features label_names label_separator bad_boxes layout".split(),
@@ -67,7 +67,7 @@ class TfRecord:
     Args:
         config: Where they lie, and what is in them.
         with_sizes: Of no matter: sizes are known in any case.
-        spool_directory: Where the images of compressed files go; None: nowhere.
+        spool_directory: Where what is pointed at in compressed files goes; None: nowhere.
 
     Attributes:
         root: The folder of the files.
@@ -112,8 +112,6 @@ class TfRecord:
             layout.class_names,
             lambda name: read_array_start(example, name),
         )
-        masks = {name for column in (*labels, *features) for name in column.names if column.kind == "mask"}
-        self._files = [name for name in self._rows.part_names if name in masks or not has_numbers(example, name)]
         self._key = layout.key if config.source.key_column is None else ""
         self.has_images = bool(layout.image)
         self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
@@ -190,20 +188,10 @@ class TfRecord:
             return
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(self._open(part))
-            compressed = is_compressed(file)
-            self._check_parts(part, compressed)
-            spool = (
-                stack.enter_context(own_spool(self._spool_directory)) if compressed and self._spool_directory else None
-            )
+            is_spooled = self._spool_directory and is_compressed(file)
+            spool = stack.enter_context(own_spool(self._spool_directory)) if is_spooled else None
             for index, record in enumerate(_records(part, file)):
                 yield self._list_record(part, index, record, spool)
-
-    def _check_parts(self, part: str, compressed: bool) -> None:
-        if compressed and self._files:
-            name = printable(self._files[0])
-            raise UserError(
-                f"{printable(part)}: {name!r} can't be read from a compressed file; expected one that is not"
-            )
 
     def _list_record(
         self, part: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
@@ -219,10 +207,7 @@ class TfRecord:
             return DeadLetter(path, "list", "bad_record", printable(str(error)))
         except Refusal as error:
             return DeadLetter.of(path, error)
-        if spool is None or span is None:
-            return image
-        data = record.data[span.offset : span.offset + span.num_bytes]
-        return image._replace(offset=spool.append(data), spool=spool.spool)
+        return image if spool is None else _spool(image, record, spool)
 
     def _read_fields(
         self, part: str, index: int, record: Record, example: ExampleReader, span: ImageSpan | None
@@ -243,6 +228,19 @@ class TfRecord:
         if self._objects:
             image = image._replace(values={**(image.values or {}), OBJECTS: self._objects.read(example)})
         return image
+
+
+def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpoolWriter) -> LabeledImage:
+    """The same, but all that it points at in its record lies in a spool."""
+    start = record.offset + HEADER_BYTES
+
+    def move(part: _Part) -> _Part:
+        data = record.data[part.offset - start : part.offset - start + part.num_bytes]
+        return part._replace(offset=spool.append(data), spool=spool.spool)
+
+    values = {name: move(one) if isinstance(one, (FilePart, ArrayPart)) else one for name, one in (image.values or {}).items()}
+    image = image._replace(values=values or None)
+    return image if image.offset == NO_IMAGE else move(image)
 
 
 def is_record_file(name: str) -> bool:

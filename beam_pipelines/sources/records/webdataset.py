@@ -5,6 +5,7 @@
 | a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
+| `.npy` | the image, where the first 100 samples have none of these, and the array is nothing else; or by `--image_column` |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
@@ -21,6 +22,7 @@ Nothing is unpacked. One sample at a time is in memory, and of its members those
 
 import contextlib
 import functools
+import itertools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
@@ -28,6 +30,7 @@ from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
@@ -47,6 +50,8 @@ _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
 _OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
+_ARRAY = "npy"
+_NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it
 _LABELS = ("label", "class", "cls")
 
 
@@ -87,6 +92,11 @@ class WebDataset:
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
             raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
+        named = {name for column in (*labels, *features) for name in column.names}
+        if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in named:
+            some = itertools.islice(self._first_samples(config), _NUM_FIRST)
+            if all(sample.members.keys().isdisjoint(_IMAGES) for _, sample in some):
+                self._images = (_ARRAY,)
         images = self._images if config.source.image_column else ()
         members: set[str] = set()
         samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
@@ -148,7 +158,8 @@ class WebDataset:
                 if is_compressed and self._spool_directory
                 else None
             )
-            samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, spool, self._ignore)
+            starts = {extension for extension in self._images if extension.endswith(_ARRAY)}
+            samples = SampleReader(tar, part, self._texts, {*self._images, *self._rows.part_names}, starts, spool, self._ignore)
             for sample in samples:
                 yield sample if isinstance(sample, DeadLetter) else self._list_sample(part, sample, spool)
             self.num_ignored += samples.num_ignored
@@ -176,8 +187,10 @@ class WebDataset:
             key = nfc(f"{part}/{sample.key}" if self._has_container_keys else sample.key)
             image = LabeledImage(key=key, path=part, label="", split=self._splits.get(part), offset=NO_IMAGE)
             if self.has_images:
-                place = _find_member(part, sample, self._image_of(sample), spool)
-                image = image._replace(num_bytes=place.num_bytes, offset=place.offset, spool=place.spool)
+                extension = self._image_of(sample)
+                place = _find_member(part, sample, extension, spool)
+                raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
+                image = image._replace(num_bytes=place.num_bytes, offset=place.offset, raw=raw, spool=place.spool)
             return self._rows.read(self._make_row(part, sample, spool), image)
         except Refusal as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)

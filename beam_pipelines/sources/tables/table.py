@@ -8,7 +8,7 @@
 | a column `objects`: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where there is no label |
 | no column named like an image, nor with image files or bytes; `--image none` | a row is an example of values alone; its key is `rows.csv:17` |
 | `--column_names a,b,c` | CSV without a header |
-| images in Parquet, as bytes or `{"bytes", "path"}` | spooled; the key is the row's place in the file |
+| images in Parquet, as bytes or `{"bytes", "path"}`, also those of `.npy` files | spooled; the key is the row's place in the file |
 | other images, as `right:image` | the same, below the same root; a row with one that is bad is a dead letter |
 | `metadata.csv` in a folder of images, or in its split folders | as Hugging Face's ImageFolder: see `table_files` |
 | a row that is not well-formed, or a cell that is not what its column is for | dead letter |
@@ -27,6 +27,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
 from beam_pipelines.sources.cells.table_objects import read_objects
@@ -211,7 +212,8 @@ class _RowReader:
         else:
             embedded[IMAGE] = data
             key, name = f"{self._file.name}/{number - 1:09d}", self._file.name
-            image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, values=values)
+            raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
+            image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
         image = self._columns.roles.read(row, image)
         if (objects := self._columns.objects) is not None:
             found = in_column(objects, read_objects, row.get(objects), self._label_names)
