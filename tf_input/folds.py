@@ -1,6 +1,7 @@
 """Folds of a data set that was prepared with `--folds N`: one of them to validate with, all others together to train with."""
 
 import dataclasses
+import math
 from collections import Counter
 from typing import Any, Mapping
 
@@ -47,12 +48,16 @@ def choose_statistics(statistics: Mapping[str, Any], fold: Fold) -> dict[str, An
 
 
 def _merge(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {name: sum(part[name] for part in parts) for name in ("num_examples", "image_bytes")}
+    merged: dict[str, Any] = {name: sum(part[name] for part in parts) for name in ("num_examples", "image_bytes") if name in parts[0]}
     merged["label_counts"] = _add(part["label_counts"] for part in parts)
     others = dict.fromkeys(name for part in parts for name in part.get("other_label_counts", {}))
     if others:
         merged["other_label_counts"] = {name: _add(part.get("other_label_counts", {}).get(name, {}) for part in parts) for name in others}
-    return {**merged, "pixels": _merge_pixels([part["pixels"] for part in parts if part["pixels"]]), "shuffle": None}
+    if "pixels" in parts[0]:
+        merged["pixels"] = _merge_pixels([part["pixels"] for part in parts if part["pixels"]])
+    if names := sorted({name for part in parts for name in part.get("tensors", {})}):
+        merged["tensors"] = {name: _merge_tensors([part["tensors"][name] for part in parts if name in part.get("tensors", {})]) for name in names}
+    return {**merged, "shuffle": None}
 
 
 def _add(counts: Any) -> dict[str, int]:
@@ -65,10 +70,28 @@ def _add(counts: Any) -> dict[str, int]:
 def _merge_pixels(parts: list[Mapping[str, Any]]) -> dict[str, Any] | None:
     if not parts:
         return None
-    num = sum(part["num_pixels"] for part in parts)
-    weights = [part["num_pixels"] / num for part in parts]
+    counts = [part["num_pixels"] for part in parts]
     channels = range(len(parts[0]["mean"]))
-    mean = [sum(weight * part["mean"][channel] for weight, part in zip(weights, parts)) for channel in channels]
-    squares = [[part["variance"][channel] + (part["mean"][channel] - mean[channel]) ** 2 for part in parts] for channel in channels]
-    variance = [sum(weight * square for weight, square in zip(weights, some)) for some in squares]
-    return {"num_images": sum(part["num_images"] for part in parts), "num_pixels": num, "mean": mean, "variance": variance}
+    moments = [_merge_moments(counts, [(part["mean"][channel], part["variance"][channel]) for part in parts]) for channel in channels]
+    mean, variance = map(list, zip(*moments))
+    return {"num_images": sum(part["num_images"] for part in parts), "num_pixels": sum(counts), "mean": mean, "variance": variance}
+
+
+def _merge_tensors(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {name: sum(part[name] for part in parts) for name in ("num_examples", "num_values", "num_not_finite")}
+    seen = [part for part in parts if part["num_values"]]
+    merged["min"] = min((part["min"] for part in seen), default=None)
+    merged["max"] = max((part["max"] for part in seen), default=None)
+    if not seen:
+        return {**merged, "mean": None, "std": None}
+    has_std = all(part["std"] is not None for part in seen)  # else a variance is too large for 64 bits
+    moments = [(part["mean"], part["std"] ** 2 if has_std else 0.0) for part in seen]
+    mean, variance = _merge_moments([part["num_values"] for part in seen], moments)
+    return {**merged, "mean": mean, "std": math.sqrt(variance) if has_std else None}
+
+
+def _merge_moments(counts: list[int], moments: list[tuple[float, float]]) -> tuple[float, float]:
+    """Mean and variance of parts together, of so many values each."""
+    weights = [count / sum(counts) for count in counts]
+    mean = sum(weight * of_part for weight, (of_part, _) in zip(weights, moments))
+    return mean, sum(weight * (variance + (of_part - mean) ** 2) for weight, (of_part, variance) in zip(weights, moments))

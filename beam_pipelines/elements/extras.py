@@ -2,6 +2,8 @@
 
 from typing import Any, Mapping, NamedTuple
 
+from beam_pipelines.elements.tensor_sums import TensorSums
+
 
 class OtherImage(NamedTuple):
     """What is kept of another image of an example.
@@ -37,6 +39,7 @@ class Extras(NamedTuple):
         num_dropped_boxes: Boxes that were left out, because nothing of them is inside the image.
         num_clipped_boxes: Boxes of which a part was outside.
         images: Other image -> what is kept of it.
+        tensors: Tensor -> its sums, of an example of the sample.
     """
 
     entries: bytes
@@ -47,3 +50,4 @@ class Extras(NamedTuple):
     num_dropped_boxes: int = 0
     num_clipped_boxes: int = 0
     images: Mapping[str, OtherImage] = {}
+    tensors: Mapping[str, TensorSums] = {}

@@ -5,12 +5,13 @@ Sums are integers, so that they are the same in whatever order batches arrive (p
 
 import dataclasses
 from collections import Counter
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.extras import Extras, OtherImage
+from beam_pipelines.elements.tensor_sums import TensorSums
 from tf_input.dataset_format import IMAGE
 
 # Images whose pixels are summed, about: enough for normalisation, few enough to cost nothing beside the check.
@@ -142,6 +143,7 @@ class SplitStatistics:
         labels: Label -> examples; empty where there is no feature `label` of that kind.
         pixels: Of a uniform sample of the images.
         other_labels: Another feature with class names -> label -> how often it occurs.
+        tensors: Feature that is a tensor -> sums of those of the same sample.
     """
 
     num_examples: int = 0
@@ -149,6 +151,11 @@ class SplitStatistics:
     labels: Counter[int] = dataclasses.field(default_factory=Counter)
     pixels: PixelSums = dataclasses.field(default_factory=PixelSums)
     other_labels: dict[str, Counter[int]] = dataclasses.field(default_factory=dict)
+    tensors: dict[str, TensorSums] = dataclasses.field(default_factory=dict)
+
+    def add_tensors(self, tensors: Mapping[str, TensorSums]) -> None:
+        for name, sums in tensors.items():
+            self.tensors.setdefault(name, TensorSums()).merge(sums)
 
     def merge(self, other: "SplitStatistics") -> None:
         self.num_examples += other.num_examples
@@ -157,6 +164,7 @@ class SplitStatistics:
         self.pixels.merge(other.pixels)
         for name, labels in other.other_labels.items():
             self.other_labels.setdefault(name, Counter()).update(labels)
+        self.add_tensors(other.tensors)
 
 
 @dataclasses.dataclass
@@ -199,6 +207,7 @@ class ImageStatistics:
             self.mask_bits.add([extras.mask_bits])
         for name, image in extras.images.items():
             self.images_of(name).add(image)
+        split.add_tensors(extras.tensors)
         self.num_dropped_boxes += extras.num_dropped_boxes
         self.num_clipped_boxes += extras.num_clipped_boxes
 

@@ -14,6 +14,7 @@ from beam_pipelines.publish.croissant import describe_data_set
 from tf_input import dataset_format
 from tf_input.dataset_format import (
     FEATURE_KINDS,
+    IMAGE,
     OBJECTS,
     Feature,
     Manifest,
@@ -217,7 +218,8 @@ def schema_pbtxt(manifest: Manifest) -> str:
 def statistics(
     images: ImageStatistics, listing: Listing, qualities: Mapping[str, ShuffleQualities]
 ) -> dict[str, Any]:
-    """`statistics.json`. Pixel values are 0..255; pixel statistics are of a sample of the split's images; without images there are none."""
+    """`statistics.json`. Pixel values are 0..255, but of images that are tensors; statistics of pixels and of tensors are of a sample of the
+    split's examples; without images there are none of these."""
     facts: dict[str, Any] = images.to_json()
     if not listing.has_images:
         del facts["images"]
@@ -261,6 +263,11 @@ def _split_statistics(split: SplitStatistics, listing: Listing, qualities: Shuff
         facts["other_label_counts"] = others
     if listing.has_images:
         facts["pixels"] = split.pixels.to_json()
+        if IMAGE in split.tensors:
+            (image,) = (feature for feature in listing.schema if feature.name == IMAGE)
+            facts["pixels"] = split.tensors[IMAGE].pixels_to_json(image.shape[-1])
+    if split.tensors:
+        facts["tensors"] = {name: sums.to_json() for name, sums in sorted(split.tensors.items())}
     facts["shuffle"] = qualities.to_json()
     return facts
 

@@ -7,6 +7,7 @@ import numpy as np
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.elements.extras import Extras, OtherImage
 from beam_pipelines.elements.labeled_image import WHOLE_FILE, ArrayPart, FilePart
+from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, printable
 from beam_pipelines.images.annotations import Objects, Regions, place_objects
 from beam_pipelines.images.array_values import check_upright, read_array, to_float32
@@ -68,7 +69,9 @@ class ExtrasEncoder:
         """The names of the features that are other images."""
         return tuple(feature.name for feature in self.features if feature.kind in IMAGE_KINDS)
 
-    def encode(self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader) -> Extras:
+    def encode(
+        self, values: Mapping[str, Any], geometry: Geometry | None, files: Files, spool: SpoolReader, is_sampled: bool = False
+    ) -> Extras:
         """Encodes one example's values.
 
         Args:
@@ -76,6 +79,7 @@ class ExtrasEncoder:
             geometry: Of the image, for what follows it; None where it was not looked into, or there is none.
             files: Where other images, masks and arrays lie.
             spool: Where those of them lie that the source can't give twice by range.
+            is_sampled: Whether tensors go into the statistics.
 
         Raises:
             Refusal: One of them does not fit.
@@ -101,6 +105,8 @@ class ExtrasEncoder:
             elif self._by_name[name].kind == "tensor":
                 tensor = self._make_tensor(self._by_name[name], value, geometry, files, spool)
                 encoded |= {name: tensor.data, f"{name}/value": tensor.data, f"{name}/shape": tensor.shape}  # under one of its names
+                if is_sampled:
+                    facts.setdefault("tensors", {})[name] = TensorSums.of(tensor.data, self._by_name[name].dtype)
             else:
                 encoded[name] = self._convert(self._by_name[name], value, geometry, files, spool)
         labels = {name: np.atleast_1d(encoded[name]).tolist() for name in self._positions}

@@ -12,6 +12,7 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage, image_bytes
 from beam_pipelines.elements.statistics import PixelSums
+from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
 from beam_pipelines.images.look_alikes import HASH_ROW
@@ -37,7 +38,7 @@ class ReadImage(NamedTuple):
         extras: The other features; None where there are none.
         format: What the source's bytes are; empty where nobody looked.
         reencoded: Why they are not the source's own; else empty.
-        pixels: Where it is of the sample.
+        pixels: Where it is of the sample; of a tensor its sums.
         height: Of the image as stored, in pixels; 0 where nobody looked.
         width: Of the image as stored, in pixels; 0 where nobody looked.
         num_channels: As `CheckedImage` has it; 0 where nobody looked.
@@ -47,7 +48,7 @@ class ReadImage(NamedTuple):
     extras: Extras | None
     format: str
     reencoded: str
-    pixels: PixelSums | None
+    pixels: PixelSums | TensorSums | None
     height: int
     width: int
     num_channels: int = 0
@@ -105,15 +106,15 @@ class InputReader:
         context = self._context
         try:
             if image.offset == NO_IMAGE:
-                extras = self._encode_extras(image, None)
+                extras = self._encode_extras(image, None, is_sampled)
                 return ReadImage(context.encode(image, extras), extras, "", "", None, 0, 0)
             data = self._read_bytes(image)
             if context.config.check == "none":
                 if not data:
                     return _dead_letter(image, "read", "unreadable", _EMPTY)
-                return ReadImage(data, self._encode_extras(image, None), "", "", None, 0, 0)
+                return ReadImage(data, self._encode_extras(image, None, is_sampled), "", "", None, 0, 0)
             checked = self._check(image, data, is_sampled)
-            extras = self._encode_extras(image, checked)
+            extras = self._encode_extras(image, checked, is_sampled)
         except OSError as error:
             return self._refuse(image, error)
         except _CutOffError as error:
@@ -121,8 +122,11 @@ class InputReader:
         except Refusal as error:
             return _dead_letter(image, "check", error.reason, str(error))
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
-        pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
         stored = data if checked.encoded is None else checked.encoded
+        if is_sampled and context.tensor is not None:
+            pixels = TensorSums.of(stored, context.tensor.dtype, context.tensor.shape[-1])
+        else:
+            pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width, checked.num_channels)
 
     def hash(self, image: LabeledImage) -> np.void | DeadLetter:
@@ -206,10 +210,10 @@ class InputReader:
                 raise Refusal("bad_image", f"{num_bytes} bytes of pixels; expected {context.pixel_bytes}, as all images have")
         return checked
 
-    def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None) -> Extras | None:
+    def _encode_extras(self, image: LabeledImage, checked: CheckedImage | None, is_sampled: bool) -> Extras | None:
         if not self._context.extras.features:
             return None
-        return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool)
+        return self._context.extras.encode(image.values or {}, checked and checked.geometry, self._files, self._spool, is_sampled)
 
 
 def _size_of(result: ReadImage | DeadLetter) -> int:

@@ -19,6 +19,7 @@ from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import read_planned_shard
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.statistics import ImageStatistics, SplitStatistics
+from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import DataError, StorageError
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
@@ -175,7 +176,9 @@ class _Part:
             channels.append(num_channels)
             formats.append(image_format)
             reencoded.append(why)
-            if pixels is not None:
+            if isinstance(pixels, TensorSums):
+                split.add_tensors({IMAGE: pixels})
+            elif pixels is not None:
                 split.pixels.merge(pixels)
             if extras is not None:
                 statistics.add_extras(split, extras)

@@ -23,6 +23,7 @@ from beam_pipelines.elements.plan import Plan, ShardAddress, SplitShards, Writte
 from beam_pipelines.elements.quality import LabelSequence
 from beam_pipelines.elements.reference_runs import Stretch
 from beam_pipelines.elements.statistics import ImageStatistics, PixelSums, Range, SplitStatistics
+from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.elements.twins import Twins
 from tf_input.dataset_format import Feature, ShardInfo
 
@@ -83,7 +84,7 @@ CONFIG = PrepareJob(
 LISTING = Listing(
     source="table",
     root="/in/é",
-    schema=(Feature("image", "image"), Feature("label", "class_label", (None,), ("cat", "ä")), Feature("x", "float", (2, 3))),
+    schema=(Feature("image", "image"), Feature("label", "class_label", (None,), ("cat", "ä")), Feature("x", "float", (2, 3)), Feature("y", "text", is_long=True)),
     targets=("label",),
     listed_labels={"label": frozenset({"cat", "ä"}), "other": frozenset()},
     splits=("train", "validation"),
@@ -97,6 +98,7 @@ LISTING = Listing(
 
 STATISTICS = ImageStatistics()
 STATISTICS.splits[1] = SplitStatistics(5, 2**50, Counter({3: 2, 0: 3}), PixelSums.of(np.full((4, 5, 3), 200, np.uint8)), {"objects/label": Counter({7: 1})})
+STATISTICS.splits[1].add_tensors({"x": TensorSums.of(np.array([1e-300, 0.1, 1e300]).tobytes(), "float64")})
 STATISTICS.images_of("image").formats.update(["jpeg", "png", "jpeg"])
 STATISTICS.images_of("right").heights.add([5, 2**31])
 STATISTICS.dead_letters.merge(LETTERS)

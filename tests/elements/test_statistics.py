@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from beam_pipelines.elements.dead_letters import DeadLetter, DeadLetterCount
 from beam_pipelines.elements.statistics import ImageFacts, ImageStatistics, PixelSums, Range, SplitStatistics, merge_statistics
+from beam_pipelines.elements.tensor_sums import TensorSums
 from made_images import noise
+from tf_input.dataset_format import TENSOR_DTYPES
 
 COUNTS = st.integers(0, 2**40)
 THREE = st.tuples(COUNTS, COUNTS, COUNTS)
@@ -188,3 +190,52 @@ def test_a_dead_letter_is_described_on_one_line_whatever_its_path_holds():
     for case, path in (("a line end", "cat/a\nb.jpg"), ("a return", "cat/a\rb.jpg"), ("an escape", "cat/a\x1b[2Jb.jpg")):
         described = count_letters([DeadLetter(path, "check", "bad_image", "0 bytes")]).describe()
         assert described.removeprefix("\n  - ").isprintable(), case
+
+
+# Tensors
+
+
+def any_bits(dtype: str, num: int, seed: int) -> np.ndarray:
+    """Numbers of all magnitudes that there are, NaN and infinities among them."""
+    data = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 256, num * np.dtype(dtype).itemsize, np.uint8)
+    return np.frombuffer(data.tobytes(), dtype)
+
+
+def sums_of(parts: list[np.ndarray], num_channels: int = 1) -> TensorSums:
+    sums = TensorSums()
+    for part in parts:
+        sums.merge(TensorSums.of(part.tobytes(), part.dtype.name, num_channels))
+    return sums
+
+
+@pytest.mark.parametrize("dtype", TENSOR_DTYPES)
+def test_sums_of_tensors_are_exact_in_any_order(dtype):
+    parts = [any_bits(dtype, num, seed) for seed, num in enumerate((1, 2, 3, 64, 1000, 7))]
+    at_once = sums_of(parts)
+    in_groups = sums_of(parts[4:])
+    in_groups.merge(sums_of([]))
+    in_groups.merge(sums_of(parts[3::-1]))
+    assert in_groups == at_once and in_groups.to_json() == at_once.to_json()
+    numbers = np.concatenate(parts)
+    finite = numbers[np.isfinite(numbers)]
+    found = at_once.to_json()
+    assert (found["num_examples"], found["num_values"], found["num_not_finite"]) == (6, len(finite), len(numbers) - len(finite))
+    assert (found["min"], found["max"]) == (finite.min(), finite.max())
+    wide = finite.astype(np.longdouble)
+    assert found["mean"] == pytest.approx(float(wide.mean()), rel=1e-12)
+    if dtype != "float64":  # which has squares that are too large for it
+        assert found["std"] == pytest.approx(float(wide.std()), rel=1e-9)
+
+
+def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out():
+    pixels = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
+    pixels[3, 1], pixels[9, 4] = np.nan, -np.inf
+    sums = sums_of([pixels], 5)
+    kept = np.delete(pixels, [3, 9], axis=0).astype(np.float64)
+    found = sums.pixels_to_json(5)
+    assert (found["num_images"], found["num_pixels"], sums.num_not_finite) == (1, 48, 2)
+    np.testing.assert_allclose(found["mean"], kept.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found["variance"], kept.var(axis=0), rtol=1e-9)
+    nothing = sums_of([np.full(3, np.nan, np.float16)])
+    assert nothing.pixels_to_json(1) is None and sums_of([np.zeros(4096, np.uint8)], 2048).pixels_to_json(2048) is None
+    assert nothing.to_json() == {"num_examples": 1, "num_values": 0, "num_not_finite": 3, "min": None, "max": None, "mean": None, "std": None}

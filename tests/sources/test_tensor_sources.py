@@ -302,6 +302,100 @@ def test_images_in_npy_files_of_folders_are_what_they_are(tmp_path):
     np.testing.assert_array_equal(found["rose/00.npy"], np.broadcast_to(np.load(bytes_ / "rose/00.npy"), (6, 5, 3)))
 
 
+IMAGES = [numbers("float32", 6 + index % 2, 5, 2, seed=index) for index in range(NUM)]
+BAD = {"too short": npy(IMAGES[0])[:-1], "an object": npy(np.array([[{}]], object))}
+
+
+def npy_images() -> list[bytes]:
+    """One of them in Fortran's order, and some that are none."""
+    return [npy(np.asfortranarray(one) if index == 3 else one) for index, one in enumerate(IMAGES)] + [*BAD.values()]
+
+
+def write_npy_cells(root: pathlib.Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows = [{"image": data, "label": index % 2} for index, data in enumerate(npy_images())]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), root / "all.parquet")
+    return ["--input", str(root / "all.parquet")]
+
+
+def write_npy_members(mode: str) -> Callable[[pathlib.Path], list[str]]:
+    def write(root: pathlib.Path) -> list[str]:
+        with tarfile.open(root / f"all.tar{mode.replace(':', '.')[1:]}", mode) as tar:
+            for index, data in enumerate(npy_images()):
+                for extension, member in {"npy": data, "cls": b"%d" % (index % 2)}.items():
+                    info = tarfile.TarInfo(f"{index}.{extension}")
+                    info.size = len(member)
+                    tar.addfile(info, io.BytesIO(member))
+        return ["--input", str(root / f"all.tar{mode.replace(':', '.')[1:]}")]
+
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [write_npy_cells, write_npy_members("w"), write_npy_members("w:gz")], ids=["parquet", "tar", "tar.gz"])
+def test_npy_files_within_others_are_images(tmp_path, write):
+    (tmp_path / "in").mkdir()
+    options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
+    assert main(["prepare", *options]) == 0
+    dataset = tf_input.open(tmp_path / "out")
+    assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 2))
+    order = {one.tobytes(): index for index, one in enumerate(IMAGES)}
+    found = [one for one in dataset["train"]]
+    assert {order[one["image"].tobytes()] for one in found} == {*range(NUM)} and all(one["label"] == order[one["image"].tobytes()] % 2 for one in found)
+    letters = [json.loads(line) for line in (tmp_path / "out" / DEAD_LETTERS).read_text().splitlines()]
+    assert {one["reason"] for one in letters} == {"bad_image"} and len(letters) == len(BAD)
+    assert "expected one of bool" in letters[0]["message"] + letters[1]["message"] and main(["verify", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.slow
+def test_npy_members_of_pixels_are_images_as_others_and_beside_an_image_they_are_none(tmp_path):
+    pixels = numbers("uint8", NUM, 4, 4, 3)
+    for name, image in (("alone", None), ("beside", pictures())):
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as tar:
+            for index in range(NUM):
+                members = {"npy": npy(pixels[index]), "cls": b"1", **({} if image is None else {"png": encode(image[index], "PNG")})}
+                for extension, member in members.items():
+                    info = tarfile.TarInfo(f"{index}.{extension}")
+                    info.size = len(member)
+                    tar.addfile(info, io.BytesIO(member))
+        dataset = prepare(tmp_path / name, ["--input", str(tmp_path / f"{name}.tar")])
+        assert dataset.features["image"].kind == "image"
+        expected = {one.tobytes() for one in (pixels if image is None else image)}
+        assert {one["image"].tobytes() for one in dataset["train"]} == expected, name
+
+
+@pytest.mark.slow
+def test_what_is_known_of_tensors(tmp_path, capsys):
+    """Counted while they are written, and read: by `inspect`, by folds, by a layer that normalises."""
+    rng = np.random.default_rng(0)
+    images, vectors = rng.normal(3, 2, (30, 6, 5, 4)).astype(np.float32), rng.integers(-9, 99, (30, 3), np.int16)
+    images[0, 0, 0, 0] = np.nan
+    np.savez(tmp_path / "a.npz", images=images, v=vectors)
+    options = ["--input", str(tmp_path / "a.npz"), "--output", str(tmp_path / "out"), "--label=none", "--feature=v:tensor"]
+    assert main(["prepare", *options, "--folds=3"]) == 0
+    for dataset, split in ((tf_input.open(tmp_path / "out"), "fold1"), (tf_input.open(tmp_path / "out", fold=(3, 1)), "train")):
+        order = [int(one["key"].rpartition("#")[2]) for one in dataset[split]]
+        facts = dataset.statistics["splits"][split]
+        of_vectors, of_images = facts["tensors"]["v"], facts["tensors"]["image"]
+        assert (of_vectors["num_examples"], of_vectors["num_values"], of_vectors["num_not_finite"]) == (len(order), 3 * len(order), 0)
+        assert (of_vectors["min"], of_vectors["max"]) == (vectors[order].min(), vectors[order].max())
+        np.testing.assert_allclose((of_vectors["mean"], of_vectors["std"]), (vectors[order].mean(), vectors[order].std()))
+        pixels = images[order].reshape(-1, 4).astype(np.float64)
+        pixels = pixels[np.isfinite(pixels).all(axis=1)]
+        np.testing.assert_allclose((of_images["mean"], of_images["std"]), (pixels.mean(), pixels.std()))
+        assert of_images["num_not_finite"] == (0 in order)
+        normal = dataset.normalization_layer(split)(np.nan_to_num(images[order])).numpy().reshape(-1, 4)
+        np.testing.assert_allclose((normal.mean(axis=0), normal.std(axis=0)), ([0] * 4, [1] * 4), atol=0.05)
+    capsys.readouterr()
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().out
+    assert "float32[6,5,4]" in told and "int16[3]" in told and "not finite" in told
+    with pytest.raises(ValueError, match="'image' has 3 channels; expected 4"):
+        dataset.normalization_layer(channels=3)
+
+
 TABLE = "file_name,label,x\n0.png,a,0.npy\n"
 REFUSED = {
     "--feature=x:tensor[int128]": "int128 is no type of a tensor; expected one of bool, int8",

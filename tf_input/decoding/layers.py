@@ -32,26 +32,28 @@ def normalization_layer(
         channels: Of images in batches; None: as many as there are.
 
     Returns:
-        From images of any dtype, 0..255 (0..65535 where they keep 16 bits), [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
+        From images of any dtype, 0..255 (0..65535 where they keep 16 bits, and of tensors whatever they hold), [batch, height, width, channels], to the layer's own dtype (float32, or what a policy
         says). A channel that has one value only becomes 0.
 
     Raises:
         ValueError: The statistics say nothing about such pixels.
     """
-    if image.kind not in ("image", "pixels"):
-        found = f"a tensor of {image.dtype}, whose mean nobody computed" if image.kind == "tensor" else f"{image.kind}, transformed already"
-        raise ValueError(f"{image.name!r} is {found}; expected images of uint8, or keras.layers.Normalization().adapt")
-    stored_channels = image.shape[-1] if image.kind == "pixels" else stored_channels
+    if image.kind not in ("image", "pixels", "tensor"):
+        raise ValueError(f"{image.name!r} is {image.kind}, transformed already; expected images, or keras.layers.Normalization().adapt")
+    stored_channels = stored_channels if image.kind == "image" else image.shape[-1]
     channels = channels or stored_channels
-    if channels not in (1, len(colors.LUMA)):
-        raise ValueError(f"{image.name!r} has {channels} channels; expected 3 (RGB) or 1 (grey)")
+    expected = (stored_channels,) if image.kind == "tensor" else (1, len(colors.LUMA))
+    if channels not in expected:
+        raise ValueError(f"{image.name!r} has {channels} channels; expected {stored_channels if image.kind == 'tensor' else '3 (RGB) or 1 (grey)'}")
     if channels < stored_channels:
         raise ValueError(f"channels={channels}: nobody computed the variance of colours made grey; expected 3, or keras.layers.Normalization().adapt")
     pixels = statistics["splits"][split]["pixels"]
     if pixels is None:
+        if image.kind == "tensor":
+            raise ValueError(f"of the numbers in {image.name!r} of {split!r} no variance is known; expected keras.layers.Normalization().adapt")
         raise ValueError(f"no image of {split!r} was decoded to prepare it; expected --check=decode, or strict")
     mean, variance = (pixels[name][:channels] for name in ("mean", "variance"))  # of grey images the three are the same
-    scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.dtype else 1
+    scale = _MOST_OF_16_BITS / _MOST_OF_8_BITS if image.kind == "image" and image.dtype else 1
     mean, variance = [one * scale for one in mean], [one * scale**2 or 1.0 for one in variance]
     return keras.layers.Normalization(axis=-1, mean=mean, variance=variance, name="normalization")
 

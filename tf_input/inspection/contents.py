@@ -46,7 +46,7 @@ class Contents:
 
     def _blocks(self) -> Iterator[str]:
         manifest = self._manifest
-        tables = [*overview.tables(manifest), *self._class_tables(), self._images(), self._shards(), self._made()]
+        tables = [*overview.tables(manifest), *self._class_tables(), self._images(), self._tensors(), self._shards(), self._made()]
         yield from ("\n".join(overview.lines(table)) for table in tables if table.rows)
         inputs = f"{manifest.num_inputs:,} inputs, {manifest.num_dead_letters:,} of them dead letters"
         yield f"{inputs}; seed {manifest.seed}, format version {FORMAT_VERSION}"
@@ -72,7 +72,7 @@ class Contents:
         return found
 
     def _images(self) -> Table:
-        facts = {"image": self._statistics["images"], **self._statistics.get("other_images", {})}
+        facts = {"image": self._statistics.get("images", {}), **self._statistics.get("other_images", {})}
         rows = []
         for name, found in facts.items():
             if name in self._manifest.features and found.get("bytes"):
@@ -85,6 +85,16 @@ class Contents:
                     )
                 )
         return Table(("images", "formats of the sources", "height", "width", "bytes as stored"), rows, 2)
+
+    def _tensors(self) -> Table:
+        rows = []
+        for split in self._manifest.splits:
+            for name, found in self._statistics["splits"][split].get("tensors", {}).items():
+                feature, numbers = self._manifest.features[name], [found[one] for one in ("min", "max", "mean", "std")]
+                shape = f"{feature.dtype}[{','.join('?' if side is None else str(side) for side in feature.shape)}]"
+                shown = ("" if one is None else f"{one:,}" if isinstance(one, int) else f"{one:.6g}" for one in numbers)
+                rows.append((printable(name), shape, printable(split), f"{found['num_examples']:,}", *shown, f"{found['num_not_finite']:,}"))
+        return Table(("tensors", "", "split", "examples looked at", "min", "max", "mean", "std", "not finite"), rows, 3)
 
     def _shards(self) -> Table:
         shards = [(split, shard) for split, some in self._manifest.splits.items() for shard in some]

@@ -162,8 +162,8 @@ def test_wrong_channels_are_refused_by_name(mixed, tmp_path):
         floats.batches("train", batch_size=2, channels=1)
     with pytest.raises(ValueError, match="'image' is a tensor of float32; expected brightness"):
         floats.batches("train", batch_size=2, augment=tf_input.Augmentation(brightness=0.1))
-    with pytest.raises(ValueError, match="a tensor of float32, whose mean nobody computed"):
-        floats.normalization_layer()
+    with pytest.raises(ValueError, match="'image' has 1 channels; expected 2"):
+        floats.normalization_layer(channels=1)
 
 
 @pytest.mark.slow
