@@ -111,7 +111,6 @@ def decode_boxes(
         tf.errors.InvalidArgumentError: An image is damaged, or smaller than its box. Raised when the tensor is computed.
     """
     ways = RATIOS if ratios is not None else RATIOS[:1]  # of decoding a JPEG; anything else is one more
-    ratios = tf.ones_like(boxes[:, 0]) if ratios is None else ratios
     if dtype != tf.uint8:  # which the op for JPEGs gives
         ways = ()
     is_jpeg = tf.strings.substr(encoded, 0, len(_JPEG_START)) == _JPEG_START
@@ -125,7 +124,7 @@ def decode_boxes(
 
     # uint8 already within the loop: a float32 batch has four times the bytes.
     signature = tf.TensorSpec((*image_size, channels), dtype)
-    way = tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
+    way = 0 if ratios is None else tf.reduce_sum(tf.cast(ratios[:, tf.newaxis] > tf.constant(ways, tf.int32), tf.int32), axis=1)
     way = tf.where(is_jpeg, way, len(ways))
     inputs = _given(encoded=encoded, box=boxes, way=way, extent=extents, is_mirrored=mirrored)
     return tf.map_fn(decode_one, inputs, fn_output_signature=signature)
@@ -142,7 +141,8 @@ def _decode_box(
         return convert_channels(image, channels)
 
     def decode_other() -> tf.Tensor:
-        return tf.slice(decode_image(encoded, channels, dtype), [box[0], box[1], 0], [box[2], box[3], channels])
+        begin, extent = tf.split(box, 2)
+        return tf.slice(decode_image(encoded, channels, dtype), tf.concat([begin, [0]], axis=0), tf.concat([extent, [channels]], axis=0))
 
     decode = decode_other
     for position, ratio in reversed([*enumerate(ratios)]):
