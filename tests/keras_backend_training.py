@@ -1,6 +1,6 @@
 """Keras around the data, on the backend that KERAS_BACKEND says; as a script, as a process has one backend.
 
-    KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER
+    KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER [ANALYSED_DATASET]
 """
 
 import os
@@ -60,13 +60,14 @@ def steps_of(model: keras.Model) -> int:
 
 
 def check_steps_of_a_rest(flowers: tf_input.PreparedDataset) -> None:
-    """Begun amid an epoch, without a callback of ours: as many steps as batches, in passes of one length."""
+    """Without a callback of ours, begun amid an epoch, or at its beginning: as many steps as batches, in passes of one length."""
+    model, batches = make_model(flowers), Batches()
     for start_step in (0, 5):
-        model, batches = make_model(flowers), Batches()
         train = flowers.batches("train", augment=True, start_step=start_step, **OPTIONS)
+        batches.count, before = 0, steps_of(model)
         model.fit(train, epochs=2, callbacks=[batches], verbose=0)
         expected = 2 * (NUM_BATCHES - start_step)
-        assert (len(train), batches.count, steps_of(model)) == (expected // 2, expected, expected), start_step
+        assert (len(train), batches.count, steps_of(model) - before) == (expected // 2, expected, expected), start_step
 
 
 def fit(flowers: tf_input.PreparedDataset, folder: pathlib.Path, *callbacks: keras.callbacks.Callback) -> keras.Model:
@@ -83,7 +84,7 @@ def check_mix(flowers: tf_input.PreparedDataset) -> None:
     """Batches of a mix, and the same as a sequence."""
     parts = {kind: (flowers, "train", share, {"where": f"label {kind} 'cow'"}) for kind, share in (("==", 1), ("!=", 2))}
     options, trained = {"augment": True, **OPTIONS}, []
-    for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=2, **options)):
+    for data in (tf_input.mix(parts, stop=6, **options), tf_input.Sequence(tf_input.Mixture(parts, stop=6), workers=1, **options)):
         model = make_model(flowers)
         model.fit(data, epochs=1, shuffle=False, verbose=0)
         assert steps_of(model) == len(data) == 6
@@ -124,7 +125,22 @@ def loop_in_jax(flowers: tf_input.PreparedDataset, folder: pathlib.Path, stop_at
     return model.get_weights()
 
 
-def main(directory: str, folder: pathlib.Path) -> None:
+def export_transformed(directory: str, path: pathlib.Path) -> None:
+    """A model that learns from what a transform gives becomes a graph of TensorFlow; TensorFlow Transform is not needed."""
+    flowers = tf_input.open(directory)
+    train, valid = (flowers.batches(split, batch_size=16, transform=True, seed=0) for split in ("train", "validation"))
+    layers = [keras.Input(train.element_spec[0].shape[1:]), keras.layers.Flatten(), keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0], history
+    tf_input.export_serving(model, train, path)
+    assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
+    names = {name.partition(".")[0] for name in sys.modules}
+    assert not names & {"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}
+
+
+def main(directory: str, folder: pathlib.Path, analysed: str = "") -> None:
     flowers = tf_input.open(directory)
     assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
     valid = flowers.batches("validation", **OPTIONS)
@@ -148,14 +164,13 @@ def main(directory: str, folder: pathlib.Path) -> None:
     for one, other in zip(resumed.get_weights(), whole.get_weights()):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
-    for workers in (1, 2):
-        train = tf_input.Sequence(flowers, "train", augment=True, workers=workers, **OPTIONS)
-        model = make_model(flowers)
-        history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
-        assert len(history["val_loss"]) == 2 and train.epoch == 2 and steps_of(model) == 2 * NUM_BATCHES
-        # The same batches as whole's, in the same epochs.
-        for one, other in zip(model.get_weights(), whole.get_weights()):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    train = tf_input.Sequence(flowers, "train", augment=True, workers=2, **OPTIONS)
+    model = make_model(flowers)
+    history = model.fit(train, validation_data=valid, epochs=2, shuffle=False, verbose=0).history
+    assert len(history["val_loss"]) == 2 and train.epoch == 2 and steps_of(model) == 2 * NUM_BATCHES
+    # The same batches as whole's, in the same epochs.
+    for one, other in zip(model.get_weights(), whole.get_weights()):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     if keras.backend.backend() == "jax":
         expected = loop_in_jax(flowers, folder / "whole loop")
         loop_in_jax(flowers, folder / "loop", stop_at=(1, 6))
@@ -164,8 +179,10 @@ def main(directory: str, folder: pathlib.Path) -> None:
             np.testing.assert_array_equal(one, other)
     rows = model.predict(tf_input.Sequence(flowers, "validation", **OPTIONS), verbose=0)
     assert rows.shape == (NUM_VALID, 3)
+    if analysed:
+        export_transformed(analysed, folder / "served/1")
     print("trained on", keras.backend.backend())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], pathlib.Path(sys.argv[2]))
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), *sys.argv[3:])

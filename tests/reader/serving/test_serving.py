@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+import forked_python
 import tf_input
 from analysed import NAMES, SIZE, analysed_images
 from beam_pipelines.__main__ import main
@@ -485,31 +486,12 @@ def test_the_client_prints_what_it_is_told(monkeypatch):
         assert json.loads(client.describe(answer)) == answer
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow
 def test_a_trainer_needs_no_tensorflow_transform(flowers, tmp_path):
-    """It fits on another backend, where there is one, and its model becomes a graph of TensorFlow, for any number of images."""
-    backend = "jax" if importlib.util.find_spec("jax") else "tensorflow"
-    code = f"""
-import os, sys
-import keras
-import tf_input
-flowers = tf_input.open({str(flowers.directory)!r})
-train = flowers.batches("train", batch_size=16, transform=True, seed=0)
-valid = flowers.batches("validation", batch_size=16, transform=True)
-layers = [keras.Input(({SIZE}, {SIZE}, 3)), keras.layers.Flatten(), keras.layers.Dense(3)]
-model = keras.Sequential(layers)
-model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-history = model.fit(train, validation_data=valid, epochs=3, verbose=0).history
-assert history["loss"][-1] < history["loss"][0], history
-tf_input.export_serving(model, train, {str(tmp_path / "1")!r})
-assert keras.backend.backend() == {backend!r}
-assert keras.__version__.startswith("3.") and "TF_USE_LEGACY_KERAS" not in os.environ
-names = {{name.partition(".")[0] for name in sys.modules}}
-assert not names & {{"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}}
-"""
+    """Its model becomes a graph, for any number of images; so does one on another backend, which those tests of training show."""
+    code = f"import keras_backend_training\nkeras_backend_training.export_transformed({str(flowers.directory)!r}, {str(tmp_path / '1')!r})"
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}
-    environment["KERAS_BACKEND"] = backend
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    run = forked_python.run("-c", code, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     asked, _owner = signatures(tmp_path / "1")
     assert asked["serving_default"](image=stored(flowers, "validation"))["scores"].shape[1] == 3

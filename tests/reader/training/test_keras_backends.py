@@ -7,8 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
-from prepared import mixed_images
+from analysed import analysed_images
+from made_images import encode
+from prepared import mixed_images, picture
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -18,8 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    dataset = mixed_images(tmp_path_factory)
-    command = [sys.executable, str(ROOT / "tests/keras_backend_training.py"), str(dataset), str(tmp_path)]
+    data_sets = [mixed_images(tmp_path_factory), *[analysed_images(tmp_path_factory)] * (backend == "jax")]
+    command = [sys.executable, ROOT / "tests/keras_backend_training.py", data_sets[0], tmp_path, *data_sets[1:]]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # What is compiled runs for a few steps; and many of the models are the same, which are compiled once.
     jax = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled")}
@@ -27,3 +30,7 @@ def test_keras_trains_on_it(backend, tmp_path_factory, tmp_path):
     environment = {**os.environ, "KERAS_BACKEND": backend, **jax, "PYTHONPATH": paths}
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0 and f"trained on {backend}" in run.stdout, run.stderr[-4000:]
+    if backend == "jax":
+        served = tf.saved_model.load(str(tmp_path / "served/1"))
+        images = tf.constant([encode(picture(index), "PNG") for index in range(5)])
+        assert served.signatures["serving_default"](image=images)["scores"].shape == (5, 3)
