@@ -18,10 +18,17 @@ NUM_IMAGES = 8
 EDGE, MIDDLE = [0, 10, 6, 20], [15, 5, 25, 25]  # (x, y, width, height) at the left, where a square crop sees nothing; and inside
 
 
+LABELS = ("--label=objects", "--label=mask:mask", "--label=place", "--label=heat:array[3,4,2]")
+
+
 @pytest.fixture(scope="module")
 def street(tmp_path_factory) -> tf_input.PreparedDataset:
-    """Each image has two objects, a mask, a map and a class; half of the objects lie at its edge."""
-    folder, lines = tmp_path_factory.mktemp("street"), []
+    return prepare_street(tmp_path_factory.mktemp("street"), *LABELS)
+
+
+def prepare_street(folder: pathlib.Path, *labels: str) -> tf_input.PreparedDataset:
+    """Each image has two objects, a mask, a map and a class, or those of them that are labels; half of the objects lie at its edge."""
+    lines = []
     for index in range(NUM_IMAGES):
         mask = np.ones(SIZE, np.uint8)
         files = {f"{index}.png": encode(picture(index, SIZE), "PNG"), f"m{index}.png": encode(mask, "PNG")}
@@ -31,7 +38,6 @@ def street(tmp_path_factory) -> tf_input.PreparedDataset:
         row["heat"] = f"{index}.npy"
         lines.append(json.dumps(row | {"objects": {"bbox": [EDGE, MIDDLE], "categories": ["car", "dog"]}}) + "\n")
     (folder / "in/rows.jsonl").write_text("".join(lines))
-    labels = ["--label=objects", "--label=mask:mask", "--label=place", "--label=heat:array[3,4,2]"]
     command = ["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--splits=train=0.5,test=0.5"]
     assert main([*command, "--num_shards=2", "--name=street", *labels]) == 0
     return tf_input.open(folder / "out")
@@ -115,11 +121,11 @@ def test_a_training_goes_on_whether_the_default_is_said_or_not(street):
 
 
 @pytest.mark.slow(9)
-def test_an_analysis_that_is_to_crop_is_told_what_it_loses(street, caplog):
+def test_an_analysis_that_is_to_crop_is_told_what_it_loses(tmp_path, caplog):
     """By default it keeps every object, as tests/transform/test_analyze.py shows."""
     pytest.importorskip("tensorflow_transform", reason="the extra `transform` is not installed")
-    assert main(["analyze", str(street.directory), "--image_size=20", "--fit=crop"]) == 0
-    data = tf_input.open(street.directory)
+    data = prepare_street(tmp_path, "--label=objects")  # each feature more is a graph more for Beam
+    assert main(["analyze", str(data.directory), "--image_size=20", "--fit=crop"]) == 0
     _, y = next(iter(data.batches("test", batch_size=100, transform=True, targets="objects")))
-    assert int(np.asarray(y["valid"]).sum()) == street.num_examples("test")
+    assert int(np.asarray(y["valid"]).sum()) == data.num_examples("test")
     assert [one.getMessage().split(":")[0] for one in caplog.records if "leaves out" in one.getMessage()] == ["train"]
