@@ -267,9 +267,11 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
 @pytest.mark.slow(4)
 def test_the_backup_of_another_mix_is_refused(sets, two):
     def identity(parts, stop="first", **options):
-        return tf_input.mix(parts, stop=stop, **{**OPTIONS, **options}).position.identity
+        """Of a sequence, whose batches nobody asks for and nothing is made for."""
+        return tf_input.Sequence(tf_input.Mixture(parts, stop=stop), **{**OPTIONS, **options}).position.identity
 
-    here = identity(two)
+    here = tf_input.mix(two, **OPTIONS).position.identity
+    assert identity(two) == here
     photos, sketches = two["photos"], two["sketches"]
     others = {
         "shares": identity({"photos": (photos[0], "train", 0.7), "sketches": sketches}),

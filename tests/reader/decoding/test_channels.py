@@ -87,11 +87,12 @@ def test_images_of_every_kind_have_the_channels_that_are_asked_for(mixed, channe
         assert images.dtype == tf.uint8 and images.shape[1:] == (SIDE, SIDE, channels or 3)
         for name, found, one in zip(names, images.numpy(), wanted):
             assert np.abs(found.astype(int) - one).max() <= (6 if "jpg" in name else 2 if channels == 1 else 0), (name, options)
-        assert mixed.example_spec("train", **options)[0].shape[1:] == images.shape[1:]
+    assert mixed.example_spec("train", **options)[0].shape[1:] == images.shape[1:]
     (by_number, _), *_ = tf_input.Sequence(mixed, "train", **options)
     np.testing.assert_array_equal(by_number, images)
-    (as_numpy, _), *_ = mixed.as_numpy("train", **options)
-    np.testing.assert_array_equal(as_numpy, images)
+    if channels is None:
+        (as_numpy, _), *_ = mixed.as_numpy("train", **options)
+        np.testing.assert_array_equal(as_numpy, images)
     small, _ = next(iter(mixed.batches("train", **{**options, "image_size": SIDE // 2, "augment": True, "seed": 0})))
     assert small.shape[1:] == (SIDE // 2, SIDE // 2, channels or 3)
     if channels in (None, 3):
