@@ -20,6 +20,7 @@ settings.load_profile("untimed")
 progress.TELL_SECONDS = 3600.0  # else a run says more where the machine is busy; the test of these lines says its own
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before anything imports TensorFlow
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # which looks through all kernels for each node of a graph, however little that computes
 
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup: what tests start would ignore it too, as it should there
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
