@@ -41,6 +41,7 @@ ASSUMED_BYTES = 128 << 10
 # Seconds of one core for an image, and for each of its bytes: listing, check, shuffle and write.
 _CHECKED = (30e-6, 9.3e-9)
 _UNCHECKED = (25e-6, 1.3e-9)
+_HASHED = (25e-6, 1.4e-9)  # with --duplicates: read once more, and hashed; what is decoded for that is not decoded again
 _PER_REQUEST = 1.5e-3  # for one request to an object store, in its client's Python
 
 # Each record's key, size, label and framing, its index row and its catalog row; each reference in the spool and in the plan.
@@ -67,6 +68,7 @@ class Estimate:
         core_seconds: Work, on however many cores.
         is_kept: Whether images are stored in their size and format.
         has_images: Whether examples have one.
+        num_reads: How often each image is read.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
     """
 
@@ -79,6 +81,7 @@ class Estimate:
     has_sizes: bool = True
     is_kept: bool = True
     has_images: bool = True
+    num_reads: int = 1
 
     @property
     def num_all(self) -> int:
@@ -142,7 +145,10 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     elif not found.num_bytes:
         num_bytes = Counter({split: count * ASSUMED_BYTES for split, count in num_examples.items()})
     per_image, per_byte = _UNCHECKED if config.check in ("header", "none") else _CHECKED
-    num_requests = 1 if is_remote(config.input) else 0
+    num_reads = 2 if config.duplicates else 1
+    if config.duplicates:
+        per_image, per_byte = per_image + _HASHED[0], per_byte + _HASHED[1]
+    num_requests = num_reads if is_remote(config.input) else 0
     return Estimate(
         num_examples=dict(num_examples),
         num_bytes=dict(num_bytes),
@@ -152,6 +158,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         core_seconds=num_examples.total() * (per_image + num_requests * _PER_REQUEST) + num_bytes.total() * per_byte,
         has_sizes=bool(found.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
+        num_reads=num_reads,
         is_kept=config.images.size is None and config.images.format == "keep",
     )
 
@@ -189,7 +196,8 @@ def _lines(estimate: Estimate, start_seconds: float | None) -> Iterator[tuple[st
     classes = f" in {estimate.num_classes:,} classes" if estimate.num_classes else ""
     yield "images" if estimate.has_images else "examples", f"{estimate.num_all:,}{classes}{refused}"
     assumed = "" if estimate.has_sizes else f", {format_size(ASSUMED_BYTES)} an image assumed: the listing has no sizes"
-    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{assumed}"
+    twice = ", twice: once to find duplicates" if estimate.num_reads == 2 else ""
+    yield "read", f"{format_size(sum(estimate.num_bytes.values()))} at the source{twice}{assumed}"
     shards = ", ".join(f"{split} {count:,}" for split, count in estimate.num_shards.items())
     at_most = "" if estimate.is_kept else "at most "  # how much smaller images become is not known
     yield "written", f"{at_most}{format_size(estimate.output_bytes)} in {sum(estimate.num_shards.values()):,} shards ({shards})"

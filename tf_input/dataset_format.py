@@ -114,8 +114,9 @@ CATALOG_COLUMNS: Mapping[str, str] = {
     "shard": "text",
     "record": "integer",
 }
-# Where `--duplicates` was given: of the bytes at the source; perceptual, of what is seen and of its mirror image.
-HASH_COLUMNS = ("content_hash", "image_hash", "mirrored_hash")
+# Where `--duplicates` was given: of the bytes at the source; perceptual, of what is seen. Hashes that are made in another way get other names,
+# so that none are compared that do not fit: a data set without these columns is hashed again.
+HASH_COLUMNS = ("content_hash", "perceptual_hash")
 MAX_CATALOG_TEXT_BYTES = 1024  # in UTF-8: a feature of which a text is longer has no column
 _COLUMNS_OF_IMAGES = frozenset(("height", "width", "format", "reencoded", *HASH_COLUMNS))
 

@@ -7,6 +7,7 @@ import numpy as np
 from beam_pipelines.elements.dead_letters import DeadLetterCount
 from beam_pipelines.elements.reference_runs import Run, Stretch
 from beam_pipelines.elements.texts import Texts
+from beam_pipelines.images.perceptual_hash import HASH_WORDS
 
 
 class HashedRun(NamedTuple):
@@ -28,23 +29,22 @@ class ImageHashes(NamedTuple):
 
     Attributes:
         contents: uint64 [num_images], of the bytes at the source.
-        values: uint64 [num_images], perceptual.
-        mirrored: uint64 [num_images], of the same images mirrored.
-        has_look: Which of them have the last two: bool [num_images].
+        looks: uint64 [num_images, HASH_WORDS], perceptual.
+        has_look: Which of them have the last: bool [num_images].
     """
 
     contents: np.ndarray
-    values: np.ndarray
-    mirrored: np.ndarray
+    looks: np.ndarray
     has_look: np.ndarray
 
 
 def pack_hashes(rows: np.ndarray) -> Texts:
-    """Of `HASH_ROW`s, as references have them: 8 bytes of each, and 16 more where it has a perceptual hash."""
-    words = np.stack([rows["content"][:, 0], rows["value"], rows["mirrored"]], axis=1)
+    """Of `HASH_ROW`s, as references have them: 8 bytes of each, and the perceptual hash where it has one."""
+    words = np.concatenate([rows["content"][:, :1], rows["look"]], axis=1)
     has_look = rows["has_look"]
-    kept = np.stack([np.ones(len(rows), bool), has_look, has_look], axis=1)
-    return Texts(np.where(has_look, 24, 8).astype(np.uint32), words[kept].astype("<u8").tobytes())
+    kept = np.ones(words.shape, bool)
+    kept[:, 1:] = has_look[:, None]
+    return Texts(np.where(has_look, words.itemsize * words.shape[1], words.itemsize).astype(np.uint32), words[kept].astype("<u8").tobytes())
 
 
 def unpack_hashes(texts: Texts) -> ImageHashes | None:
@@ -53,7 +53,7 @@ def unpack_hashes(texts: Texts) -> ImageHashes | None:
         return None
     words, sizes = np.frombuffer(texts.blob, "<u8"), texts.lengths // 8
     starts = np.cumsum(sizes, dtype=np.int64) - sizes
-    has_look = sizes == 3
-    values, mirrored = np.zeros((2, len(texts)), np.uint64)
-    values[has_look], mirrored[has_look] = words[starts[has_look] + 1], words[starts[has_look] + 2]
-    return ImageHashes(words[starts], values, mirrored, has_look)
+    has_look = sizes > 1
+    looks = np.zeros((len(texts), HASH_WORDS), np.uint64)
+    looks[has_look] = words[starts[has_look, None] + np.arange(1, 1 + HASH_WORDS)]
+    return ImageHashes(words[starts], looks, has_look)

@@ -15,6 +15,8 @@ class Twins:
         how: What becomes of them: one of `DUPLICATES`.
         distance: Bits in which their hashes may differ; None: only the same bytes are alike.
         lines: A line of JSON for each of them, as `twins.jsonl` has them.
+        looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS].
+        edges: Pairs of them that are near, int64 [num_edges, 2].
         num_pairs: Pairs that are alike.
         num_clusters: Clusters.
         num_images: Images in clusters.
@@ -31,6 +33,8 @@ class Twins:
     how: str
     distance: int | None
     lines: Stretch
+    looks: Stretch
+    edges: Stretch
     num_pairs: int = 0
     num_clusters: int = 0
     num_images: int = 0
@@ -45,7 +49,7 @@ class Twins:
 
     def to_json(self) -> dict[str, Any]:
         """As `leaks.json` has it."""
-        facts = {name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "conflicts")}
+        facts = {name: value for name, value in vars(self).items() if name not in ("how", "distance", "lines", "looks", "edges", "conflicts")}
         conflicts = [[{"key": key, "label": label} for key, label in images] for images in self.conflicts]
         return {"duplicates": self.how, "distance": self.distance, "exact_only": self.distance is None, **facts, "conflicts": conflicts}
 

@@ -1,69 +1,85 @@
 """Which of many images are alike: by their bytes, or by perceptual hashes of which few bits differ, also mirrored.
 
+Images whose lowest frequencies are near are looked at a second time: those above them have to be near too. It costs nothing, and tells
+small pictures of one kind of thing before a plain ground from each other.
+
 Images are first put together to *looks*: those with the same hash, and of those without one (nobody decoded them, or they show nothing)
 those with the same bytes. What is near is then looked for among looks, of which there are fewer; a million blank pages are one look.
 """
 
-from typing import Iterable, NamedTuple
+from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.images.near_hashes import SearchPart, band_entries, near_pairs
+from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs
+from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
 # Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair is one.
 _MAX_EDGES = 1 << 25
 
-# What is known of one image: a hash of its bytes, and its `PerceptualHash` where it has one.
-HASH_ROW = np.dtype([("content", "<u8", (2,)), ("value", "<u8"), ("mirrored", "<u8"), ("has_look", "?")])
+# Of the 192 bits above the lowest so many may differ: at random it would be half of them, and 64 or less once in 400,000 times.
+_MAX_FINE_BITS = 64
+_FINE_MIRROR = np.array([0, MIRROR, 2**64 - 1], np.uint64)
+
+# What is known of one image: a hash of its bytes, and its perceptual hash where it shows something.
+HASH_ROW = np.dtype([("content", "<u8", (2,)), ("look", "<u8", (HASH_WORDS,)), ("has_look", "?")])
 
 
 class Looks(NamedTuple):
     """The looks of many images.
 
     Attributes:
-        values: uint64 [num_hashed]: hashes of those that have one, which come first; ascending.
-        mirrored: uint64 [num_hashed]: what they have mirrored.
+        hashes: uint64 [num_hashed, HASH_WORDS]: of those that have one, which come first; ascending.
         of_images: int64 [num_images]: the look of each image.
         num: Of all looks.
     """
 
-    values: np.ndarray
-    mirrored: np.ndarray
+    hashes: np.ndarray
     of_images: np.ndarray
     num: int
+
+
+def hash_rows(contents: Sequence[bytes], images: Sequence[np.ndarray | None]) -> np.ndarray:
+    """`HASH_ROW`s, from a digest of 16 bytes of each image's bytes and what `look_at` gives of it; None: nobody looked."""
+    rows = np.zeros(len(contents), HASH_ROW)
+    rows["content"] = np.frombuffer(b"".join(contents), "<u8").reshape(-1, 2)
+    seen = np.array([image is not None for image in images], bool)
+    looks, has_look = perceptual_hashes([image for image in images if image is not None])
+    rows["look"][seen] = looks * has_look[:, None]
+    rows["has_look"][seen] = has_look
+    return rows
 
 
 def find_looks(rows: np.ndarray) -> Looks:
     """Puts images together that have the same hash or, where they have none, the same bytes; from `HASH_ROW` [num_images]."""
     has_look = rows["has_look"]
-    hashes, of_hashed = _unique(rows["value"][has_look], rows["mirrored"][has_look])
-    contents, of_others = _unique(*rows["content"][~has_look].T)
+    hashes, of_hashed = _unique(rows["look"][has_look])
+    contents, of_others = _unique(rows["content"][~has_look])
     of_images = np.empty(len(rows), np.int64)
     of_images[has_look] = of_hashed
     of_images[~has_look] = of_others + len(hashes)
-    return Looks(hashes[:, 0], hashes[:, 1], of_images, len(hashes) + len(contents))
+    return Looks(hashes, of_images, len(hashes) + len(contents))
 
 
-def _unique(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs that occur, uint64 [num, 2], ascending, and the place of each among them."""
-    order = np.lexsort((other, one))
-    pairs = np.stack([one[order], other[order]], axis=1)
-    is_new = np.ones(len(pairs), bool)
-    is_new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
-    places = np.empty(len(pairs), np.int64)
+def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that occur, uint64 [num, num_words], ascending, and the place of each among them."""
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    is_new = np.ones(len(rows), bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    places = np.empty(len(rows), np.int64)
     places[order] = np.cumsum(is_new) - 1
-    return pairs[is_new], places
+    return ordered[is_new], places
 
 
-def find_edges(values: np.ndarray, mirrored: np.ndarray, distance: int, part: SearchPart) -> np.ndarray:
+def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> np.ndarray:
     """Pairs of looks that are near, as they are or one of them mirrored, as far as one part of the search finds them.
 
     Args:
-        values: See `Looks`.
-        mirrored: See `Looks`.
-        distance: Bits that may differ.
-        part: One of `search_parts(2 * len(values))`.
+        hashes: See `Looks`.
+        distance: Bits of the first word that may differ.
+        part: One of `search_parts(len(hashes))`.
 
     Returns:
         uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
@@ -72,14 +88,19 @@ def find_edges(values: np.ndarray, mirrored: np.ndarray, distance: int, part: Se
         UserError: There are too many to hold.
     """
     found, num_edges = [np.zeros(0, np.uint64)], 0
-    entries = band_entries(values, part)
-    for others in (entries, band_entries(mirrored, part)):
-        for one, other in near_pairs(entries, others, distance):
-            low, high = np.minimum(one, other), np.maximum(one, other)
-            found.append((low << 32 | high)[low != high].astype(np.uint64))
-            num_edges += len(found[-1])
-            _check_number(num_edges)
-    return np.unique(np.concatenate(found))
+    for one, other in near_pairs(np.ascontiguousarray(hashes[:, 0]), distance, part):
+        keep = _stays_near(hashes[one] ^ hashes[other])
+        found.append((one[keep] << 32 | other[keep]).astype(np.uint64))
+        num_edges += len(found[-1])
+        _check_number(num_edges)
+    return np.sort(np.concatenate(found))
+
+
+def _stays_near(differing: np.ndarray) -> np.ndarray:
+    """Which pairs are near in the other words too, of those whose first words are, from their exclusive or: bool [num_pairs]."""
+    is_mirrored = np.bitwise_count(differing[:, 0] & np.uint64(MIRROR)) > 16
+    fine = differing[:, 1:] ^ is_mirrored[:, None] * _FINE_MIRROR
+    return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
 def join_edges(packed: Iterable[np.ndarray]) -> np.ndarray:
@@ -112,12 +133,6 @@ def components(num: int, edges: np.ndarray) -> np.ndarray:
     return labels
 
 
-def look_distance(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Bits in which looks differ, as they are or one of them mirrored: uint8 [n, m].
-
-    Args:
-        one: (hashes, those mirrored), uint64 [n] each.
-        other: The same of others, uint64 [m] each.
-    """
-    direct = np.bitwise_count(one[0][:, None] ^ other[0])
-    return np.minimum(direct, np.minimum(np.bitwise_count(one[0][:, None] ^ other[1]), np.bitwise_count(one[1][:, None] ^ other[0])))
+def look_distance(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Bits of the first word in which looks differ, as they are or one of them mirrored: uint8 [n, m], from uint64 [n or m, HASH_WORDS]."""
+    return hash_distance(ones[:, None, 0] ^ others[:, 0])

@@ -7,26 +7,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_pipelines.images.look_alikes import Looks, components, find_edges, find_looks, join_edges
-from beam_pipelines.images.near_hashes import search_parts
+from beam_pipelines.images.look_alikes import Looks, components
 from beam_pipelines.leaks.image_table import ImageTable
-from beam_pipelines.parallel.light_processes import TaskWindow
 
 _NUM_SHOWN = 5
 
 _BLOCK_EDGES = 1 << 16
 
 
-def find_leaks(table: ImageTable, distance: int, num_processes: int = 0) -> dict[str, Any]:
+def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
     """What is apart, as `leaks.json` has it under `now`.
 
     Args:
         table: Of all images, in their splits.
-        distance: Bits of 64 in which the perceptual hashes of images may differ that are alike.
-        num_processes: Light processes that search; 0: none.
+        looks: Theirs.
+        edges: Pairs of looks that are alike, int64 [num_edges, 2].
     """
-    looks = find_looks(table.hashes)
-    edges = _search(looks, distance, num_processes)
     counts = _Counts(table, looks, edges)
     sizes = table.sizes.tolist()
     total = max(sum(sizes), 1)
@@ -40,13 +36,6 @@ def find_leaks(table: ImageTable, distance: int, num_processes: int = 0) -> dict
         "groups": _find_groups(table),
         "labels": _find_conflicts(table, looks, edges),
     }
-
-
-def _search(looks: Looks, distance: int, num_processes: int) -> np.ndarray:
-    tasks, found = TaskWindow(num_processes), []
-    for part in search_parts(2 * len(looks.values)):
-        found += tasks.run(find_edges, looks.values, looks.mirrored, distance, part)
-    return join_edges([*found, *tasks.drain()])
 
 
 class _Counts:

@@ -7,13 +7,16 @@ import numpy as np
 
 from beam_pipelines.errors import Refusal, StorageError, UserError, printable
 from beam_pipelines.images.image_headers import identify
-from beam_pipelines.images.look_alikes import HASH_ROW
-from beam_pipelines.images.perceptual_hash import hash_image, hash_pixels
+from beam_pipelines.images.look_alikes import HASH_ROW, hash_rows
+from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature
+
+# Of images that are held decoded, though small.
+_HASHED_TOGETHER = 256
 
 
 class HashedRecords(NamedTuple):
@@ -44,7 +47,11 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None) -> Hash
     """
     features = {feature.name: feature for feature in schema or ()}
     image = features.get(IMAGE)
-    found: list[tuple[str, str | None, np.void]] = []
+    keys: list[str] = []
+    labels: list[str | None] = []
+    contents: list[bytes] = []
+    looks: list[np.ndarray | None] = []
+    rows = [np.zeros(0, HASH_ROW)]
     image_name = IMAGE if schema is not None else ""
     try:
         with open_file(path) as file:
@@ -55,14 +62,21 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None) -> Hash
                 image_name = image_name or _find_image(example, path)
                 values = example.values(image_name)
                 if len(values) != 1 or not isinstance(values[0], bytes):
-                    raise UserError(f"{printable(path)}: record {len(found)} has {len(values)} values of {image_name!r}; expected one image")
-                found.append((_key(example, schema is not None) or f"{name}:{len(found)}", _label(example, features.get(LABEL)), _hash(values[0], image)))
+                    raise UserError(f"{printable(path)}: record {len(keys)} has {len(values)} values of {image_name!r}; expected one image")
+                keys.append(_key(example, schema is not None) or f"{name}:{len(keys)}")
+                labels.append(_label(example, features.get(LABEL)))
+                contents.append(hashlib.blake2b(values[0], digest_size=16).digest())
+                looks.append(_look_at(values[0], image))
+                if len(looks) == _HASHED_TOGETHER:
+                    rows.append(hash_rows(contents, looks))
+                    contents, looks = [], []
     except (BadExampleError, NoRecordsError) as error:
         raise UserError(f"{printable(path)}: {error}") from None
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
-    keys, labels, rows = zip(*found) if found else ((), (), ())
-    return HashedRecords(list(keys), list(labels), np.array(list(rows), HASH_ROW))
+    found = np.concatenate([*rows, hash_rows(contents, looks)])
+    found["content"][:, 1] = 0  # as much as catalogs have
+    return HashedRecords(keys, labels, found)
 
 
 def _find_image(example: ExampleReader, path: str) -> str:
@@ -84,16 +98,8 @@ def _label(example: ExampleReader, feature: Feature | None) -> str | None:
     return "|".join(names) if names else None
 
 
-def _hash(data: bytes, image: Feature | None) -> np.void:
-    row = np.zeros((), HASH_ROW)
-    row["content"][0] = np.frombuffer(hashlib.blake2b(data, digest_size=16).digest(), "<u8")[0]  # as much as catalogs have
+def _look_at(data: bytes, image: Feature | None) -> np.ndarray | None:
     try:
-        if image is not None and image.kind == "pixels":
-            look = hash_pixels(data, RawImage(*image.shape))
-        else:
-            look = hash_image(data, "decode")
+        return look_at_pixels(data, RawImage(*image.shape)) if image is not None and image.kind == "pixels" else look_at(data, "decode")
     except Refusal:  # a tensor, or damaged
-        return row[()]
-    if not look.is_flat:
-        row["value"], row["mirrored"], row["has_look"] = look.value, look.mirrored, True
-    return row[()]
+        return None

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.shards.catalog import read_catalog
 from tf_input.dataset_format import HASH_COLUMNS, LABEL, Manifest
 
@@ -93,9 +94,9 @@ def catalog_names(catalog: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray, 
 
 
 def _hash_rows(catalog: pa.Table) -> np.ndarray:
-    content, value, mirrored = (catalog.column(name) for name in HASH_COLUMNS)
+    content, look = (catalog.column(name) for name in HASH_COLUMNS)
     rows = np.zeros(catalog.num_rows, HASH_ROW)
     rows["content"][:, 0] = content.to_numpy()
-    rows["has_look"] = value.is_valid().to_numpy()
-    rows["value"], rows["mirrored"] = (pc.fill_null(column, pa.scalar(0, pa.uint64())).to_numpy() for column in (value, mirrored))
+    rows["has_look"] = has_look = look.is_valid().to_numpy()
+    rows["look"][has_look] = np.frombuffer(b"".join(look.drop_null().to_pylist()), "<u8").reshape(-1, HASH_WORDS)
     return rows

@@ -4,10 +4,13 @@ import dataclasses
 import os
 from typing import Any, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from beam_pipelines.config.leaks_config import LeaksConfig
 from beam_pipelines.errors import FoundError, StorageError, UserError, printable
+from beam_pipelines.images.look_alikes import Looks, find_edges, find_looks, join_edges
+from beam_pipelines.images.near_hashes import search_parts
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
@@ -40,7 +43,16 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         if len(config.data_sets) > 1:
             table = dataclasses.replace(table, parts=tuple(f"{directory}: {part}" for part in table.parts))
         tables.append(table)
-    return find_leaks(join_tables(tables), config.distance, num_processes)
+    table = join_tables(tables)
+    looks = find_looks(table.hashes)
+    return find_leaks(table, looks, _search(looks, config.distance, num_processes))
+
+
+def _search(looks: Looks, distance: int, num_processes: int) -> np.ndarray:
+    tasks, found = TaskWindow(num_processes), []
+    for part in search_parts(len(looks.hashes)):
+        found += tasks.run(find_edges, looks.hashes, distance, part)
+    return join_edges([*found, *tasks.drain()])
 
 
 def _read(directory: str, num_processes: int) -> ImageTable:

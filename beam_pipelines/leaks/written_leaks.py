@@ -1,17 +1,39 @@
 """What `leaks.json` says of a run's shards once they are written."""
 
+import contextlib
 from typing import Any
 
+import numpy as np
+
 from beam_pipelines.config.prepare_job import PrepareJob
+from beam_pipelines.elements.reference_runs import read_stretch
+from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import RunError
+from beam_pipelines.images.look_alikes import HASH_ROW, find_looks
+from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.image_table import read_table
+from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import Manifest
 
 
-def find_written_leaks(config: PrepareJob, manifest: Manifest) -> dict[str, Any]:
-    """Counts what is apart, from the catalogs in the working directory of a run with `--duplicates`; RunError where these are not whole."""
+def find_written_leaks(config: PrepareJob, manifest: Manifest, twins: Twins) -> dict[str, Any]:
+    """Counts what is apart, from the catalogs in the working directory of a run with `--duplicates`.
+
+    Which hashes are near is known from the search before the plan; the spool has it.
+
+    Raises:
+        RunError: Catalogs are not whole, or the spool.
+    """
     table = read_table(config.working_directory, manifest)
     if table is None:
         raise RunError("a catalog has no hashes of images; expected those of all")
-    return find_leaks(table, config.duplicate_distance, config.num_processes)
+    with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
+        near, edges = (np.frombuffer(read_stretch(one, spool), "<u8") for one in (twins.looks, twins.edges))
+    rows = np.zeros(len(near) // HASH_WORDS, HASH_ROW)
+    rows["look"], rows["has_look"] = near.reshape(-1, HASH_WORDS), True
+    looks = find_looks(np.concatenate([table.hashes, rows]))
+    of_images, of_near = np.split(looks.of_images, [len(table.hashes)])
+    edges = of_near[edges.astype(np.int64).reshape(-1, 2)]
+    is_written = np.bincount(of_images, minlength=looks.num) > 0
+    return find_leaks(table, looks._replace(of_images=of_images), edges[is_written[edges].all(axis=1)])

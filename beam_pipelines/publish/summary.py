@@ -122,6 +122,14 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     torn = found["num_pairs"] * (1 - sum((size / sum(sizes)) ** 2 for size in sizes))  # as many come into one split by chance
     apart = f"{_count(now['num_pairs_apart'], 'pair')} (splits at random would tear about {torn:,.1f} apart) and {now['groups']['num_apart']:,} of {_count(now['groups']['num'], 'group')}"
     yield f"apart now:    {apart} (see {directory}/{dataset_format.LEAKS})"
+    if leaks["classes"] and len(now["parts"]) > 1:
+        yield f"class shares: {', '.join(_extremes(split, leaks['classes']) for split in now['parts'])}"
+
+
+def _extremes(split: str, classes: Mapping[str, Mapping[str, float]]) -> str:
+    """The classes of which a split has the smallest and the largest share."""
+    low, high = (choose(classes, key=lambda name: classes[name][split]) for choose in (min, max))
+    return f"{split} {classes[low][split]:.1%} ({low}) to {classes[high][split]:.1%} ({high})"
 
 
 def _count(num: int, noun: str) -> str:

@@ -13,6 +13,7 @@ from beam_pipelines.elements.plan_files import dead_letters_path, read_done, rea
 from beam_pipelines.elements.quality import ShuffleQualities
 from beam_pipelines.elements.reference_runs import Stretch
 from beam_pipelines.elements.statistics import ImageStatistics
+from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import RunError
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.parallel.read_ahead import read_ahead
@@ -24,8 +25,8 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo, to_json
 
-# From the working directory of a run and its manifest to what `leaks.json` says of what is there now.
-FindLeaks = Callable[[PrepareJob, Manifest], Mapping[str, Any]]
+# From a run, its manifest and the duplicates that it has found to what `leaks.json` says of what is there now.
+FindLeaks = Callable[[PrepareJob, Manifest, Twins], Mapping[str, Any]]
 
 # Of dead letters that are merged, in all.
 _MERGE_BYTES = 64 << 20
@@ -91,7 +92,7 @@ def write_metadata(
     files = metadata.metadata_files(manifest, statistics, run_info)
     twins = plan.listing.twins
     if twins and not is_in_place(config):  # where all is published already, nothing is to be written
-        files[LEAKS] = to_json({"found": twins.to_json(), "now": find_leaks(config, manifest), "classes": metadata.class_shares(statistics)})
+        files[LEAKS] = to_json({"found": twins.to_json(), "now": find_leaks(config, manifest, twins), "classes": metadata.class_shares(statistics)})
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         lines = {DEAD_LETTERS: merge_json_lines(_dead_letters(config, plan, with_dead_letters, spool))}
         if twins:

@@ -179,7 +179,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "num_refused": manifest.num_dead_letters,
         "num_refused_read": contents.num_refused_read,
         "refused": contents.refused[:_MAX_ROWS // 10],
-        "leaks": list(_flatten(contents.leaks))[:_MAX_LEAKS] if contents.leaks else [],
+        "leaks": list(_leaks(contents.leaks))[:_MAX_LEAKS] if contents.leaks else [],
         "num_features": len(manifest.schema),
         **_features(sample),
         "made": list(_made(contents)),
@@ -325,6 +325,17 @@ def _value(feature: Feature, example: ExampleReader) -> str:
             shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))
     more = f" … ({num:,})" if num > len(shown) else ""
     return ", ".join(shown)[:_MAX_VALUE] + more
+
+
+def _leaks(leaks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What `leaks.json` says, a line each; of a class one with its shares of all splits."""
+    for name, fields in leaks.items():
+        for key, value in list(fields.items())[:_MAX_LEAKS] if isinstance(fields, Mapping) else [("", fields)]:
+            if name == "classes" and isinstance(value, Mapping) and all(isinstance(share, float) for share in value.values()):
+                shares = ", ".join(f"{split} {share:.1%}" for split, share in list(value.items())[:_MAX_SPLITS])
+                yield f"share of {key}"[:_MAX_NAME], shares[:_MAX_TEXT]
+            else:
+                yield from _flatten(value, f"{name}.{key}"[:_MAX_NAME] if key else name)
 
 
 def _flatten(fields: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@
 | `num_bytes`, `crc32c`, `height`, `width` | of the image as stored, else of the serialized example; no size where nobody looked (`--check=none`) |
 | `format`, `reencoded` | what the source's bytes were; why the stored ones are others |
 | `group`, `weight` | where they were given |
-| `content_hash`, `image_hash`, `mirrored_hash` | with `--duplicates`: of the bytes at the source; perceptual, of what is seen and of its mirror image; no perceptual one where nothing is to be seen, or with `--exact_only` |
+| `content_hash`, `perceptual_hash` | with `--duplicates`: of the bytes at the source, and of what is seen; no perceptual one where nothing is to be seen, or with `--exact_only` |
 | `shard`, `record` | the file that it is in, within the data set, and its place there |
 | each feature with class names | the name, or a list of names; `label_NAME` where NAME is that of another column |
 | each number and text of one value | as the record has it; `feature_NAME` where NAME is that of another column |
@@ -76,8 +76,7 @@ def encode_catalog(parts: Sequence[WrittenPart], shard: str, schema: Sequence[Fe
         "record": pa.array(np.arange(num), pa.int64()),
     }
     if (hashes := unpack_hashes(references.hashes)) is not None:
-        hidden = ~hashes.has_look
-        columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), pa.array(hashes.values, mask=hidden), pa.array(hashes.mirrored, mask=hidden))))
+        columns |= dict(zip(HASH_COLUMNS, (pa.array(hashes.contents), _binary(hashes.looks, hashes.has_look))))
     for name, feature in catalog_features(schema).items():
         if feature.kind == "class_label":
             columns[name] = _labels([one for part in parts for one in part.labels[feature.name]], feature)
@@ -123,6 +122,12 @@ def _strings(texts: Texts) -> pa.Array:
     present = np.packbits(texts.lengths > 0, bitorder="little")
     buffers = [pa.py_buffer(present), pa.py_buffer(offsets), pa.py_buffer(texts.blob)]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
+
+
+def _binary(words: np.ndarray, is_valid: np.ndarray) -> pa.Array:
+    """The bytes of each row, from uint64 [num, num_words]; null where it is not valid."""
+    present = np.packbits(is_valid, bitorder="little")
+    return pa.Array.from_buffers(pa.binary(words.itemsize * words.shape[1]), len(words), [pa.py_buffer(present), pa.py_buffer(words.astype("<u8").tobytes())])
 
 
 def _names(values: Sequence[str]) -> pa.Array:

@@ -23,8 +23,8 @@ from beam_pipelines.shards.hash_some import HashedPart, hash_some
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.spool import SpoolReader, own_spool
 
-# What a task of a light process hashes.
-_TASK_INPUTS = 64
+# What a task of a light process hashes: as much as a part of a shard has at least.
+_TASK_INPUTS = 256
 
 
 @dataclasses.dataclass
@@ -101,8 +101,9 @@ def join_hashes(element: tuple[str, dict[str, Iterable[Any]]], config: PrepareJo
     refused = [letter for part in parts for letter in part.dead_letters]
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(run.smallest(run.num_references), spool)
-    kept = np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused])
-    references = dataclasses.replace(references.take(kept), hashes=pack_hashes(rows))
+    if refused:
+        references = references.take(np.setdiff1d(np.arange(len(references)), [part.first + place for part in parts for place in part.refused]))
+    references = dataclasses.replace(references, hashes=pack_hashes(rows))
     with own_spool(config.spool_directory) as writer:
         stretch = Stretch(writer.spool, writer.append(rows.tobytes()), rows.nbytes)
     count = DeadLetterCount()

@@ -8,7 +8,7 @@ import numpy as np
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.reference_runs import Stretch, read_references
 from beam_pipelines.elements.references import References
-from beam_pipelines.images.look_alikes import HASH_ROW
+from beam_pipelines.images.look_alikes import hash_rows
 from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.shard_writer import list_again
@@ -56,11 +56,12 @@ def hash_some(shared_context: bytes, stretch: Stretch, first: int, start: int, s
 
 def hash_references(context: WriteContext, references: References, spool: SpoolReader) -> tuple[np.ndarray, list[int], list[DeadLetter]]:
     """The `HASH_ROW`s of the images of some references, without those that are refused; the places of these, and their dead letters."""
-    rows, refused, dead_letters = [], [], []
-    for place, found in enumerate(InputReader(context, files_at(context.listing.root), spool).hash_all(list_again(references, spool))):
-        if isinstance(found, DeadLetter):
+    contents, looks, refused, dead_letters = [], [], [], []
+    for place, found in enumerate(InputReader(context, files_at(context.listing.root), spool).see_all(list_again(references, spool))):
+        if type(found) is DeadLetter:
             refused.append(place)
             dead_letters.append(found)
         else:
-            rows.append(found)
-    return np.array(rows, HASH_ROW), refused, dead_letters
+            contents.append(found.content)
+            looks.append(found.look)
+    return hash_rows(contents, looks), refused, dead_letters

@@ -15,8 +15,7 @@ from beam_pipelines.elements.statistics import PixelSums
 from beam_pipelines.elements.tensor_sums import TensorSums
 from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
-from beam_pipelines.images.look_alikes import HASH_ROW
-from beam_pipelines.images.perceptual_hash import PerceptualHash, hash_image, hash_pixels
+from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
@@ -60,6 +59,18 @@ class ReadImage(NamedTuple):
         return len(self.data) + sum(image.num_bytes for image in others)
 
 
+class SeenImage(NamedTuple):
+    """What the hashes of an image are made of.
+
+    Attributes:
+        content: A digest of its bytes: 16 of them.
+        look: As `look_at` gives it; None where nobody looked.
+    """
+
+    content: bytes
+    look: np.ndarray | None
+
+
 class InputReader:
     """Makes of one input what is fit, or a dead letter. For any number of threads."""
 
@@ -73,9 +84,9 @@ class InputReader:
         """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
         return self._read_in_order(self.read, zip(images, sampled), self._context.extras.image_names)
 
-    def hash_all(self, images: Iterable[LabeledImage]) -> Iterator[np.void | DeadLetter]:
-        """What `hash` makes of each input, in order, and ahead likewise."""
-        return self._read_in_order(self.hash, zip(images), ())
+    def see_all(self, images: Iterable[LabeledImage]) -> Iterator[SeenImage | DeadLetter]:
+        """What `see` makes of each input, in order, and ahead likewise."""
+        return self._read_in_order(self.see, zip(images), ())
 
     def _read_in_order(self, read: Callable[..., Any], items: Iterator[tuple[Any, ...]], others: tuple[str, ...]) -> Iterator[Any]:
         if not is_remote(self._context.listing.root):
@@ -129,33 +140,29 @@ class InputReader:
             pixels = None if checked.pixels is None else PixelSums.of(checked.pixels)
         return ReadImage(stored, extras, checked.format, checked.reencoded, pixels, checked.height, checked.width, checked.num_channels)
 
-    def hash(self, image: LabeledImage) -> np.void | DeadLetter:
-        """Reads one image, checks it where it is decoded, and hashes it: an element of `HASH_ROW`.
+    def see(self, image: LabeledImage) -> SeenImage | DeadLetter:
+        """Reads one image, and checks it where it is decoded: for its hashes.
 
         Raises:
             StorageError: A disk or a store did not give its bytes, which says nothing about the image.
         """
         try:
             data = self._read_bytes(image)
-            look = self._hash_look(image, data) if self._context.config.hashes_looks else None
+            look = self._look_at(image, data) if self._context.config.hashes_looks else None
         except OSError as error:
             return self._refuse(image, error)
         except _CutOffError as error:
             return _dead_letter(image, "read", "unreadable", str(error))
         except Refusal as error:
             return _dead_letter(image, "check", error.reason, str(error))
-        row = np.zeros((), HASH_ROW)
-        row["content"] = np.frombuffer(hashlib.blake2b(data, digest_size=16).digest(), "<u8")
-        if look is not None and not look.is_flat:
-            row["value"], row["mirrored"], row["has_look"] = look.value, look.mirrored, True
-        return row[()]
+        return SeenImage(hashlib.blake2b(data, digest_size=16).digest(), look)
 
-    def _hash_look(self, image: LabeledImage, data: bytes) -> PerceptualHash | None:
+    def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
         """None of a tensor, which shows nothing to anybody."""
         if self._context.tensor is not None:
             return None
         raw, pixels = (image.raw, data) if image.raw or not data.startswith(NPY_MAGIC) else npy_image(data)
-        return hash_image(data, self._context.config.check) if raw is None else hash_pixels(pixels, raw)
+        return look_at(data, self._context.config.check) if raw is None else look_at_pixels(pixels, raw)
 
     def _read_bytes(self, image: LabeledImage) -> bytes:
         """Of an image that lies as a `.npy` file within another file its numbers, as any other array has them."""

@@ -26,6 +26,7 @@ from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import DataError, UserError
 from beam_pipelines.images.look_alikes import HASH_ROW, find_edges, find_looks, join_edges
 from beam_pipelines.images.near_hashes import SearchPart, search_parts
+from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
 from beam_pipelines.splits.settle_twins import Changes, Renames, SettledTwins, apply_changes, key_ranks
 from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
@@ -36,7 +37,7 @@ class WrittenLooks(NamedTuple):
     """The hashes that there are, in the spool.
 
     Attributes:
-        stretch: uint64 [2, num]: `Looks.values` and `Looks.mirrored`.
+        stretch: uint64 [num, HASH_WORDS]: `Looks.hashes`.
         num: How many.
     """
 
@@ -95,12 +96,7 @@ class FindTwins(beam.PTransform):
 
 def _read_rows(runs: Sequence[HashedRun], spool: SpoolReader) -> np.ndarray:
     """`HASH_ROW` of all images, run after run."""
-    return np.frombuffer(b"".join(_read(run.rows, spool) for run in runs), HASH_ROW)
-
-
-def _read(stretch: Stretch, spool: SpoolReader) -> bytes:
-    """In an object store there is nothing where nothing was written."""
-    return read_stretch(stretch, spool) if stretch.num_bytes else b""
+    return np.frombuffer(b"".join(read_stretch(run.rows, spool) for run in runs), HASH_ROW)
 
 
 def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) -> WrittenLooks:
@@ -108,16 +104,16 @@ def write_looks(unused: bytes, runs: Iterable[HashedRun], config: PrepareJob) ->
     stopwatch = Stopwatch("twins")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         looks = find_looks(_read_rows(list(runs), spool))
-    data = np.stack([looks.values, looks.mirrored]).tobytes()
+    data = looks.hashes.tobytes()
     with own_spool(config.spool_directory) as writer:
         stretch = Stretch(writer.spool, writer.append(data), len(data))
     count_in_beam(stopwatch.lap())
-    return WrittenLooks(stretch, len(looks.values))
+    return WrittenLooks(stretch, len(looks.hashes))
 
 
 def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[SearchPart, WrittenLooks]]]:
     """Parts of the search for what is near."""
-    for part in search_parts(2 * looks.num) if looks.num else ():
+    for part in search_parts(looks.num) if looks.num else ():
         yield (part.band, part.part), (part, looks)
 
 
@@ -126,8 +122,8 @@ def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLoo
     _, ((part, looks),) = element
     stopwatch = Stopwatch("twins")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
-        values, mirrored = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(2, looks.num)
-    edges = find_edges(values, mirrored, config.duplicate_distance, part)
+        hashes = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(-1, HASH_WORDS)
+    edges = find_edges(hashes, config.duplicate_distance, part)
     with own_spool(config.spool_directory) as writer:
         stretch = Stretch(writer.spool, writer.append(edges.tobytes()), edges.nbytes)
     count_in_beam(stopwatch.lap())
@@ -150,7 +146,7 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], l
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         rows = _read_rows(runs, spool)
         looks = find_looks(rows)
-        joined = join_edges(np.frombuffer(_read(stretch, spool), np.uint64) for stretch in edges)
+        joined = join_edges(np.frombuffer(read_stretch(stretch, spool), np.uint64) for stretch in edges)
         places = find_candidates(looks, joined)
         starts = np.cumsum([0, *(run.run.num_references for run in runs)])
         bounds = np.searchsorted(places, starts)
@@ -162,7 +158,11 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], l
         if start < stop:
             yield ChangedRun(run.run, _changes_of(settled, members, start, stop))
     yield TaggedOutput("renames", settled.renames)
-    yield TaggedOutput("twins", (settled.describe(), dead_letters))
+    near = np.unique(joined)
+    with own_spool(config.spool_directory) as writer:
+        data = looks.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
+        of_near = [Stretch(writer.spool, writer.append(one), len(one)) for one in data]
+    yield TaggedOutput("twins", (settled.describe(*of_near), dead_letters))
     count_in_beam(stopwatch.lap())
 
 
@@ -194,11 +194,14 @@ def apply(element: tuple[str, Iterable[ChangedRun]], renames: Renames, config: P
     _, (changed,) = element
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         references = read_references(changed.run.smallest(changed.run.num_references), spool)
-    references = apply_changes(references, changed.changes, renames, config.move_to)
+    changes = changed.changes
+    is_changed = bool(len(changes.dropped) or len(changes.grouped) or renames.groups or renames.moved)
+    if is_changed:
+        references = apply_changes(references, changes, renames, config.move_to)
     counts = KeyCounts()
     counts.add_references([references])
     if len(references):
-        yield write_run([references], config.spool_directory)
+        yield write_run([references], config.spool_directory) if is_changed else changed.run
     yield TaggedOutput("counts", counts.pack())
 
 

@@ -165,8 +165,8 @@ class SettledTwins:
     def _split_of(self, place: int) -> str:
         return self._candidates.splits[int(self._candidates.rows["split"][self.members[place]])] or "none"
 
-    def describe(self) -> Twins:
-        """What there is to tell of them; each one's line is in the spool from now on."""
+    def describe(self, looks: Stretch, edges: Stretch) -> Twins:
+        """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
         config, clusters = self._config, self._clusters
         with own_spool(config.spool_directory) as spool:
             data = b"".join(self._lines())
@@ -177,6 +177,8 @@ class SettledTwins:
             config.duplicates,
             None if config.exact_only else config.duplicate_distance,
             lines,
+            looks,
+            edges,
             num_pairs=clusters.num_pairs,
             num_clusters=len(self._starts),
             num_images=len(self.members),

@@ -224,7 +224,7 @@ class _Planner:
             if not num and num_groups:
                 largest = max(np.add.reduceat(self._open[:, 2], np.unique(self._open[:, 0], return_index=True)[1]).tolist())
                 raise UserError(
-                    f"split {split!r} would come out empty: {sum(reached):,} inputs are in {num_groups:,} groups of up to {largest:,}, of which "
+                    f"split {split!r} would come out empty: {sum(reached):,} inputs are in {num_groups:,} group{'s' * (num_groups != 1)} of up to {largest:,}, of which "
                     "none fits into its share; expected a larger share for it, or smaller groups"
                 )
             if not num:

@@ -66,7 +66,7 @@ def cluster_candidates(looks: Looks, edges: np.ndarray, distance: int, candidate
     torn = edges[labels[edges[:, 0]] != labels[edges[:, 1]]]
     num_pairs_cut = int((sizes[torn[:, 0]] * sizes[torn[:, 1]]).sum())
     of_clusters = labels[of_images]
-    is_large = (sizes[of_images] > bound) & (of_images < len(looks.values))
+    is_large = (sizes[of_images] > bound) & (of_images < len(looks.hashes))
     if is_large.any():  # images of one hash, and not all of the same bytes
         rows = np.column_stack([of_images[is_large].astype(np.uint64), contents[is_large]])
         kinds, of_kinds, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
@@ -98,10 +98,9 @@ def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: i
 
 
 def _is_wide(looks: Looks, members: np.ndarray, limit: int) -> bool:
-    hashes = looks.values[members], looks.mirrored[members]
+    hashes = looks.hashes[members]
     step = max(1, _BLOCK_PAIRS // len(members))
-    blocks = ((hashes[0][start : start + step], hashes[1][start : start + step]) for start in range(0, len(members), step))
-    return any((look_distance(block, hashes) > limit).any() for block in blocks)
+    return any((look_distance(hashes[start : start + step], hashes) > limit).any() for start in range(0, len(members), step))
 
 
 def _cut_into_stars(

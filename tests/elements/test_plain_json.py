@@ -121,7 +121,7 @@ VALUES = {
         LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
     "a listing with duplicates": dataclasses.replace(
-        LISTING, twins=Twins("drop", None, Stretch(5, 6, 7), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
+        LISTING, twins=Twins("drop", None, Stretch(5, 6, 7), Stretch(8, 9, 10), Stretch(0, 0, 0), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))
     ),
     "folds": PrepareJob("in", "out", "made", folds=5, group_pattern="^[^/]+"),
     "a shard": WRITTEN,

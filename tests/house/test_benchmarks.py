@@ -28,6 +28,7 @@ SHORT = {
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
     "prepare_benchmark": ("--scale=0.001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +80 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
+    "twins_benchmark": ("--hashes 3000", r"^ +3,000 +150 "),
     "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
     "storage_benchmark": (
         "--runs 1 --turns 1 --seconds 0.2 --copies 1 --records 600 --case mount --case object-store --case shards-512 --case tiny-alone",

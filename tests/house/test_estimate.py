@@ -54,6 +54,8 @@ def test_the_command_prints_it_and_does_nothing(folder, capsys):
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
     printed = capsys.readouterr().out
     assert "images:    70 in 2 classes" in printed and "B of references, beside the output until the end" in printed
+    assert main(["prepare", "--input=flowers", "--output=out", "--estimate", "--duplicates=group"]) == 0
+    assert " at the source, twice: once to find duplicates\n" in capsys.readouterr().out and ", twice" not in printed
     assert sorted(path.name for path in folder.iterdir()) == ["flowers"]
 
 

@@ -17,8 +17,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 import tf_input
 from beam_pipelines.__main__ import main
-from beam_pipelines.images.look_alikes import look_distance
-from beam_pipelines.images.perceptual_hash import hash_image
+from beam_pipelines.images.look_alikes import find_edges, join_edges
+from beam_pipelines.images.near_hashes import search_parts
+from beam_pipelines.images.perceptual_hash import look_at, perceptual_hashes
 from engines import digest
 from made_arrays import idx_file
 from made_images import write_files
@@ -198,13 +199,12 @@ TWINS = {
 def find_twins(photographs: list[bytes]) -> tuple[dict[str, float], int]:
     """Of each kind of twin how many of all are found at 8 bits, and how many pairs of photographs are taken for twins."""
 
-    def hash_all(encoded: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        found = [hash_image(data, "strict") for data in encoded]
-        return np.array([one.value for one in found], np.uint64), np.array([one.mirrored for one in found], np.uint64)
-
-    images, hashes = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], hash_all(photographs)
-    shares = {name: float((look_distance(hashes, hash_all([make(one) for one in images])).diagonal() <= 8).mean()) for name, (make, _) in TWINS.items()}
-    return shares, int(np.triu(look_distance(hashes, hashes) <= 8, 1).sum())
+    images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
+    encoded = [*photographs, *(make(one) for make, _ in TWINS.values() for one in images)]
+    hashes, _ = perceptual_hashes([look_at(data, "strict") for data in encoded])
+    edges = join_edges(find_edges(hashes, 8, part) for part in search_parts(len(hashes)))
+    shares = {name: float(np.isin(np.arange(num), edges[edges[:, 1] - edges[:, 0] == num * kind, 0]).mean()) for kind, name in enumerate(TWINS, 1)}
+    return shares, int((edges < num).all(axis=1).sum())
 
 
 def test_twins_of_photographs_are_found_and_no_others(tmp_path):

@@ -252,7 +252,9 @@ def test_leaks_are_shown_where_they_are_known(classes, tmp_path):
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
     assert "leaks" not in Page(copy / REPORT).sections
     leaks = {"twins": {"num_pairs": 1234, "conflicts": [[{"key": "a<i>", "label": "ant"}, {"key": "b", "label": "bee"}]]}, "now": None}
+    leaks["classes"] = {"ant": {"train": 0.75, "test": 0.25}, "bee": "?"}
     (copy / "leaks.json").write_text(json.dumps(leaks))
     assert main(["report", str(copy)]) == 0
     rows = dict(Page(copy / REPORT).rows["leaks"][1:])
+    assert rows["share of ant"] == "train 75.0%, test 25.0%" and rows["classes.bee"] == "?"
     assert rows["twins.num_pairs"] == "1,234" and "a<i>" in rows["twins.conflicts"] and rows["now"] == "–"

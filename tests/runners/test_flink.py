@@ -187,6 +187,19 @@ def counters(cluster: Cluster, job: dict[str, Any]) -> dict[str, int]:
     return engines.flink_exporter().read_counters(cluster.ask(f"jobs/{job['jid']}/accumulators"))
 
 
+@pytest.mark.slow(15)
+@needs_flink
+def test_duplicates_are_those_of_the_local_runner(cluster, submits, tmp_path):
+    source = write_class_folders(tmp_path / "in", {"ant": 25, "bee": 35})
+    shutil.copy(source / "ant" / "000.jpg", source / "bee" / "same.jpg")
+    options = ("--duplicates=group", "--stratify", "--splits=train=0.6,test=0.4")
+    prepare_here(source, tmp_path / "local", *options)
+    cluster.wait_for_task_managers(2)
+    finish(start_prepare(source, tmp_path / "out", *cluster.options, submits, *options))
+    assert digest(tmp_path / "out") == digest(tmp_path / "local")
+    assert (tmp_path / "out" / dataset_format.TWINS).read_text().count("\n") == 2
+
+
 def as_written(path: pathlib.Path) -> tuple[int, int]:
     """Of one file, another for each time that it is written."""
     return path.stat().st_ino, path.stat().st_mtime_ns

@@ -1,0 +1,70 @@
+"""The search for images that are alike, among millions of perceptual hashes: seconds by the clock and of CPU on one core, and peak memory.
+
+    python -m tests.benchmarks.twins_benchmark [--hashes 60000 1000000 10000000]
+
+Hashes are made up: random ones, of which one in twenty is a twin of another, with three bits of the first word and ten of the others changed, and every
+second of these mirrored. All of them must be found. What is timed is what comes between the hashes and the clusters, imports left out.
+"""
+
+import argparse
+import sys
+import time
+
+import numpy as np
+
+from tests.benchmarks.measure import measure
+
+TWINS = 20  # one of so many
+DISTANCE = 8
+
+
+def make_hashes(num: int) -> np.ndarray:
+    """uint64 [num, 4], the last of them twins of the first."""
+    random = np.random.default_rng(0)
+    hashes = random.integers(0, 2**64, (num, 4), dtype=np.uint64)
+    hashes[:, 0] &= ~np.uint64(1)
+    num_twins = num // TWINS
+    twins = hashes[:num_twins].copy()
+    for bits, words in ((range(5, 64, 29), (0,)), (range(3, 64, 20), (1, 2, 3))):
+        for bit in bits:
+            twins[:, words] ^= np.uint64(1 << bit)
+    twins[::2] ^= np.array([0xFFFFFFFF_00000000, 0, 0xFFFFFFFF_00000000, 2**64 - 1], np.uint64)
+    hashes[num - num_twins :] = twins
+    return hashes
+
+
+def search(num: int) -> None:
+    """Searches in this process, and prints the pairs that were found and its seconds."""
+    from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges
+    from beam_pipelines.images.near_hashes import search_parts
+
+    rows = np.zeros(num, HASH_ROW)
+    rows["look"], rows["has_look"] = make_hashes(num), True
+    start, cpu_start = time.perf_counter(), time.process_time()
+    looks = find_looks(rows)
+    edges = join_edges(find_edges(looks.hashes, DISTANCE, part) for part in search_parts(len(looks.hashes)))
+    labels = components(looks.num, edges)[looks.of_images]
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    num_twins = num // TWINS
+    if not (labels[:num_twins] == labels[num - num_twins :]).all():
+        sys.exit("a twin was not found")
+    print(len(edges), f"{seconds:.1f}", f"{cpu_seconds:.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hashes", type=int, nargs="+", default=[60_000, 1_000_000, 10_000_000])
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.only:
+        search(arguments.only)
+        return
+    print(f"{'hashes':>12}{'pairs':>10}{'seconds':>9}{'CPU s':>9}{'CPU us each':>13}{'peak MB':>9}")
+    for num in arguments.hashes:
+        run = measure([sys.executable, "-m", "tests.benchmarks.twins_benchmark", "--only", str(num)])
+        num_pairs, seconds, cpu_seconds = run.output.split()
+        print(f"{num:12,}{num_pairs:>10}{seconds:>9}{cpu_seconds:>9}{float(cpu_seconds) / num * 1e6:13.1f}{run.peak_bytes / 1e6:9.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
