@@ -30,6 +30,7 @@ REPORT = "report.html"
 CARD = "README.md"
 CROISSANT = "croissant.json"
 DEAD_LETTERS = "dead_letters.jsonl"
+DEAD_LETTER_THUMBNAILS = "dead_letter_thumbnails.jsonl"  # of some, where anything can be seen of them
 TWINS = "twins.jsonl"  # images that are alike, where that was asked for
 LEAKS = "leaks.json"
 

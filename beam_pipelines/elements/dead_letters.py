@@ -2,12 +2,14 @@
 
 import dataclasses
 import heapq
+import itertools
 import json
 from typing import Callable, Iterable, Iterator, NamedTuple
 
 from beam_pipelines.errors import Refusal, printable
 
 NUM_SHOWN = 5
+NUM_THUMBNAILS = 8  # of one stage and reason
 
 # The reasons where the column of the split, or of the group, has nothing for an input.
 NO_SPLIT = "no_split"
@@ -22,12 +24,14 @@ class DeadLetter(NamedTuple):
         stage: Where it was refused: `list`, `read` or `check`.
         reason: A short code, the same for like cases: `symlink`, `not_utf8`, `unreadable`, `bad_image`, …
         message: What was found against what was expected.
+        thumbnail: Of the first few of their reason whose image can be seen: a small JPEG, in base64; else empty.
     """
 
     path: str
     stage: str
     reason: str
     message: str
+    thumbnail: str = ""
 
     @classmethod
     def of(cls, path: str, refusal: Refusal, stage: str = "list") -> "DeadLetter":
@@ -41,18 +45,23 @@ class DeadLetterCount:
 
     Attributes:
         num: All of them.
-        first: The `NUM_SHOWN` that sort first.
+        first: The `NUM_SHOWN` that sort first, without thumbnails.
+        seen: Of each stage and reason the `NUM_THUMBNAILS` that sort first among those with a thumbnail.
     """
 
     num: int = 0
     first: list[DeadLetter] = dataclasses.field(default_factory=list)
+    seen: list[DeadLetter] = dataclasses.field(default_factory=list)
 
     def add(self, dead_letters: list[DeadLetter]) -> None:
-        self.merge(DeadLetterCount(len(dead_letters), dead_letters))
+        first = [letter._replace(thumbnail="") for letter in heapq.nsmallest(NUM_SHOWN, dead_letters)]
+        self.merge(DeadLetterCount(len(dead_letters), first, [letter for letter in dead_letters if letter.thumbnail]))
 
     def merge(self, other: "DeadLetterCount") -> None:
         self.num += other.num
         self.first = sorted([*self.first, *other.first])[:NUM_SHOWN]
+        by_reason = itertools.groupby(sorted([*self.seen, *other.seen], key=_by_reason), lambda letter: letter[1:3])
+        self.seen = [letter for _, letters in by_reason for letter in itertools.islice(letters, NUM_THUMBNAILS)]
 
     def describe(self) -> str:
         """A line for each of the first few, and how many more there are."""
@@ -61,9 +70,14 @@ class DeadLetterCount:
         return "".join(lines) + (f"\n  - and {more} more" if more else "")
 
 
-def to_json_lines(dead_letters: Iterable[DeadLetter]) -> str:
+def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
+    return (letter.stage, letter.reason, letter.path, letter.message)
+
+
+def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:
     """One JSON object a line, sorted, so that the file does not depend on the order of arrival."""
-    return "".join(json.dumps(letter._asdict(), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
+    names = DeadLetter._fields if with_thumbnails else DeadLetter._fields[:-1]
+    return "".join(json.dumps(dict(zip(names, letter)), ensure_ascii=False) + "\n" for letter in sorted(dead_letters))
 
 
 def merge_json_lines(runs: Iterable[Iterable[bytes]]) -> Iterator[bytes]:

@@ -17,7 +17,8 @@ def add_report(commands: argparse._SubParsersAction) -> None:
         "report",
         help="a page that shows what is in a data set, and whether it is healthy",
         description="Writes report.html into a data set, as `recordmill prepare` does: one file that needs no network, with samples of each class,\n"
-        "sizes, the order before and after the shuffle, dead letters, the oddest images, and how to read it. Nothing but the data set is read.\n"
+        "sizes, the order before and after the shuffle, dead letters, the oddest images, those that are alike, and how to read it.\n"
+        "Nothing but the data set is read.\n"
         "Every other option goes to Apache Beam (of an object store, such as --s3_endpoint_url).",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,

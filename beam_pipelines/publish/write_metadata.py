@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 import apache_beam as beam
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import merge_json_lines, read_lines
+from beam_pipelines.elements.dead_letters import DeadLetterCount, merge_json_lines, read_lines, to_json_lines
 from beam_pipelines.elements.plan import Plan, ShardAddress, WrittenShard
 from beam_pipelines.elements.plan_files import dead_letters_path, read_done, read_plan
 from beam_pipelines.elements.quality import ShuffleQualities
@@ -23,7 +23,7 @@ from beam_pipelines.publish.left_run import is_in_place
 from beam_pipelines.publish.publishing import finish_publishing, publish_files
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
-from tf_input.dataset_format import DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo, to_json
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, TWINS, Manifest, ShardInfo, to_json
 
 # From a run, its manifest and the duplicates that it has found to what `leaks.json` says of what is there now.
 FindLeaks = Callable[[PrepareJob, Manifest, Twins], Mapping[str, Any]]
@@ -85,11 +85,15 @@ def write_metadata(
         images.merge(shard.statistics)
         if shard.statistics.dead_letters.num:
             with_dead_letters.append(shard.address)
-    num_dead_letters = plan.listing.dead_letters.num + images.dead_letters.num
+    dead_letters = DeadLetterCount()
+    for found in (plan.listing.dead_letters, images.dead_letters):
+        dead_letters.merge(found)
     check_sums(images, plan.listing, config)
-    manifest = metadata.make_manifest(config, plan.listing, infos, num_dead_letters)
+    manifest = metadata.make_manifest(config, plan.listing, infos, dead_letters.num)
     statistics = metadata.statistics(images, plan.listing, qualities)
     files = metadata.metadata_files(manifest, statistics, run_info)
+    if dead_letters.seen:
+        files[DEAD_LETTER_THUMBNAILS] = to_json_lines(dead_letters.seen, with_thumbnails=True)
     twins = plan.listing.twins
     if twins and not is_in_place(config):  # where all is published already, nothing is to be written
         files[LEAKS] = to_json({"found": twins.to_json(), "now": find_leaks(config, manifest, twins), "classes": metadata.class_shares(statistics)})

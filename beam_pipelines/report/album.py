@@ -4,14 +4,15 @@ from typing import Iterable, NamedTuple
 
 import numpy as np
 
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.thumbnails import measure_brightness
 from beam_pipelines.report.pictures import Picture, Pictures
-from beam_pipelines.report.sample import Sample
+from beam_pipelines.report.sample import Place, Sample, read_examples
 
 # Of classes: one picture for so many examples, so that a page takes no more than a small part of its run; but not fewer or more than these.
 _EXAMPLES_A_PICTURE, _MIN_PICTURES, _MAX_PICTURES = 500, 96, 1_000
 _DRAWINGS_AS_MANY = 3  # pictures with boxes or masks are larger
 
-_NUM_ODD = 4
 _MAX_NAME = 100
 
 
@@ -36,59 +37,57 @@ class Album:
         sample: Of the data set.
         pictures: What makes them.
         max_bytes: Of all pictures together, as they stand in the page.
+
+    Attributes:
+        num_decoded: Examples that a page may decode without showing them.
+        num_wanted: Examples that it shows of classes.
     """
 
     def __init__(self, sample: Sample, pictures: Pictures, max_bytes: int) -> None:
         self._sample, self._pictures = sample, pictures
-        self._loaded: dict[int, list[Picture]] = {}
+        self._loaded: dict[Place, list[Picture]] = {}
         self._left = max_bytes
         num_examples = sum(map(sample.manifest.num_examples, sample.manifest.splits))
-        most = min(max(num_examples // _EXAMPLES_A_PICTURE, _MIN_PICTURES), _MAX_PICTURES)
-        self.num_wanted = most // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
+        self.num_decoded = min(max(num_examples // _EXAMPLES_A_PICTURE, _MIN_PICTURES), _MAX_PICTURES)
+        self.num_wanted = self.num_decoded // (_DRAWINGS_AS_MANY if pictures.has_boxes or pictures.has_masks else 1)
 
     def load(self, rows: Iterable[int]) -> None:
-        """Decodes examples, in the order of the shards."""
-        wanted = [row for row in dict.fromkeys(rows) if row not in self._loaded] if self._pictures.has_any else []
-        for row, example in self._sample.examples(wanted):
-            self._loaded[row] = self._pictures.of(example) if example else []
+        """Decodes examples of the sample, in the order of the shards."""
+        self.load_places(map(self._sample.place, rows))
+
+    def load_places(self, places: Iterable[Place]) -> None:
+        """Decodes any examples, likewise."""
+        wanted = [place for place in dict.fromkeys(places) if place not in self._loaded] if self._pictures.has_any else []
+        for place, example in read_examples(self._sample.directory, self._sample.manifest, wanted):
+            self._loaded[place] = self._pictures.of(example) if example else []
 
     def show(self, rows: list[int], told: list[str] | None = None) -> list[Shown]:
         """Some examples that were loaded, with what is told of each, or else with their keys."""
         keys = [key[:_MAX_NAME] for key in self._sample.texts("key", rows)]
-        shown = []
-        for row, key, caption in zip(rows, keys, told or keys):
-            found = []
-            for picture in self._loaded.get(row, ()):
-                if picture.num_bytes <= self._left:
-                    self._left -= picture.num_bytes
-                    found.append(picture)
-            shown.append(Shown(key, caption, found))
-        return shown
+        places = map(self._sample.place, rows)
+        return [self.show_pictures(key, caption, self._loaded.get(place, [])) for key, caption, place in zip(keys, told or keys, places)]
+
+    def show_place(self, place: Place | None, key: str, caption: str) -> Shown:
+        """An example by its place, if it has one and was loaded."""
+        return self.show_pictures(key, caption, self._loaded.get(place, []) if place else [])
+
+    def show_pictures(self, key: str, caption: str, pictures: Iterable[Picture]) -> Shown:
+        """Pictures with what is told of them, as far as there is room."""
+        found = []
+        for picture in pictures:
+            if picture.num_bytes <= self._left:
+                self._left -= picture.num_bytes
+                found.append(picture)
+        return Shown(key, caption, found)
+
+    def brightness(self, rows: list[int]) -> np.ndarray:
+        """Of the first image of each of some examples that were loaded, 0 to 1; NaN where it can't be decoded: float64 [len(rows)]."""
+        pictures = (self._loaded[self._sample.place(row)] for row in rows)
+        return np.array([_brightness(found[0]) if found else np.nan for found in pictures])
 
 
-def find_oddest(sample: Sample) -> list[tuple[str, list[int], list[str]]]:
-    """What is at an end of something: a title, rows of the sample, and of each what it is there for."""
-    heights, widths, sizes = (sample.numbers(name) for name in ("height", "width", "num_bytes"))
-    if heights is None or widths is None or sizes is None or not (heights > 0).any():
-        return []
-    known = np.flatnonzero((heights > 0) & (widths > 0))
-    height, width, num_bytes = heights[known], widths[known], sizes[known]
-    pixels = height * width
-    density = num_bytes / pixels
-    sides = lambda at: f"{width[at]} × {height[at]}"
-    dense = lambda at: f"{density[at]:.2f} bytes a pixel"
-    by = [
-        ("Largest", -pixels, sides),
-        ("Smallest", pixels, sides),
-        ("Widest for their height", -(width / height), sides),
-        ("Highest for their width", -(height / width), sides),
-        ("Fewest bytes a pixel: plain, or compressed hard", density, dense),
-        ("Most bytes a pixel: full of detail, or noise", -density, dense),
-    ]
-    found: list[tuple[str, list[int], list[str]]] = []
-    for title, values, told in by:
-        order = np.argsort(values, kind="stable")[:_NUM_ODD]
-        if values.min() < values.max() and known[order].tolist() not in (rows for _, rows, _ in found):
-            keys = sample.texts("key", known[order])
-            found.append((title, known[order].tolist(), [f"{told(at)}: {key[:_MAX_NAME]}" for at, key in zip(order.tolist(), keys)]))
-    return found
+def _brightness(picture: Picture) -> float:
+    try:
+        return measure_brightness(picture.encoded)
+    except Refusal:  # a small JPEG that nobody has looked into, and that browsers show as far as they can
+        return np.nan

@@ -1,19 +1,21 @@
 """What a data set says of itself in the files beside its shards: read, and of the kinds that are expected."""
 
+import base64
 import dataclasses
+import itertools
 import json
 from collections import Counter
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple
 
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, open_file
-from tf_input.dataset_format import DEAD_LETTERS, RUN, STATISTICS, Feature, Manifest
-
-LEAKS = "leaks.json"
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
 
 _MAX_LINES = 200_000  # of dead letters that are read
 _MAX_LINE_BYTES = 1 << 16
 _NUM_SHOWN = 3  # of one reason
+_MAX_THUMBNAILS = 500
+_MAX_TWINS = 2_000  # lines that are read
 
 
 class Refused(NamedTuple):
@@ -23,12 +25,39 @@ class Refused(NamedTuple):
         stage, reason: Theirs.
         num: How many there are, among those that were read.
         first: (path, message) of the first ones.
+        seen: (path, message, JPEG) of the first ones of which something can be seen.
     """
 
     stage: str
     reason: str
     num: int
     first: list[tuple[str, str]]
+    seen: list[tuple[str, str, bytes]]
+
+
+class Twin(NamedTuple):
+    """An image that is like another one.
+
+    Attributes:
+        key: Its own.
+        told: Its class, or split; empty where it has none.
+    """
+
+    key: str
+    told: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaks:
+    """What is known of images that are alike.
+
+    Attributes:
+        facts: `leaks.json`.
+        clusters: The first ones of `twins.jsonl`.
+    """
+
+    facts: Mapping[str, Any]
+    clusters: list[list[Twin]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +70,7 @@ class Contents:
         run: `run.json`.
         refused: The dead letters, those of the most frequent reason first.
         num_refused_read: Of how many dead letters.
-        leaks: `leaks.json`, where it is there.
+        leaks: What is known of images that are alike, where that was asked for.
     """
 
     manifest: Manifest
@@ -49,7 +78,7 @@ class Contents:
     run: Mapping[str, Any]
     refused: list[Refused]
     num_refused_read: int
-    leaks: Mapping[str, Any] | None
+    leaks: Leaks | None
 
     def label_counts(self, split: str, feature: Feature) -> Mapping[str, int]:
         """Class name -> how often it occurs in a split."""
@@ -65,8 +94,12 @@ def read_contents(directory: str, manifest: Manifest) -> Contents:
         OSError: One can't be read.
     """
     refused, num_read = _read_dead_letters(directory)
-    leaks = _read_object(directory, LEAKS) if files_at(directory).exists(f"{directory}/{LEAKS}") else None
+    leaks = Leaks(_read_object(directory, LEAKS), _read_clusters(directory)) if _exists(directory, LEAKS) else None
     return Contents(manifest, _read_object(directory, STATISTICS), _read_object(directory, RUN), refused, num_read, leaks)
+
+
+def _exists(directory: str, name: str) -> bool:
+    return files_at(directory).exists(f"{directory}/{name}")
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any]:
@@ -81,20 +114,36 @@ def _read_object(directory: str, name: str) -> dict[str, Any]:
 
 
 def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
-    path, num_read = f"{directory}/{DEAD_LETTERS}", 0
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    with open_file(path) as file:
-        while num_read < _MAX_LINES and (line := file.readline(_MAX_LINE_BYTES)):
-            try:
-                fields = json.loads(line)
-                what = (str(fields["stage"]), str(fields["reason"]))
-                told = (str(fields["path"]), str(fields["message"]))
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise UserError(f"{printable(path)}: line {num_read + 1}: {error!r}; expected a dead letter") from None
-            num_read += 1
-            counts[what] += 1
-            if counts[what] <= _NUM_SHOWN:
-                first.setdefault(what, []).append(told)
+    for stage, reason, path, message in _read_lines(directory, DEAD_LETTERS, ("stage", "reason", "path", "message"), _MAX_LINES):
+        counts[stage, reason] += 1
+        if counts[stage, reason] <= _NUM_SHOWN:
+            first.setdefault((stage, reason), []).append((path, message))
+    seen: dict[tuple[str, str], list[tuple[str, str, bytes]]] = {}
+    if _exists(directory, DEAD_LETTER_THUMBNAILS):
+        names = ("stage", "reason", "path", "message", "thumbnail")
+        for stage, reason, path, message, thumbnail in _read_lines(directory, DEAD_LETTER_THUMBNAILS, names, _MAX_THUMBNAILS):
+            seen.setdefault((stage, reason), []).append((path, message, base64.b64decode(thumbnail)))
     by_number = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Refused(*what, num, first[what]) for what, num in by_number], num_read
+    return [Refused(*what, num, first[what], seen.get(what, [])) for what, num in by_number], counts.total()
+
+
+def _read_clusters(directory: str) -> list[list[Twin]]:
+    lines = _read_lines(directory, TWINS, ("cluster", "key", "label"), _MAX_TWINS)
+    return [[Twin(key, label) for _, key, label in cluster] for _, cluster in itertools.groupby(lines, lambda line: line[0])]
+
+
+def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
+    """Some fields of the first lines of a file, as texts; empty where they are null."""
+    path = f"{directory}/{name}"
+    with open_file(path) as file:
+        for number in range(1, most + 1):
+            if not (line := file.readline(_MAX_LINE_BYTES)):
+                return
+            try:
+                values = json.loads(line)
+                found = tuple("" if values[field] is None else str(values[field]) for field in fields)
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise UserError(f"{printable(path)}: line {number}: {error!r}; expected {', '.join(fields)}") from None
+            yield found

@@ -68,7 +68,8 @@ def _z_score(quality: Mapping[str, Any], num_examples: int) -> float:
 
 def check_health(contents: Contents, qualities: list[Quality]) -> list[Check]:
     """All that is worth a line on the first screen, what asks for attention first."""
-    checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_classes(contents), *_check_boxes(contents.statistics)]
+    checks = [_check_dead_letters(contents), *_check_shuffle(qualities), *_check_leaks(contents)]
+    checks += [*_check_classes(contents), *_check_boxes(contents.statistics)]
     warnings = contents.statistics["warnings"]
     checks += [Check("warn", text) for text in warnings]
     checks = [check._replace(text=check.text[:_MAX_CHARACTERS]) for check in checks]
@@ -113,6 +114,17 @@ def _check_classes(contents: Contents) -> Iterator[Check]:
         if present and max(present) >= 10 * min(present):
             times = max(present) / min(present)
             yield Check("note", f"{feature.name}: the largest class has {times:,.0f} times as many examples as the smallest.")
+
+
+def _check_leaks(contents: Contents) -> Iterator[Check]:
+    if contents.leaks is None:
+        return
+    now = contents.leaks.facts["now"]
+    num, apart, groups = now["num_pairs"], now["num_pairs_apart"], now["groups"]["num_apart"]
+    if apart or groups:
+        yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
+    else:
+        yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike).")
 
 
 def _check_boxes(statistics: Mapping[str, Any]) -> Iterator[Check]:

@@ -5,35 +5,35 @@ import functools
 import hashlib
 import importlib.resources
 import re
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from beam_pipelines.config.run_options import given_options
+from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS
 from beam_pipelines.errors import printable
-from beam_pipelines.report.album import Album, Shown, find_oddest
+from beam_pipelines.report.album import Album, Shown
+from beam_pipelines.report.alike import certify, show_alike
 from beam_pipelines.report.charts import STRIP_EXAMPLES, Stretch, make_histogram, make_strip
 from beam_pipelines.report.colours import hue
-from beam_pipelines.report.contents import Contents
+from beam_pipelines.report.contents import Contents, Refused
+from beam_pipelines.report.facts import describe_bytes, describe_features, describe_images, describe_reading, describe_run
 from beam_pipelines.report.health import check_health, find_qualities
+from beam_pipelines.report.oddest import find_oddest
 from beam_pipelines.report.pictures import Pictures
 from beam_pipelines.report.sample import Labels, Sample
-from beam_pipelines.tfrecord.example_reader import ExampleReader
-from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature, training_split
+from tf_input.dataset_format import IMAGE, Feature, training_split
 
 MAX_BYTES = 5_000_000
 _PICTURE_BYTES = (3_300_000, 1_500_000, 0)  # where the text that has to stand beside them leaves no more room
 
 # So much of what may be any number or of any length: 4 MB at most, all together.
-_MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_LEAKS, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 200, 300, 500
+_MAX_ROWS, _MAX_HEADS, _MAX_SPLITS, _MAX_FEATURES, _MAX_SEEN, _MAX_NAME, _MAX_TEXT = 1_000, 12, 6, 100, 20, 300, 500
 _MAX_SPLIT_ROWS = 256
-_NUM_SAMPLES, _NUM_VALUES, _MAX_A_CLASS, _MAX_VALUES, _MAX_VALUE = 48, 3, 8, 6, 120
+_NUM_FIRST, _NUM_SAMPLES, _MAX_A_CLASS = 12, 48, 8
 _LEVELS = {"ok": "Healthy: nothing asks for a look", "note": "Healthy, with notes", "warn": "Worth a look"}
-_TEXTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _DIGITS = re.compile("([0-9]{1,18})")
-_VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")  # of what bytes depend on
 
 
 class Split(NamedTuple):
@@ -74,16 +74,6 @@ class Head(NamedTuple):
     rows: list[ClassRow]
     num_more: int
     has_pictures: bool
-
-
-class FeatureRow(NamedTuple):
-    """A feature, and what some examples have of it."""
-
-    name: str
-    kind: str
-    shape: str
-    description: str
-    values: list[str]
 
 
 def render_page(contents: Contents, sample: Sample) -> bytes:
@@ -146,13 +136,19 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
     checks = check_health(contents, qualities)
     level = checks[0].level
     splits = [
-        Split(split, manifest.num_examples(split), len(infos), _size(sum(info.num_bytes for info in infos)))
+        Split(split, manifest.num_examples(split), len(infos), describe_bytes(sum(info.num_bytes for info in infos)))
         for split, infos in manifest.splits.items()
     ]
     heads = [feature for feature in manifest.schema if feature.kind == "class_label"][:_MAX_HEADS]
-    odd = find_oddest(sample) if pictures.has_any else []
-    album.load(row for _, rows, _ in odd for row in rows)
-    oddest = [(title, album.show(rows, told)) for title, rows, told in odd]
+    odd = find_oddest(sample, album, pictures.has_light) if pictures.has_any else []
+    album.load(row for one in odd for row in one.rows)
+    oddest = [(one.title, one.note, album.show(one.rows, one.told)) for one in odd]
+    # Before those of classes, which take what room is left.
+    rows = np.flatnonzero(sample.splits == sample.split_names().index(_main_split(contents))).tolist()[:_NUM_FIRST]
+    album.load(rows)
+    first = [one for one in album.show(rows) if one.pictures]
+    seen = [(one, _seen(one, album, pictures)) for one in contents.refused[:_MAX_SEEN] if one.seen]
+    alike = list(show_alike(contents.leaks, sample, album)) if contents.leaks else []
     num_examples = sum(split.num_examples for split in splits)
     part = f"Of a random sample of {len(sample):,} of the {num_examples:,} examples: the first of each split."
     return {
@@ -164,6 +160,7 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "verdict": _LEVELS[level],
         "tiles": list(_tiles(contents, splits)),
         "checks": checks,
+        "first": first,
         "order": _order(contents, sample),
         "splits": splits[:_MAX_SPLIT_ROWS],
         "shown_splits": [split.name for split in splits[:_MAX_SPLITS]],
@@ -172,18 +169,20 @@ def make_page(contents: Contents, sample: Sample, picture_bytes: int) -> dict[st
         "heads": [_head(contents, feature, sample, album, len(heads)) for feature in heads],
         "samples": [] if heads or not pictures.has_any else _samples(sample, album),
         "of_sample": "" if len(sample) == num_examples else part,
-        "image_facts": list(_image_facts(statistics)),
+        "image_facts": list(describe_images(statistics)),
         "histograms": list(_histograms(sample)),
         "oddest": oddest,
         "qualities": qualities[:_MAX_FEATURES],
         "num_refused": manifest.num_dead_letters,
         "num_refused_read": contents.num_refused_read,
         "refused": contents.refused[:_MAX_ROWS // 10],
-        "leaks": list(_leaks(contents.leaks))[:_MAX_LEAKS] if contents.leaks else [],
+        "seen": seen,
+        "leaks": list(certify(contents.leaks)) if contents.leaks else [],
+        "alike": alike,
         "num_features": len(manifest.schema),
-        **_features(sample),
-        "made": list(_made(contents)),
-        "code": list(_code(contents)),
+        **describe_features(sample),
+        "made": list(describe_run(contents)),
+        "code": list(describe_reading(contents)),
     }
 
 
@@ -194,10 +193,10 @@ def _tiles(contents: Contents, splits: list[Split]) -> Iterator[tuple[str, str]]
     if manifest.label_names:
         yield f"{len(manifest.label_names):,}", "class" if len(manifest.label_names) == 1 else "classes"
     infos = [info for shards in manifest.splits.values() for info in shards]
-    yield _size(sum(info.num_bytes for info in infos)), f"in {len(infos):,} {'shard' if len(infos) == 1 else 'shards'}"
+    yield describe_bytes(sum(info.num_bytes for info in infos)), f"in {len(infos):,} {'shard' if len(infos) == 1 else 'shards'}"
     sides = [(contents.statistics.get("images") or {}).get(side) for side in ("width", "height")]
     if all(sides):
-        ranges = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,}–{side['max']:,}" for side in sides)
+        ranges = (f"{side['min']:,}" if side["min"] == side["max"] else f"{side['min']:,}\u2060–\u2060{side['max']:,}" for side in sides)
         yield " × ".join(ranges), "pixels"
     yield f"{manifest.num_dead_letters:,}", "dead letter" if manifest.num_dead_letters == 1 else "dead letters"
 
@@ -210,10 +209,7 @@ def _order(contents: Contents, sample: Sample) -> Order | None:
     labels = sample.labels(found[0]) if found else None
     if labels is None:
         return None
-    try:
-        split = training_split(manifest.splits)
-    except ValueError:  # folds, say
-        split = next(iter(manifest.splits))
+    split = _main_split(contents)
     stored = np.flatnonzero(sample.splits == sample.split_names().index(split))[:STRIP_EXAMPLES].tolist()
     paths, keys = ([_natural(text) for text in sample.texts(name, stored)] for name in ("path", "key"))
     listed = [row for *_, row in sorted(zip(paths, sample.numbers("offset")[stored].tolist(), keys, stored))]
@@ -222,6 +218,14 @@ def _order(contents: Contents, sample: Sample) -> Order | None:
         return None
     before, after = (make_strip([codes[row] for row in rows], names) for rows in (listed, stored))
     return Order(found[0].name[:_MAX_NAME], split, len(stored), before, after)
+
+
+def _main_split(contents: Contents) -> str:
+    splits = contents.manifest.splits
+    try:
+        return training_split(splits)
+    except ValueError:  # folds, say
+        return next(iter(splits))
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
@@ -282,100 +286,10 @@ def _histograms(sample: Sample) -> Iterator[Any]:
                 yield found
 
 
-def _image_facts(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
-    for name, facts in list(found.items())[:_MAX_HEADS]:
-        for key in ("formats", "channels", "reencoded"):
-            if counts := facts.get(key):
-                yield f"{name}: {key}", ", ".join(f"{kind}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
-        for key in ("width", "height", "bytes"):
-            if one := facts.get(key):
-                told = f"{one['min']:,}" if one["min"] == one["max"] else f"{one['min']:,} to {one['max']:,}, mean {one['mean']:,.1f}"
-                yield f"{name}: {key}", told
-
-
-def _features(sample: Sample) -> dict[str, Any]:
-    """The schema, with the values of some examples."""
-    examples = [example for _, example in sample.examples(list(range(min(len(sample), _NUM_VALUES)))) if example]
-    rows = []
-    for feature in sample.manifest.schema[:_MAX_FEATURES]:
-        shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
-        kind = f"{feature.kind}, {feature.dtype}" if feature.dtype else feature.kind
-        values = [_value(feature, example) for example in examples]
-        rows.append(FeatureRow(feature.name[:_MAX_NAME], kind, shape[:_MAX_NAME], feature.description[:_MAX_TEXT], values))
-    keys = [b"".join(example.values(KEY)[:1]).decode(errors="replace")[:_MAX_NAME] for example in examples]
-    return {"features": rows, "value_keys": keys}
-
-
-def _value(feature: Feature, example: ExampleReader) -> str:
-    """What an example has of a feature, as text."""
-    name = feature.name if feature.name in example.features else f"{feature.name}/value"
-    if name not in example.features:
-        return ""
-    num = example.count(name)
-    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
-        return f"{sum(length for _, length in example.spans(name)):,} bytes"
+def _seen(refused: Refused, album: Album, pictures: Pictures) -> list[Shown]:
+    """Dead letters of one reason, as pictures."""
     shown = []
-    for value in example.values(name)[:_MAX_VALUES]:
-        if isinstance(value, bytes):
-            shown.append(value[:_MAX_NAME].decode(errors="replace"))
-        elif feature.kind == "class_label" and 0 <= value < len(feature.label_names):
-            shown.append(feature.label_names[value][:_MAX_NAME])
-        else:
-            shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))
-    more = f" … ({num:,})" if num > len(shown) else ""
-    return ", ".join(shown)[:_MAX_VALUE] + more
-
-
-def _leaks(leaks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What `leaks.json` says, a line each; of a class one with its shares of all splits."""
-    for name, fields in leaks.items():
-        for key, value in list(fields.items())[:_MAX_LEAKS] if isinstance(fields, Mapping) else [("", fields)]:
-            if name == "classes" and isinstance(value, Mapping) and all(isinstance(share, float) for share in value.values()):
-                shares = ", ".join(f"{split} {share:.1%}" for split, share in list(value.items())[:_MAX_SPLITS])
-                yield f"share of {key}"[:_MAX_NAME], shares[:_MAX_TEXT]
-            else:
-                yield from _flatten(value, f"{name}.{key}"[:_MAX_NAME] if key else name)
-
-
-def _flatten(fields: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """What a JSON file says, a line each; of lists the first values."""
-    if isinstance(fields, Mapping):
-        for key, value in list(fields.items())[:_MAX_LEAKS]:
-            yield from _flatten(value, (f"{name}.{key}" if name else key)[:_MAX_NAME])
-    elif isinstance(fields, list) and fields:
-        yield f"{name}: how many", f"{len(fields):,}"
-        for value in fields[:_MAX_VALUES]:
-            yield name, ", ".join(text for _, text in list(_flatten(value))[:_MAX_VALUES])[:_MAX_TEXT]
-    else:
-        yield name, "–" if fields is None or fields == [] else f"{fields:,}" if isinstance(fields, int) else str(fields)[:_MAX_TEXT]
-
-
-def _made(contents: Contents) -> Iterator[tuple[str, str]]:
-    manifest, run = contents.manifest, contents.run
-    yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
-    yield "seed", str(manifest.seed)
-    yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
-    if "config" in run:  # of `recordmill prepare`
-        yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
-        versions = ((name, run["versions"].get(name)) for name in _VERSIONS)
-        yield "versions", ", ".join(f"{name} {version}" for name, version in versions if version)
-
-
-def _code(contents: Contents) -> Iterator[tuple[str, list[str]]]:
-    manifest = contents.manifest
-    split = next(iter(manifest.splits))
-    images = contents.statistics.get("images") or {}
-    differ = any(side and side["min"] < side["max"] for side in (images.get("height"), images.get("width")))
-    size = ", image_size=224" if differ else ""
-    yield "Keras", ["import tf_input", f'train = tf_input.open(".").batches({split!r}, batch_size=128{size})', "model.fit(train)"]
-    yield "TensorFlow Datasets", ["import tensorflow_datasets as tfds", f'tfds.builder_from_directory(".").as_dataset({split!r})']
-    name = manifest.splits[split][0].name.rpartition("-")[0].rpartition("-")[0].rpartition("-")[0] if manifest.splits[split] else ""
-    yield "tf.data", ["import glob", f"tf.data.TFRecordDataset(sorted(glob.glob({name + '-*'!r})))"]
-    yield "Check", ["recordmill verify ."]
-
-
-def _size(num_bytes: int) -> str:
-    """A number of bytes as people read it: `12.3 MiB`."""
-    unit = next((unit for unit in reversed(_TEXTS) if num_bytes >= _TEXTS[unit]), None)
-    return f"{num_bytes / _TEXTS[unit]:,.1f} {unit}" if unit else f"{num_bytes} B"
+    for path, message, encoded in refused.seen[:NUM_THUMBNAILS]:
+        told = f"{path[:_MAX_NAME]}: {message[:_MAX_NAME]}"
+        shown.append(album.show_pictures(path[:_MAX_NAME], told, pictures.of_jpeg(encoded)))
+    return shown

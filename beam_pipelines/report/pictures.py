@@ -8,20 +8,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.class_masks import read_mask
-from beam_pipelines.images.images import check_image, check_pixels
 from beam_pipelines.images.raw_image import RawImage, layout_of
+from beam_pipelines.images.thumbnails import SIDE, make_thumbnail
 from beam_pipelines.report.colours import hue, rgb_of
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest
 
 # In pixels. What is drawn on images needs room.
-_SIDE, _SIDE_WITH_DRAWINGS = 112, 224
+_SIDE_WITH_DRAWINGS = 2 * SIDE
 _SHOWN_SIDE, _SHOWN_SIDE_WITH_DRAWINGS = 64, 128  # of a tiny one
-_QUALITY = 75
-_MAX_BYTES = 24 << 10  # of a thumbnail
 _MAX_IMAGES = 3  # of an example
 _MAX_BOXES = 40
 _MAX_NAME = 60
@@ -43,7 +40,7 @@ class Picture:
     """One image of an example.
 
     Attributes:
-        source: A `data:` URI.
+        encoded: The bytes of a JPEG.
         height: In pixels.
         width: In pixels.
         boxes: On it.
@@ -51,12 +48,17 @@ class Picture:
         shown_side: Of a tiny one on the page, in its pixels.
     """
 
-    source: str
+    encoded: bytes
     height: int
     width: int
     boxes: tuple[Box, ...] = ()
     mask: str = ""
     shown_side: int = _SHOWN_SIDE
+
+    @property
+    def source(self) -> str:
+        """As a `data:` URI."""
+        return _uri("jpeg", self.encoded)
 
     @property
     def shown_size(self) -> tuple[int, int]:
@@ -72,7 +74,7 @@ class Picture:
     @property
     def num_bytes(self) -> int:
         """That it adds to the page, about."""
-        return len(self.source) + len(self.mask) + 200 * len(self.boxes) + 300
+        return len(self.encoded) * 4 // 3 + len(self.mask) + 200 * len(self.boxes) + 300
 
 
 class Pictures:
@@ -91,13 +93,18 @@ class Pictures:
         self._has_boxes = f"{OBJECTS}/bbox" in features
         label = features.get(f"{OBJECTS}/label")
         self._names = label.label_names if label else ()
-        sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes else (_SIDE, _SHOWN_SIDE)
+        sides = (_SIDE_WITH_DRAWINGS, _SHOWN_SIDE_WITH_DRAWINGS) if self._mask or self._has_boxes else (SIDE, _SHOWN_SIDE)
         self._side, self._shown_side = sides
 
     @property
     def has_any(self) -> bool:
         """Whether examples have images that can be shown."""
         return bool(self._images)
+
+    @property
+    def has_light(self) -> bool:
+        """Whether the first image of an example is as bright as it is stored: the numbers of a tensor are scaled."""
+        return self.has_any and self._images[0].kind != "tensor"
 
     @property
     def has_boxes(self) -> bool:
@@ -122,18 +129,19 @@ class Pictures:
                 continue
         return found
 
+    def of_jpeg(self, encoded: bytes) -> list[Picture]:
+        """A small JPEG that is no example's, as one picture; none if it is not one."""
+        try:
+            return [Picture(*make_thumbnail(encoded), shown_side=_SHOWN_SIDE)]
+        except Refusal:
+            return []
+
     def _thumbnail(self, feature: Feature, example: ExampleReader) -> Picture:
         data = example.values(feature.name)[0]
         raw = None if feature.kind == "image" else _layout(feature)
         if feature.kind == "tensor":
             data = _as_pixels(data, feature)
-        for side, quality in ((self._side, _QUALITY), (self._side // 2, 50)):
-            config = ImageConfig(size=("long", side), format="jpeg", quality=quality)
-            checked = check_pixels(data, raw, config) if raw else check_image(data, "header", images=config)
-            encoded = data if checked.encoded is None else checked.encoded
-            if len(encoded) <= _MAX_BYTES:
-                return Picture(_uri("jpeg", encoded), checked.height, checked.width, shown_side=self._shown_side)
-        raise Refusal("bad_image", f"{len(encoded)} bytes of a thumbnail")
+        return Picture(*make_thumbnail(data, raw, self._side), shown_side=self._shown_side)
 
     def _boxes(self, example: ExampleReader, picture: Picture) -> tuple[Box, ...]:
         if not self._has_boxes:

@@ -1,7 +1,8 @@
 """The first examples of each split, from the catalogs: a uniform sample, since a split lies in a random order."""
 
 import dataclasses
-from typing import Any, Iterator, NamedTuple
+import itertools
+from typing import Any, Iterable, Iterator, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,14 @@ _INDEX_ROW = np.dtype("<u8, <u8, <u4, <i4")
 
 # What is read of a catalog, beside the classes.
 _READ_COLUMNS = ("key", "path", "offset", "num_bytes", "height", "width")
+
+
+class Place(NamedTuple):
+    """Where an example is: its split, its shard in that split, and its record in that shard, each by its number."""
+
+    split: int
+    shard: int
+    record: int
 
 
 class Labels(NamedTuple):
@@ -101,30 +110,36 @@ class Sample:
             return [""] * len(rows)
         return [text or "" for text in self.table[name].take(pa.array(rows, pa.int64())).to_pylist()]
 
-    def examples(self, rows: list[int]) -> Iterator[tuple[int, ExampleReader | None]]:
-        """(row, example) of some rows, in the order of the shards; None of an example that is too large to be read for a page."""
-        by_shard: dict[tuple[int, int], list[int]] = {}
-        for row in sorted(rows):
-            by_shard.setdefault((int(self.splits[row]), int(self.shards[row])), []).append(row)
-        places = []
-        for (split, shard), in_shard in by_shard.items():
-            info = self.manifest.splits[self.split_names()[split]][shard]
-            offsets = _record_offsets(self.directory, info)
-            for row in in_shard:
-                record = int(self.records[row])
-                if record + 1 >= len(offsets):
-                    found = f"{printable(info.index)} has {len(offsets) - 1} rows"
-                    raise UserError(f"{found}; expected {info.num_examples} (see `recordmill verify`)")
-                start, end = int(offsets[record]) + HEADER_BYTES, int(offsets[record + 1]) - _FOOTER_BYTES
-                places.append(((row, f"{self.directory}/{info.name}", start, end - start), max(end - start, 1)))
-        return read_ahead(_read_example, places) if is_remote(self.directory) else (_read_example(place) for place, _ in places)
+    def place(self, row: int) -> Place:
+        """Where an example of the sample is."""
+        return Place(int(self.splits[row]), int(self.shards[row]), int(self.records[row]))
 
 
-def _read_example(place: tuple[int, str, int, int]) -> tuple[int, ExampleReader | None]:
-    row, path, start, num_bytes = place
+def read_examples(directory: str, manifest: Manifest, places: Iterable[Place]) -> Iterator[tuple[Place, ExampleReader | None]]:
+    """Some examples with their places, in the order of the shards; None of one that is too large to be read for a page.
+
+    Raises:
+        UserError: An index has too few rows.
+        OSError: It, or a shard, can't be read.
+    """
+    splits, wanted = list(manifest.splits.values()), []
+    for (split, shard), in_shard in itertools.groupby(sorted(places), lambda place: place[:2]):
+        info = splits[split][shard]
+        offsets = _record_offsets(directory, info)
+        for place in in_shard:
+            if place.record + 1 >= len(offsets):
+                found = f"{printable(info.index)} has {len(offsets) - 1} rows"
+                raise UserError(f"{found}; expected {info.num_examples} (see `recordmill verify`)")
+            start, end = int(offsets[place.record]) + HEADER_BYTES, int(offsets[place.record + 1]) - _FOOTER_BYTES
+            wanted.append(((place, f"{directory}/{info.name}", start, end - start), max(end - start, 1)))
+    return read_ahead(_read_example, wanted) if is_remote(directory) else (_read_example(one) for one, _ in wanted)
+
+
+def _read_example(wanted: tuple[Place, str, int, int]) -> tuple[Place, ExampleReader | None]:
+    place, path, start, num_bytes = wanted
     if not 0 <= num_bytes <= _MAX_EXAMPLE_BYTES:
-        return row, None
-    return row, ExampleReader(files_at(path).read_range(path, start, num_bytes))
+        return place, None
+    return place, ExampleReader(files_at(path).read_range(path, start, num_bytes))
 
 
 def _record_offsets(directory: str, info: ShardInfo) -> np.ndarray:
@@ -163,6 +178,16 @@ def read_sample(directory: str, manifest: Manifest) -> Sample:
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
     table = table.combine_chunks()
     return Sample(directory, manifest, table, *repeated, records)
+
+
+def read_keys(directory: str, info: ShardInfo) -> list[str]:
+    """The keys of a shard, in the order of its records.
+
+    Raises:
+        UserError: Its catalog is damaged.
+        OSError: It can't be read.
+    """
+    return _read_catalog(directory, info, info.num_examples, ["key"])["key"].to_pylist()
 
 
 def _read_catalog(directory: str, info: ShardInfo, num_rows: int, columns: list[str]) -> pa.Table:

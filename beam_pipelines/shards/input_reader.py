@@ -1,5 +1,7 @@
 """Makes of one input what is fit to be stored, an image with all that belongs to it or values alone, or a dead letter."""
 
+import base64
+import bisect
 import collections
 import hashlib
 import itertools
@@ -8,7 +10,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 import numpy as np
 
-from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.dead_letters import NUM_THUMBNAILS, DeadLetter
 from beam_pipelines.elements.extras import Extras
 from beam_pipelines.elements.labeled_image import NO_IMAGE, WHOLE_FILE, LabeledImage, image_bytes
 from beam_pipelines.elements.statistics import PixelSums
@@ -17,6 +19,7 @@ from beam_pipelines.errors import Refusal, RunError, printable
 from beam_pipelines.images.images import CheckedImage, check_image, check_pixels, check_tensor
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+from beam_pipelines.images.thumbnails import make_thumbnail_of_refused
 from beam_pipelines.parallel.read_ahead import read_ahead
 from beam_pipelines.shards.write_context import WriteContext
 from beam_pipelines.storage.files import Files, is_remote
@@ -79,6 +82,7 @@ class InputReader:
         self._files = files
         self._spool = spool
         self._waits: collections.deque[float] = collections.deque(maxlen=_NUM_WAITS)
+        self._seen: dict[str, list[str]] = {}  # reason -> the first dead letters, by name, that have a thumbnail
 
     def read_all(self, images: Iterable[LabeledImage], sampled: Iterable[bool]) -> Iterator[ReadImage | DeadLetter]:
         """What becomes of each input, in order; ahead of the need where a read is a request over a network, or waits for a disk."""
@@ -114,7 +118,7 @@ class InputReader:
         Raises:
             StorageError: A disk or a store did not give its bytes, which says nothing about the input.
         """
-        context = self._context
+        context, data = self._context, b""
         try:
             if image.offset == NO_IMAGE:
                 extras = self._encode_extras(image, None, is_sampled)
@@ -131,7 +135,7 @@ class InputReader:
         except _CutOffError as error:
             return _dead_letter(image, "read", "unreadable", str(error))
         except Refusal as error:
-            return _dead_letter(image, "check", error.reason, str(error))
+            return self._refuse_content(image, data, error)
         # Summed here and now: the pixels of a batch of photographs would be gigabytes.
         stored = data if checked.encoded is None else checked.encoded
         if is_sampled and context.tensor is not None:
@@ -146,6 +150,7 @@ class InputReader:
         Raises:
             StorageError: A disk or a store did not give its bytes, which says nothing about the image.
         """
+        data = b""
         try:
             data = self._read_bytes(image)
             look = self._look_at(image, data) if self._context.config.hashes_looks else None
@@ -154,7 +159,7 @@ class InputReader:
         except _CutOffError as error:
             return _dead_letter(image, "read", "unreadable", str(error))
         except Refusal as error:
-            return _dead_letter(image, "check", error.reason, str(error))
+            return self._refuse_content(image, data, error)
         return SeenImage(hashlib.blake2b(data, digest_size=16).digest(), look)
 
     def _look_at(self, image: LabeledImage, data: bytes) -> np.ndarray | None:
@@ -199,6 +204,19 @@ class InputReader:
         found = describe_fact(error, path)
         of_another = f"{printable(path.removeprefix(f'{root}/'))}: " * (path != f"{root}/{image.path}")
         return _dead_letter(image, "read", "unreadable", of_another + found)
+
+    def _refuse_content(self, image: LabeledImage, data: bytes, error: Refusal) -> DeadLetter:
+        """With a thumbnail, where it may be among the first of its reason: so there are few, and the same ones however inputs are dealt."""
+        letter = _dead_letter(image, "check", error.reason, str(error))
+        seen = self._seen.setdefault(letter.reason, [])
+        if len(seen) >= NUM_THUMBNAILS and letter.path > seen[-1]:
+            return letter
+        thumbnail = make_thumbnail_of_refused(data, image.raw)
+        if thumbnail is None:
+            return letter
+        bisect.insort(seen, letter.path)  # whatever threads come between: only a name goes that has so many before it
+        del seen[NUM_THUMBNAILS:]
+        return letter._replace(thumbnail=base64.b64encode(thumbnail.encoded).decode())
 
     def _check(self, image: LabeledImage, data: bytes, is_sampled: bool) -> CheckedImage:
         context, raw, pixels = self._context, image.raw, data

@@ -1,5 +1,7 @@
 """What the page of a data set says, from data sets of every kind; that it follows from them alone, and stays small."""
 
+import ast
+import html
 import html.parser
 import json
 import pathlib
@@ -10,8 +12,10 @@ import numpy as np
 import pytest
 
 from beam_pipelines.__main__ import main
-from made_images import encode, jpeg, png, write_class_folders, write_files
-from tf_input.dataset_format import DEAD_LETTERS, MANIFEST, REPORT, STATISTICS
+from beam_pipelines.report.find_keys import find_keys
+from beam_pipelines.report.sample import read_examples
+from made_images import encode, jpeg, noise, png, write_class_folders, write_files
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, REPORT, STATISTICS, TWINS, read_manifest
 
 HOSTILE = [
     *("<script>alert(1)</script>", '"><img src=http://x.invalid/ onerror=alert(1)>', "a&amp;b", "{{ 7*7 }}{% x"),
@@ -20,7 +24,8 @@ HOSTILE = [
 
 
 class Page(html.parser.HTMLParser):
-    """What stands on a page: its text by section, attributes by element, rows of its tables, and whether its elements are closed.
+    """What stands on a page: its text by section, attributes by element, rows of its tables, captions of its figures and whether they
+    have a picture; and whether its elements are closed.
 
     Args:
         path: Of the page.
@@ -31,6 +36,7 @@ class Page(html.parser.HTMLParser):
         self.sections: dict[str, str] = {}
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.rows: dict[str, list[list[str]]] = {}
+        self.figures: dict[str, list[tuple[str, bool]]] = {}
         self._open: list[str] = []
         self._section = ""
         self.feed(path.read_text(encoding="utf-8"))
@@ -44,6 +50,10 @@ class Page(html.parser.HTMLParser):
             self.rows.setdefault(self._section, []).append([])
         if tag in ("td", "th"):
             self.rows[self._section][-1].append("")
+        if tag == "figure":
+            self.figures.setdefault(self._section, []).append(("", False))
+        if tag == "img" and "figure" in self._open:
+            self.figures[self._section][-1] = ("", True)
         if tag not in ("meta", "img", "input"):
             self._open.append(tag)
 
@@ -57,6 +67,9 @@ class Page(html.parser.HTMLParser):
         if self._open and self._open[-1] in ("style", "script"):
             return
         self.sections[self._section] = self.sections.get(self._section, "") + data
+        if "figcaption" in self._open:
+            caption, has_picture = self.figures[self._section][-1]
+            self.figures[self._section][-1] = (caption + data, has_picture)
         if {"td", "th"} & set(self._open):
             self.rows[self._section][-1][-1] += data
 
@@ -83,7 +96,7 @@ def classes(tmp_path_factory) -> pathlib.Path:
     """Three classes in three splits, and two dead letters."""
     folder = tmp_path_factory.mktemp("classes")
     write_class_folders(folder / "in", {"ant": 90, "bee": 40, "cow": 8})
-    write_files(folder / "in", {"bee/none.jpg": b"<b>no image</b>", "ant/half.jpg": jpeg(3)[:300]})
+    write_files(folder / "in", {"bee/none.jpg": b"<b>no image</b>", "ant/cut.jpg": jpeg(3)[:-50]})
     return prepare(folder, "in", "--splits=train=0.7,validation=0.2,test=0.1", "--max_bad_fraction=0.1", "--name=made", "--seed=7")
 
 
@@ -101,8 +114,15 @@ def test_it_says_what_the_data_set_is(classes):
     shuffle = statistics["train"]["shuffle"]["label"]
     assert quality[:4] == ["train", "label", *(f"{shuffle[key]:.2f}" for key in ("mean_run_length", "expected_mean_run_length"))]
     ((reason, stage, num, such),) = page.rows["dead-letters"][1:]
-    assert (reason, stage, num) == ("bad_image", "check", "2") and "bee/none.jpg" in such and "ant/half.jpg" in such
+    assert (reason, stage, num) == ("bad_image", "check", "2") and "bee/none.jpg" in such and "ant/cut.jpg" in such
+    (seen,) = [image for image in page.all("img") if image["alt"].startswith("ant/cut.jpg: JPEG: ")]
+    (letter,) = map(json.loads, (classes / DEAD_LETTER_THUMBNAILS).read_text().splitlines())
+    assert letter["path"] == "ant/cut.jpg" and seen["src"] == f"data:image/jpeg;base64,{letter['thumbnail']}"
     assert "--splits" in page.sections["made"] and "7/10" in page.sections["made"] and "made-train.tfrecord-*" in page.sections["made"]
+    assert [row[-1] for row in page.rows["shuffle"][1:]] == ["as chance has it"] * 3
+    labels = [one["aria-label"] for one in page.all("svg") if "Bytes of an image in " in one.get("aria-label", "")]
+    numbers = {re.search(r" in (\w+):", text)[1]: sum(map(int, re.findall(r": (\d+);", text))) for text in labels}
+    assert numbers == {split: facts["num_examples"] for split, facts in statistics.items()}, "a histogram for each split"
     assert [row[0] for row in page.rows["splits"][1:]] == ["train", "validation", "test"]
     assert {row[0] for row in page.rows["features"][1:]} == {"height", "image", "key", "label", "width"}
     pictures = [image for image in page.all("img") if image["alt"].startswith("cow: cow/")]
@@ -126,6 +146,23 @@ def test_equal_runs_and_the_command_give_equal_pages(classes, tmp_path, capfd):
     assert main(["report", str(again)]) == 0 and (again / REPORT).read_bytes() == written
     assert capfd.readouterr().out.split()[-1] == str(again / REPORT)
     assert main(["report", str(classes), "--page", str(tmp_path / "page.html")]) == 0 and (tmp_path / "page.html").read_bytes() == written
+
+
+def test_a_bad_shuffle_is_told(classes, tmp_path):
+    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
+    damage(copy, STATISTICS, lambda text: re.sub(r'"mean_run_length": [0-9.]+', '"mean_run_length": 9.5', text, count=1))
+    assert main(["report", str(copy)]) == 0
+    page = Page(copy / REPORT)
+    assert "runs are longer than chance makes them" in page.rows["shuffle"][1][-1] and "9.50 examples" in page.sections["summary"]
+
+
+def test_the_code_that_is_shown_is_code(classes):
+    text = html.unescape((classes / REPORT).read_text())
+    *blocks, check = re.findall(r"<pre[^>]*><code>(.*?)</code>", text, re.DOTALL)
+    assert len(blocks) == 3 and check.strip() == "recordmill verify ."
+    for block in blocks:
+        imported = {name.name for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import) for name in node.names}
+        assert imported & {"tf_input", "tensorflow_datasets", "tensorflow"}
 
 
 def test_no_report(tmp_path):
@@ -224,6 +261,8 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         "other statistics": (lambda path: (path / STATISTICS).write_text('{"splits": 3}'), "not such as are written"),
         "no JSON": (lambda path: (path / "run.json").write_text("{"), "run.json: no JSON"),
         "dead letters": (lambda path: (path / DEAD_LETTERS).write_text("3\n"), "line 1"),
+        "thumbnails": (lambda path: (path / DEAD_LETTER_THUMBNAILS).write_text('{"stage": "x"}\n'), "expected stage, reason, path"),
+        "leaks": (lambda path: (path / LEAKS).write_text('{"found": 3}'), TWINS),
         "newer format": (lambda path: damage(path, MANIFEST, lambda text: text.replace('version": 2', 'version": 3')), "version 3"),
         "outside": (lambda path: damage(path, MANIFEST, lambda text: text.replace(other, f"../../{other}")), f"../../{other}"),
         "a catalog": (lambda path: next((path / "catalog").iterdir()).write_bytes(b"PAR1"), "catalog/made-"),
@@ -239,22 +278,103 @@ def test_damaged_and_foreign_data_sets_are_one_line(classes, tmp_path, capfd):
         assert expected in told and "\n" not in told and not (copy / REPORT).exists(), case
 
 
+def test_a_hostile_manifest_reaches_neither_the_page_nor_other_files(classes, tmp_path, capfd):
+    bad = "</script></title><img src=http://x.invalid/ onerror=alert(1)>" + "x" * 300
+    secret = tmp_path / "secret"
+    secret.write_text("do not touch")
+    changes = {
+        "name": lambda manifest: manifest.update(name=bad),
+        "about": lambda manifest: manifest.update(about={bad: bad, "license": bad}),
+        "a description": lambda manifest: manifest["schema"][0].update(description=bad),
+        "a feature": lambda manifest: manifest["schema"].append({"name": bad, "kind": "text", "shape": [], "description": bad}),
+        "a split": lambda manifest: manifest["splits"].update({bad: manifest["splits"].pop("test")}),
+        "classes": lambda manifest: manifest.update(label_names=[bad, "bee", "cow"]),
+        **{
+            f"{name} elsewhere": lambda manifest, name=name: manifest["splits"]["test"]["shards"][0].update({name: str(secret)})
+            for name in ("name", "index", "catalog")
+        },
+        "sizes": lambda manifest: manifest["splits"]["test"]["shards"][0].update(num_bytes=2**62, num_examples=2**62, catalog_bytes=2**62),
+        "inputs": lambda manifest: manifest.update(num_inputs=-(2**70), seed=2**70),
+    }
+    for case, change in changes.items():
+        copy = pathlib.Path(shutil.copytree(classes, tmp_path / case))
+        (copy / REPORT).unlink()
+        manifest = json.loads((copy / MANIFEST).read_text())
+        change(manifest)
+        (copy / MANIFEST).write_text(json.dumps(manifest))
+        code, told = main(["report", str(copy)]), capfd.readouterr().err.strip()
+        assert code in (0, 2) and (code == 0) == (copy / REPORT).exists() and "\n" not in told, (case, told)
+        if code == 0:
+            check_safe(Page(copy / REPORT))
+    assert secret.read_text() == "do not touch"
+
+
 def test_a_data_set_without_catalogs_has_a_page(classes, tmp_path):
     """As `recordmill transform` writes it."""
     copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
     damage(copy, MANIFEST, lambda text: re.sub(r'"catalog": ".*"', '"catalog": ""', text))
     assert main(["report", str(copy)]) == 0
     page = Page(copy / REPORT)
-    assert {"classes-1", "shuffle", "splits"} <= set(page.sections) and "oddest" not in page.sections and not page.all("img")
+    assert {"classes-1", "shuffle", "splits"} <= set(page.sections) and "oddest" not in page.sections
+    assert len(page.all("img")) == 13, "the first ones, and a dead letter: those of a class are not known"
 
 
-def test_leaks_are_shown_where_they_are_known(classes, tmp_path):
-    copy = pathlib.Path(shutil.copytree(classes, tmp_path / "copy"))
-    assert "leaks" not in Page(copy / REPORT).sections
-    leaks = {"twins": {"num_pairs": 1234, "conflicts": [[{"key": "a<i>", "label": "ant"}, {"key": "b", "label": "bee"}]]}, "now": None}
-    leaks["classes"] = {"ant": {"train": 0.75, "test": 0.25}, "bee": "?"}
-    (copy / "leaks.json").write_text(json.dumps(leaks))
-    assert main(["report", str(copy)]) == 0
-    rows = dict(Page(copy / REPORT).rows["leaks"][1:])
-    assert rows["share of ant"] == "train 75.0%, test 25.0%" and rows["classes.bee"] == "?"
-    assert rows["twins.num_pairs"] == "1,234" and "a<i>" in rows["twins.conflicts"] and rows["now"] == "–"
+def test_the_darkest_and_the_brightest_are_found_in_a_sample(tmp_path):
+    """Plain images have few bytes, and so are among those that are decoded."""
+    files = {f"in/a/{index:03d}.jpg": jpeg(index, 24, 24) for index in range(300)}
+    plain = {name: encode(np.full((24, 24, 3), value, np.uint8), "JPEG") for name, value in (("black", 0), ("white", 255))}
+    write_files(tmp_path, files | {f"in/a/{name}.jpg": data for name, data in plain.items()})
+    page = Page(prepare(tmp_path, "in", "--splits=train=0.8,test=0.2") / REPORT)
+    told = [caption for caption, _ in page.figures["oddest"]]
+    assert "0% of white: a/black.jpg" in told and "100% of white: a/white.jpg" in told
+    assert re.search(r"Of \d\d images that were decoded: the first of each split", page.sections["oddest"])
+
+
+@pytest.fixture(scope="module")
+def alike(tmp_path_factory) -> pathlib.Path:
+    """A folder of two classes with a pair of twins in one of them, and one with different labels."""
+    folder = tmp_path_factory.mktemp("alike")
+    files = {f"in/{'ab'[index % 2]}/{index}.jpg": smooth(index) for index in range(24)}
+    files |= {"in/a/0 again.jpg": files["in/a/0.jpg"], "in/b/<i>.jpg": files["in/a/2.jpg"]}
+    write_files(folder, files)
+    return folder / "in"
+
+
+def smooth(seed: int) -> bytes:
+    """A picture that looks like no other one."""
+    return encode(np.kron(noise(seed, 6, 6), np.ones((8, 8, 1), np.uint8)), "JPEG", quality=95)
+
+
+@pytest.mark.parametrize("how", ["group", "drop"])
+def test_twins_stand_side_by_side(alike, tmp_path, how):
+    out = tmp_path / "out"
+    assert main(["prepare", "--input", str(alike), "--output", str(out), f"--duplicates={how}", "--splits=train=0.5,test=0.5", "--quiet"]) == 0
+    page = Page(out / REPORT)
+    kept = how == "group"
+    torn = [("a: a/2.jpg", True), ("b: b/<i>.jpg" + " (left out)" * (not kept), kept)]
+    assert page.figures["leaks"] == [*torn, ("a: a/0 again.jpg", True), ("a: a/0.jpg" + " (left out)" * (not kept), kept), *torn]
+    assert "No two images that are alike lie in different splits" in page.sections["summary"]
+    assert ("images left out" in page.sections["leaks"]) == (how == "drop")
+    check_safe(page)
+
+
+def test_leaks_are_shown(alike, tmp_path):
+    """The seed puts twins into different splits."""
+    out = tmp_path / "out"
+    options = ["--duplicates=keep", "--splits=train=0.5,test=0.5", "--seed=1", "--quiet"]
+    assert main(["prepare", "--input", str(alike), "--output", str(out), *options]) == 0
+    leaks = json.loads((out / LEAKS).read_text())["now"]["apart"][0]
+    page = Page(out / REPORT)
+    told = [(f"{split}: {key}", True) for pair in leaks["first"] for split, key in zip(leaks["parts"], pair)]
+    assert page.figures["leaks"][: len(told)] == told and "Leaks: " in page.sections["summary"]
+    assert re.search(r"share of a\s*train \d+\.\d%, test \d+\.\d%", page.sections["leaks"])
+
+
+def test_any_key_is_found_from_a_few_catalogs(tmp_path):
+    write_class_folders(tmp_path / "in", {"ant": 100})
+    out = prepare(tmp_path, "in", "--splits=train=0.7,test=0.3", "--num_shards=train=30,test=4", "--no_report")
+    manifest = read_manifest(out)
+    keys = [f"ant/{index:03d}.jpg" for index in range(101)]
+    places = find_keys(str(out), manifest, keys)
+    found = {place: example.values("key")[0].decode() for place, example in read_examples(str(out), manifest, places.values())}
+    assert {key: found[place] for key, place in places.items()} == {key: key for key in keys[:100]}

@@ -27,7 +27,7 @@ SCREENS = {
 
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory) -> pathlib.Path:
-    """All that can be on a page: classes whose names are markup, boxes, masks, dead letters, several splits."""
+    """All that can be on a page: classes whose names are markup, boxes, masks, dead letters, twins, several splits."""
     folder = tmp_path_factory.mktemp("page")
     lines = []
     for index in range(60):
@@ -38,10 +38,13 @@ def page_path(tmp_path_factory) -> pathlib.Path:
         objects = {"bbox": [[5, 4, 10, 8], [0, 0, 13, 23]][: index % 3], "categories": ["red", "<img src=http://x.invalid/>"][: index % 3]}
         name = f"class {index % 30}" if index % 30 else "<script>document.title='bad'</script>"
         lines.append(json.dumps({"file_name": f"{index}.jpg", "mask": f"m/{index}.png", "objects": objects, "kind": name}))
-    write_files(folder / "in", {"60.jpg": b"none"})
-    lines.append(json.dumps({"file_name": "60.jpg", "mask": "m/0.png", "objects": {"bbox": [], "categories": []}, "kind": "class 1"}))
+    again = (folder / "in/0.jpg").read_bytes()
+    write_files(folder / "in", {"60.jpg": b"none", "61.jpg": again[:-100], "62.jpg": again})
+    for index in (60, 61, 62):  # no image, one that is cut off, and a twin with another class
+        row = {"file_name": f"{index}.jpg", "mask": "m/0.png", "objects": {"bbox": [], "categories": []}, "kind": "class 1"}
+        lines.append(json.dumps(row))
     (folder / "in/rows.jsonl").write_text("\n".join(lines) + "\n")
-    labels = ["--label=kind", "--label=objects", "--label=mask:mask", "--max_bad_fraction=0.1"]
+    labels = ["--label=kind", "--label=objects", "--label=mask:mask", "--max_bad_fraction=0.1", "--duplicates=group"]
     assert main(["prepare", "--input", str(folder / "in/rows.jsonl"), "--output", str(folder / "out"), "--quiet", *labels]) == 0
     return folder / "out" / REPORT
 
@@ -63,7 +66,7 @@ def test_a_page_asks_for_nothing_and_axe_finds_nothing(browser, page_path, scree
         page.on("pageerror", lambda error: told.append(str(error)))
         page.goto(page_path.as_uri())
         assert [url for url in requests if not url.startswith("data:image/")] == [page_path.as_uri()] and not told
-        assert page.title().startswith("out: a data set of 60 examples")
+        assert page.title().startswith("out: a data set of 61 examples")
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth > 0)")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -92,6 +95,20 @@ def test_classes_are_found_sections_fold_and_drawings_can_be_hidden(browser, pag
         assert not page.locator("#splits table").is_visible()
         page.locator("nav a[href='#splits']").click()
         assert page.locator("#splits table").is_visible(), "a link opens what it leads to"
+
+
+def test_one_of_a_thousand_classes_is_found(browser, tmp_path):
+    rows = "".join(json.dumps({"key": f"k{index}", "city": "c", "label": f"class {index}"}) + "\n" for index in range(1_000))
+    write_files(tmp_path, {"rows.jsonl": rows.encode()})
+    options = ["--image=none", "--feature=city", "--splits=train=1", "--quiet"]
+    assert main(["prepare", "--input", str(tmp_path / "rows.jsonl"), "--output", str(tmp_path / "out"), *options]) == 0
+    with browser.new_context(**SCREENS["phone"]) as context:
+        page = context.new_page()
+        page.goto((tmp_path / "out" / REPORT).as_uri())
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip", "the keyboard reaches the content at once"
+        page.get_by_label("Find a class").fill("class 77")
+        assert page.locator("#rows-1 tr:visible").count() == 11 and page.locator("output").text_content() == "11 of 1000"
 
 
 def test_without_scripts_all_is_there(browser, page_path):

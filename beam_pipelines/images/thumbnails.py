@@ -1,0 +1,99 @@
+"""Thumbnails: small JPEGs of images, also of those that were refused, as far as anything can be seen of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+
+from beam_pipelines.config.image_config import ImageConfig
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.image_codecs import decode_jpeg, decode_with_pillow, rgb
+from beam_pipelines.images.image_headers import check_size, identify, read_jpeg_header
+from beam_pipelines.images.images import check_image, check_pixels
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.resize import jpeg_reduction, stored_size
+from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_image
+
+SIDE = 112  # in pixels
+
+_QUALITIES = (75, 50)  # the second one at half the size, where the first takes more bytes than it may
+_MAX_BYTES = 24 << 10
+
+
+class Thumbnail(NamedTuple):
+    """A small image.
+
+    Attributes:
+        encoded: The bytes of a JPEG, at most 24 KiB.
+        height: In pixels.
+        width: In pixels.
+    """
+
+    encoded: bytes
+    height: int
+    width: int
+
+
+def make_thumbnail(data: bytes, raw: RawImage | None = None, side: int = SIDE, check: str = "header") -> Thumbnail:
+    """A thumbnail of an image; one that is a small JPEG already stays as it is.
+
+    Args:
+        data: The bytes of an image file, or pixels.
+        raw: How the pixels lie; None: it is a file.
+        side: Of its longer side, in pixels.
+        check: How far it is looked at, as in `check_image`.
+
+    Raises:
+        Refusal: It can't be decoded.
+    """
+    for part, quality in enumerate(_QUALITIES, start=1):
+        config = ImageConfig(size=("long", side // part), format="jpeg", quality=quality)
+        checked = check_pixels(data, raw, config) if raw else check_image(data, check, images=config)
+        encoded = data if checked.encoded is None else checked.encoded
+        if len(encoded) <= _MAX_BYTES:
+            return Thumbnail(encoded, checked.height, checked.width)
+    raise Refusal("bad_image", f"{len(encoded)} bytes of a thumbnail")
+
+
+def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: int = SIDE) -> Thumbnail | None:
+    """A thumbnail of what can be seen of an image that was refused: of a damaged JPEG what is whole of it, of an animated GIF the
+    first frame; None where that is nothing, and of images that are so large that nothing of them should be decoded.
+    """
+    try:
+        if raw is None and data.startswith(NPY_MAGIC):
+            raw, data = npy_image(data)
+        return make_thumbnail(data, raw, side, "decode")
+    except Refusal:
+        pass
+    try:
+        pixels = _decode_damaged(data, side)
+        return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
+    except Refusal:
+        return None
+
+
+def _decode_damaged(data: bytes, side: int) -> np.ndarray:
+    """uint8 [height, width, 3], not smaller than a thumbnail unless the image is; what is missing is grey."""
+    image_format = identify(data)
+    if image_format is None:
+        raise Refusal("bad_image", "no image")
+    if image_format != "jpeg":
+        return rgb(decode_with_pillow(image_format, data))
+    header = read_jpeg_header(data)
+    size = header.height, header.width
+    check_size("jpeg", *size)
+    factor = jpeg_reduction(size, stored_size(("long", side), *size))
+    height, width = (-(-length // factor) for length in size)
+    try:
+        return simplejpeg.decode_jpeg(data, "RGB", strict=False, min_height=height, min_width=width, min_factor=factor)
+    except ValueError as error:
+        raise Refusal("bad_image", f"JPEG: {error}") from None
+
+
+def measure_brightness(thumbnail: bytes) -> float:
+    """How bright a thumbnail is: the mean of its grey values, from 0, black, to 1, white.
+
+    Raises:
+        Refusal: It can't be decoded.
+    """
+    return float(decode_jpeg(thumbnail, read_jpeg_header(thumbnail), "GRAY", True, 8).mean()) / 255

@@ -1,0 +1,85 @@
+"""Images that are alike: what `leaks.json` certifies, and some of them side by side."""
+
+import itertools
+from typing import Iterator, NamedTuple
+
+from beam_pipelines.report.album import Album, Shown
+from beam_pipelines.report.contents import Leaks, Twin
+from beam_pipelines.report.find_keys import find_keys
+from beam_pipelines.report.sample import Place, Sample
+
+_NUM_CLUSTERS, _NUM_TWINS = 8, 6  # that are shown of each kind, and images of one
+_MAX_NAME, _MAX_TEXT = 100, 500
+_MAX_CLASSES, _MAX_SPLITS = 100, 6  # whose shares are shown
+_DONE = {
+    "group": "each cluster came into one split",
+    "drop": "all but the first of each cluster were left out",
+    "keep": "nothing: they are counted",
+}
+
+
+class Cluster(NamedTuple):
+    """Images that are alike: the first of them, and whether there are more."""
+
+    examples: list[Shown]
+    has_more: bool
+
+
+class Alike(NamedTuple):
+    """Clusters of one kind.
+
+    Attributes:
+        title: What they have in common.
+        note: How many of them there are, where these are not all.
+        clusters: The first ones.
+    """
+
+    title: str
+    note: str
+    clusters: list[Cluster]
+
+
+def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
+    """(what, how much) of what was found, and of what is there now."""
+    found, now = leaks.facts["found"], leaks.facts["now"]
+    near = f"perceptual hashes that differ in at most {found['distance']} of 64 bits"
+    yield "alike are images with", "the same bytes" if found["exact_only"] else near
+    yield "pairs that are alike", f"{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters"
+    yield "what became of them", _DONE[found["duplicates"]]
+    counts = {"num_dropped": "images left out", "num_moved": "images moved to another split", "num_joined": "groups joined to others"}
+    yield from ((what, f"{found[name]:,}") for name, what in counts.items() if found[name])
+    if found["num_cut"]:
+        cut = f"{found['num_cut']:,}: {found['num_pairs_cut']:,} pairs are in two parts"
+        yield "clusters cut, too large or not alike from end to end", cut
+    yield "clusters with different labels", f"{found['num_conflicts']:,}"
+    yield "pairs in different splits now", f"{now['num_pairs_apart']:,} of {now['num_pairs']:,}"
+    yield "the same, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
+    yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"
+    for name, shares in itertools.islice(leaks.facts["classes"].items(), _MAX_CLASSES):
+        yield f"share of {name}"[:_MAX_NAME], ", ".join(f"{split} {share:.1%}" for split, share in itertools.islice(shares.items(), _MAX_SPLITS))[:_MAX_TEXT]
+
+
+def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
+    """First what leaks, then what may be mislabelled, and the others, with their pictures wherever in the data set they are."""
+    found, now = leaks.facts["found"], leaks.facts["now"]
+    apart = [[Twin(str(key), str(split)) for key, split in zip(pair, one["parts"])] for one in now["apart"] for pair in one["first"]]
+    torn = [[Twin(str(one["key"]), str(one["label"])) for one in images] for images in found["conflicts"]]
+    kinds = [
+        ("Alike, and in different splits: leaks", now["num_pairs_apart"], "pairs", apart[:_NUM_CLUSTERS]),
+        ("Alike, with different labels: perhaps mislabelled", found["num_conflicts"], "clusters", torn[:_NUM_CLUSTERS]),
+        ("Alike", found["num_clusters"], "clusters", leaks.clusters[:_NUM_CLUSTERS]),
+    ]
+    keys = {twin.key for *_, clusters in kinds for twins in clusters for twin in twins[:_NUM_TWINS]}
+    places = find_keys(sample.directory, sample.manifest, keys)
+    album.load_places(places.values())
+    for title, num, what, clusters in kinds:
+        note = f"The first {len(clusters):,} of {num:,} {what}." if len(clusters) < num else ""
+        shown = [[_show(twin, places.get(twin.key), album) for twin in twins[:_NUM_TWINS]] for twins in clusters]
+        if clusters:
+            yield Alike(title, note, [Cluster(examples, len(twins) > _NUM_TWINS) for examples, twins in zip(shown, clusters)])
+
+
+def _show(twin: Twin, place: Place | None, album: Album) -> Shown:
+    key = twin.key[:_MAX_NAME]
+    told = f"{twin.told[:_MAX_NAME]}: {key}" if twin.told else key
+    return album.show_place(place, key, told if place else f"{told} (left out)")

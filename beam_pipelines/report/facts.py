@@ -1,0 +1,103 @@
+"""What a page says in words and numbers: features and their values, images, how the data set was made and is read."""
+
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.config.run_options import given_options
+from beam_pipelines.report.contents import Contents
+from beam_pipelines.report.sample import Sample, read_examples
+from beam_pipelines.tfrecord.example_reader import ExampleReader
+from tf_input.dataset_format import FEATURE_KINDS, FORMAT_VERSION, IMAGE, KEY, Feature
+
+_MAX_IMAGES, _MAX_FEATURES, _MAX_NAME, _MAX_TEXT = 12, 100, 300, 500
+_NUM_VALUES, _MAX_VALUES, _MAX_VALUE = 3, 6, 120
+_CHANNELS = {"1": "grey", "2": "grey with alpha", "3": "colour", "4": "colour with alpha"}
+_TEXTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_VERSIONS = ("recordmill", "numpy", "pillow", "simplejpeg", "pyarrow")  # of what bytes depend on
+
+
+class FeatureRow(NamedTuple):
+    """A feature, and what some examples have of it."""
+
+    name: str
+    kind: str
+    shape: str
+    description: str
+    values: list[str]
+
+
+def describe_images(statistics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = {IMAGE: statistics.get("images") or {}, **statistics.get("other_images", {})}
+    for name, facts in list(found.items())[:_MAX_IMAGES]:
+        for key in ("formats", "channels", "reencoded"):
+            if counts := facts.get(key):
+                names = _CHANNELS if key == "channels" else {}
+                told = (f"{names.get(kind, kind)}: {num:,}" for kind, num in list(counts.items())[:_MAX_VALUES])
+                yield f"{name}: {key}", ", ".join(told)
+        for key in ("width", "height", "bytes"):
+            if one := facts.get(key):
+                told = f"{one['min']:,}" if one["min"] == one["max"] else f"{one['min']:,} to {one['max']:,}, mean {one['mean']:,.1f}"
+                yield f"{name}: {key}", told
+
+
+def describe_features(sample: Sample) -> dict[str, Any]:
+    """The schema, with the values of some examples."""
+    first = map(sample.place, range(min(len(sample), _NUM_VALUES)))
+    examples = [example for _, example in read_examples(sample.directory, sample.manifest, first) if example]
+    rows = []
+    for feature in sample.manifest.schema[:_MAX_FEATURES]:
+        shape = f"[{', '.join('any' if side is None else str(side) for side in feature.shape)}]" if feature.shape else ""
+        kind = f"{feature.kind}, {feature.dtype}" if feature.dtype else feature.kind
+        values = [_value(feature, example) for example in examples]
+        rows.append(FeatureRow(feature.name[:_MAX_NAME], kind, shape[:_MAX_NAME], feature.description[:_MAX_TEXT], values))
+    keys = [b"".join(example.values(KEY)[:1]).decode(errors="replace")[:_MAX_NAME] for example in examples]
+    return {"features": rows, "value_keys": keys}
+
+
+def _value(feature: Feature, example: ExampleReader) -> str:
+    """What an example has of a feature, as text."""
+    name = feature.name if feature.name in example.features else f"{feature.name}/value"
+    if name not in example.features:
+        return ""
+    num = example.count(name)
+    if FEATURE_KINDS[feature.kind] == "bytes" and feature.kind != "text":
+        return f"{sum(length for _, length in example.spans(name)):,} bytes"
+    shown = []
+    for value in example.values(name)[:_MAX_VALUES]:
+        if isinstance(value, bytes):
+            shown.append(value[:_MAX_NAME].decode(errors="replace"))
+        elif feature.kind == "class_label" and 0 <= value < len(feature.label_names):
+            shown.append(feature.label_names[value][:_MAX_NAME])
+        else:
+            shown.append(f"{value:.6g}" if isinstance(value, float) else str(value))
+    more = f" … ({num:,})" if num > len(shown) else ""
+    return ", ".join(shown)[:_MAX_VALUE] + more
+
+
+def describe_run(contents: Contents) -> Iterator[tuple[str, str]]:
+    manifest, run = contents.manifest, contents.run
+    yield "format", f"TFRecord, Recordmill's format version {FORMAT_VERSION}"
+    yield "seed", str(manifest.seed)
+    yield "inputs", f"{manifest.num_inputs:,}, {manifest.num_dead_letters:,} refused"
+    if "config" in run:  # of `recordmill prepare`
+        yield from ((option, text[:_MAX_TEXT]) for option, text in given_options(run["options"]) if option != "--seed")
+        versions = ((name, run["versions"].get(name)) for name in _VERSIONS)
+        yield "versions", ", ".join(f"{name} {version}" for name, version in versions if version)
+
+
+def describe_reading(contents: Contents) -> Iterator[tuple[str, list[str]]]:
+    manifest = contents.manifest
+    split = next(iter(manifest.splits))
+    images = contents.statistics.get("images") or {}
+    differ = any(side and side["min"] < side["max"] for side in (images.get("height"), images.get("width")))
+    size = ", image_size=224" if differ else ""
+    yield "Keras", ["import tf_input", f'train = tf_input.open(".").batches({split!r}, batch_size=128{size})', "model.fit(train)"]
+    yield "TensorFlow Datasets", ["import tensorflow_datasets as tfds", f'tfds.builder_from_directory(".").as_dataset({split!r})']
+    name = manifest.splits[split][0].name.rpartition("-")[0].rpartition("-")[0].rpartition("-")[0] if manifest.splits[split] else ""
+    yield "tf.data", ["import glob", "import tensorflow as tf", f"tf.data.TFRecordDataset(sorted(glob.glob({name + '-*'!r})))"]
+    yield "Check", ["recordmill verify ."]
+
+
+def describe_bytes(num_bytes: int) -> str:
+    """A number of bytes as people read it: `12.3 MiB`."""
+    unit = next((unit for unit in reversed(_TEXTS) if num_bytes >= _TEXTS[unit]), None)
+    return f"{num_bytes / _TEXTS[unit]:,.1f} {unit}" if unit else f"{num_bytes} B"

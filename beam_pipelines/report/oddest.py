@@ -1,0 +1,96 @@
+"""Which examples of a sample are at an end of something: the largest, the darkest, …"""
+
+from typing import Iterator, NamedTuple
+
+import numpy as np
+
+from beam_pipelines.report.album import Album
+from beam_pipelines.report.sample import Sample
+
+_NUM_SHOWN = 4
+_MAX_NAME = 100
+
+
+class Odd(NamedTuple):
+    """Examples at an end of something.
+
+    Attributes:
+        title: Of what.
+        note: Of which examples; empty: of the sample.
+        rows: Of the sample.
+        told: What each of them is there for.
+    """
+
+    title: str
+    note: str
+    rows: list[int]
+    told: list[str]
+
+
+def find_oddest(sample: Sample, album: Album, has_light: bool) -> list[Odd]:
+    """The oddest examples; none of a sample without catalogs, which does not know their names.
+
+    Args:
+        sample: Of the data set.
+        album: Which has the pictures.
+        has_light: Whether they are as bright as what is stored.
+    """
+    found: list[Odd] = []
+    if not sample.table.num_columns:
+        return found
+    for odd in (*_find_by_size(sample), *(_find_by_light(sample, album) if has_light else ())):
+        if odd.rows not in (other.rows for other in found):
+            found.append(odd)
+    return found
+
+
+def _find_by_size(sample: Sample) -> Iterator[Odd]:
+    known, height, width, num_bytes = _sizes(sample)
+    pixels = height * width
+    density = num_bytes / pixels
+    sides = [f"{across} × {high}" for across, high in zip(width, height)]
+    dense = [f"{num:.2f} bytes a pixel" for num in density]
+    yield from _at_end(sample, "Largest", "", known, -pixels, sides)
+    yield from _at_end(sample, "Smallest", "", known, pixels, sides)
+    yield from _at_end(sample, "Widest for their height", "", known, -(width / height), sides)
+    yield from _at_end(sample, "Highest for their width", "", known, -(height / width), sides)
+    yield from _at_end(sample, "Fewest bytes a pixel: plain, or compressed hard", "", known, density, dense)
+    yield from _at_end(sample, "Most bytes a pixel: full of detail, or noise", "", known, -density, dense)
+
+
+def _find_by_light(sample: Sample, album: Album) -> Iterator[Odd]:
+    """Some have to be decoded for that: a fair sample, and those with the fewest bytes a pixel, among which all are that are plain."""
+    known, height, width, num_bytes = _sizes(sample)
+    num = album.num_decoded // 2
+    plain = known[np.argsort(num_bytes / (height * width), kind="stable")[:num]]
+    rows = np.unique(np.concatenate([_first_of_splits(sample, num), plain]))
+    album.load(rows.tolist())
+    light = album.brightness(rows.tolist())
+    rows, light = rows[np.isfinite(light)], light[np.isfinite(light)]
+    note = f"Of {len(rows):,} images that were decoded: the first of each split, and those with the fewest bytes a pixel."
+    told = [f"{share:.0%} of white" for share in light]
+    for title, values in (("Darkest", light), ("Brightest", -light)):
+        yield from _at_end(sample, title, note if len(rows) < len(sample) else "", rows, values, told)
+
+
+def _sizes(sample: Sample) -> tuple[np.ndarray, ...]:
+    """The rows whose size is known, and of these height, width and bytes, each int64 [num_rows]; none of a sample without catalogs."""
+    columns = [sample.numbers(name) for name in ("height", "width", "num_bytes")]
+    if any(column is None for column in columns):
+        return tuple(np.zeros((4, 0), np.int64))
+    known = np.flatnonzero((columns[0] > 0) & (columns[1] > 0))
+    return known, *(column[known] for column in columns)
+
+
+def _first_of_splits(sample: Sample, num: int) -> np.ndarray:
+    """So many rows, from each split the first ones, in proportion to their numbers."""
+    place_in_split = np.arange(len(sample)) - np.searchsorted(sample.splits, sample.splits)
+    return np.argsort(place_in_split / np.bincount(sample.splits)[sample.splits], kind="stable")[:num]
+
+
+def _at_end(sample: Sample, title: str, note: str, rows: np.ndarray, values: np.ndarray, told: list[str]) -> Iterator[Odd]:
+    """The rows with the smallest values, unless all are equal."""
+    order = np.argsort(values, kind="stable")[:_NUM_SHOWN].tolist()
+    if len(rows) and values.min() < values.max():
+        keys = sample.texts("key", rows[order])
+        yield Odd(title, note, rows[order].tolist(), [f"{told[at]}: {key[:_MAX_NAME]}" for at, key in zip(order, keys)])

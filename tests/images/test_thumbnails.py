@@ -1,0 +1,83 @@
+"""Thumbnails of images, and of what can be seen of those that were refused."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from beam_pipelines.errors import Refusal
+from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.images.thumbnails import make_thumbnail, make_thumbnail_of_refused, measure_brightness
+from made_images import encode, noise
+
+
+def picture(height: int, width: int) -> np.ndarray:
+    """uint8 [height, width, 3], brighter from left to right."""
+    return np.broadcast_to(np.linspace(0, 255, width).astype(np.uint8)[:, np.newaxis], (height, width, 3)).copy()
+
+
+def pixels_of(encoded: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(encoded)).convert("RGB")).astype(int)
+
+
+def npy(values: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def test_a_thumbnail_is_small_whatever_the_image():
+    for data, raw in (
+        (encode(picture(300, 500), "JPEG"), None),
+        (encode(picture(300, 500), "PNG"), None),
+        (encode(np.dstack([picture(300, 500), np.full((300, 500), 9, np.uint8)]), "PNG"), None),
+        (picture(300, 500).tobytes(), RawImage(300, 500, 3)),
+        (encode(noise(0, 600, 1000), "PNG"), None),
+    ):
+        thumbnail = make_thumbnail(data, raw)
+        assert thumbnail.encoded.startswith(b"\xff\xd8") and len(thumbnail.encoded) <= 24 << 10
+        assert pixels_of(thumbnail.encoded).shape[:2] == thumbnail[1:] == (67, 112)
+    small = encode(noise(1, 20, 30), "JPEG")
+    assert make_thumbnail(small) == (small, 20, 30)
+    with pytest.raises(Refusal):
+        make_thumbnail(small[:200])
+
+
+def test_of_what_was_refused_is_shown_what_can_be_seen():
+    whole = picture(200, 320)
+    frames = [Image.fromarray(whole), Image.fromarray(255 - whole)]
+    gif, wrong_sum = io.BytesIO(), bytearray(encode(noise(2, 40, 60), "PNG"))
+    frames[0].save(gif, "GIF", save_all=True, append_images=frames[1:])
+    wrong_sum[-13] ^= 1  # in the checksum of the last pixels
+    jpeg = encode(whole, "JPEG", quality=90)
+    cases = {
+        "nothing wrong with it": (jpeg, None, whole[::4, ::4]),
+        "animated": (gif.getvalue(), None, whole[::4, ::4]),
+        "cut off": (jpeg[: len(jpeg) * 3 // 4], None, whole[:100:4, ::4]),
+        "cut off in its header": (jpeg[:100], None, None),
+        "small and cut off": (encode(whole[:64, :96], "JPEG")[:-30], None, whole[:32, :96]),
+        "a wrong checksum": (bytes(wrong_sum), None, noise(2, 40, 60)),
+        "HTML": (b"<html>404</html>", None, None),
+        "nothing": (b"", None, None),
+        "too few pixels": (whole.tobytes()[:-1], RawImage(200, 320, 3), None),
+        "an array": (npy(whole[:100, :100]), None, whole[:100, :100]),
+        "a tensor": (npy(whole.astype(np.float32)), None, None),
+        "too large": (jpeg.replace(b"\x00\xc8\x01\x40", b"\xff\xff\xff\xff"), None, None),
+    }
+    for case, (data, raw, expected) in cases.items():
+        found = make_thumbnail_of_refused(data, raw)
+        assert (found is None) == (expected is None), case
+        if found and case != "a wrong checksum":  # whose noise no JPEG keeps
+            pixels, expected = pixels_of(found.encoded), expected.astype(int)
+            assert max(pixels.shape) <= 112, case
+            across = np.linspace(0, 1, 20)
+            seen, wanted = (np.quantile(row, across, method="nearest") for row in (pixels[5, :, 0], expected[5, :, 0]))
+            assert np.abs(seen - wanted).mean() < 12, case
+
+
+def test_brightness():
+    light = {value: measure_brightness(make_thumbnail(encode(np.full((50, 70, 3), value, np.uint8), "PNG")).encoded) for value in (0, 51, 255)}
+    assert light == pytest.approx({0: 0.0, 51: 0.2, 255: 1.0}, abs=0.01)
+    with pytest.raises(Refusal):
+        measure_brightness(encode(picture(40, 40), "JPEG")[:-60])
