@@ -129,7 +129,8 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     if beam_flags:  # of what reaches an object store
         _import("runners.jobs").use_for_stores(beam_flags, "repair")
     for line in importlib.import_module("beam_pipelines.repair.repair").repair(config):  # with pyarrow, which takes a while
-        print(line, flush=True)
+        if config.is_dry or not log.is_quiet():  # what is damaged was asked for
+            print(line, flush=True)
 
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:

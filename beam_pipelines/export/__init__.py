@@ -8,5 +8,6 @@ nothing that looks like one. A Beam pipeline with an element a shard reads each 
     export_shard   one shard: its records go to one of the next five
     webdataset  parquet  image_folder  record_files  dali_index
     examples       what a record has of a feature
+    export_objects    and what formats have of objects
     safe_names     keys and class names as paths
 """

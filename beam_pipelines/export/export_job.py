@@ -8,6 +8,7 @@ from typing import NamedTuple
 from beam_pipelines.config.export_config import ExportConfig
 from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
+from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
 from beam_pipelines.export.record_files import check_array_record
 from beam_pipelines.publish.output_directory import check_output, is_new
@@ -78,6 +79,8 @@ def make_job(config: ExportConfig) -> ExportJob:
         manifest = dataclasses.replace(manifest, splits={split: infos for split, infos in manifest.splits.items() if split in config.splits})
     if config.to == "image_folder":
         class_feature(manifest)
+    if config.to in ("parquet", "webdataset"):
+        ExportedValues(manifest)
     if config.to == "array_record":
         check_array_record()
     check_output(config.output, config.directory, config.overwrite, ExportJob.output_option, last_file=EXPORT)

@@ -3,7 +3,7 @@
     image, mask, another image    struct{bytes, path}; the path is the key, with the extension of the format
     a class label                 int64; its names stand in the metadata of the schema
     texts and numbers             of their types; of a shape, or of any length, in lists
-    objects/…                     one struct of lists; boxes are ymin, xmin, ymax, xmax in 0..1
+    objects/…                     one struct of lists: see `export_objects`
 """
 
 import io
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from beam_pipelines.export.examples import ENCODED, ExportedExample, dtype_of, with_extension
+from beam_pipelines.export.export_objects import BBOX, ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_path
 from tf_input.dataset_format import IMAGE, OBJECTS, Feature, Manifest, shard_place
 
@@ -48,11 +49,11 @@ def parquet_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> I
     features = columns_of(manifest)
     plain = [one.name for one in features if not one.shape and one.kind in ("class_label", "integer", "float", "text")]
     dictionaries = [one.name for one in features if one.name in plain and one.kind in ("class_label", "text")]
-    schema = _schema(features)
+    schema, values = _schema(features), ExportedValues(manifest)
     sink = _Sink()
     with pq.ParquetWriter(sink, schema, use_dictionary=dictionaries, write_statistics=plain, **_WRITER) as writer:
         for group in _groups(examples):
-            writer.write_table(_table(group, features, schema), row_group_size=_GROUP_ROWS)
+            writer.write_table(_table(group, features, schema, values), row_group_size=_GROUP_ROWS)
             yield from sink.take()
     yield from sink.take()
 
@@ -105,8 +106,7 @@ def _schema(features: Sequence[Feature]) -> pa.Schema:
     types: dict[str, Any] = {}
     described: dict[str, Any] = {}
     for feature in features:
-        group, slash, name = feature.name.partition("/")
-        if slash and group == OBJECTS:
+        if name := object_field(feature):
             types.setdefault(OBJECTS, {})[name] = _type(feature)
             described.setdefault(OBJECTS, {})[name] = _describe(feature)
         else:
@@ -118,10 +118,14 @@ def _schema(features: Sequence[Feature]) -> pa.Schema:
 def _type(feature: Feature) -> pa.DataType:
     if feature.kind in ENCODED:
         return _IMAGE_TYPE
-    value = pa.string() if feature.kind == "text" else pa.from_numpy_dtype(dtype_of(feature))
+    value = pa.string() if feature.kind == "text" else pa.from_numpy_dtype(_dtype_of(feature))
     for side in reversed(feature.shape):
         value = pa.list_(value) if side is None else pa.list_(value, side)
     return value
+
+
+def _dtype_of(feature: Feature) -> np.dtype:
+    return np.dtype("<f8") if feature.name == BBOX else dtype_of(feature)
 
 
 def _describe(feature: Feature) -> dict[str, Any]:
@@ -134,19 +138,18 @@ def _describe(feature: Feature) -> dict[str, Any]:
         case "text":
             described = {"dtype": "string", "_type": "Value"}
         case _:
-            described = {"dtype": dtype_of(feature).name, "_type": "Value"}
+            described = {"dtype": _dtype_of(feature).name, "_type": "Value"}
     for side in reversed(feature.shape):
         described = {"feature": described, **({} if side is None else {"length": side}), "_type": "Sequence"}
     return described
 
 
-def _table(examples: Sequence[ExportedExample], features: Sequence[Feature], schema: pa.Schema) -> pa.Table:
+def _table(examples: Sequence[ExportedExample], features: Sequence[Feature], schema: pa.Schema, values: ExportedValues) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     of_objects: dict[str, pa.Array] = {}
     for feature in features:
-        column = _column(feature, [example.value(feature) for example in examples], examples)
-        group, slash, name = feature.name.partition("/")
-        if slash and group == OBJECTS:
+        column = _column(feature, [values.of(feature, example) for example in examples], examples)
+        if name := object_field(feature):
             of_objects[name] = column
         else:
             columns[feature.name] = column
@@ -161,7 +164,7 @@ def _column(feature: Feature, values: Sequence[Any], examples: Sequence[Exported
         return pa.StructArray.from_arrays([pa.array(values, pa.binary()), pa.array(paths, pa.string())], ["bytes", "path"])
     if feature.kind == "text" or None in feature.shape[1:]:
         return pa.array([one if feature.kind == "text" else one.tolist() for one in values], _type(feature))
-    flat = np.concatenate([np.zeros(0, dtype_of(feature)), *(one.ravel() for one in values)])
+    flat = np.concatenate([np.zeros(0, _dtype_of(feature)), *(one.ravel() for one in values)])
     column = pa.array(flat, pa.from_numpy_dtype(flat.dtype))
     for side in reversed(feature.shape):
         if side is not None:

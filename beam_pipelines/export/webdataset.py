@@ -3,7 +3,7 @@
     ant/1%2Ejpg.jpg          the image, by its format (.npy of one without a format)
     ant/1%2Ejpg.cls          the number of the class of `label`, if each example has one
     ant/1%2Ejpg.mask.png     a mask, another image, a tensor (.npy): behind its name
-    ant/1%2Ejpg.json         the key as it is, and all else; classes by their names
+    ant/1%2Ejpg.json         the key as it is, and all else; classes by their names, objects as `export_objects` says
 
 The name of a sample is its key, see `safe_names.safe_stem`. The same examples give the same bytes: no times, no owners.
 """
@@ -16,6 +16,7 @@ from typing import Any, Iterable, Iterator
 import numpy as np
 
 from beam_pipelines.export.examples import ENCODED, ExportedExample, extension_of, file_features, names_of
+from beam_pipelines.export.export_objects import ExportedValues, object_field
 from beam_pipelines.export.safe_names import safe_name, safe_stem
 from tf_input.dataset_format import IMAGE, KEY, LABEL, OBJECTS, Feature, Manifest
 
@@ -37,11 +38,12 @@ def tar_pieces(manifest: Manifest, examples: Iterable[ExportedExample]) -> Itera
     files = list(file_features(manifest))
     others = [one for one in manifest.schema if one not in files and one.name != KEY]
     has_class = any(one.name == LABEL and one.kind == "class_label" and not one.shape for one in manifest.schema)
+    exported = ExportedValues(manifest)
     for example in examples:
         name = safe_stem(example.key)
         for feature in files:
             yield from _file_member(name, feature, example.value(feature))
-        values = {one.name: (one, example.value(one)) for one in others}
+        values = {one.name: (one, exported.of(one, example)) for one in others}
         if has_class:
             yield from _member(f"{name}.cls", str(values[LABEL][1]).encode())
         fields: dict[str, Any] = {KEY: example.key}
@@ -67,8 +69,7 @@ def _put(fields: dict[str, Any], feature: Feature, value: Any) -> None:
         value = names_of(value, feature)
     elif isinstance(value, np.ndarray):
         value = value.tolist()
-    group, slash, name = feature.name.partition("/")
-    if slash and group == OBJECTS:
+    if name := object_field(feature):
         fields.setdefault(OBJECTS, {})[name] = value
     else:
         fields[feature.name] = value

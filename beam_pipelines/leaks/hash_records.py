@@ -10,12 +10,13 @@ from beam_pipelines.images.image_headers import identify
 from beam_pipelines.images.look_alikes import HASH_ROW, hash_rows
 from beam_pipelines.images.perceptual_hash import look_at, look_at_pixels
 from beam_pipelines.images.raw_image import RawImage
+from beam_pipelines.parallel import progress
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.record_reader import NoRecordsError, Record, read_records
 from tf_input.dataset_format import IMAGE, KEY, LABEL, Feature
 
-# Of images that are held decoded, though small.
+# Of images that are held decoded, though small; and the progress bar moves.
 _HASHED_TOGETHER = 256
 
 
@@ -33,13 +34,14 @@ class HashedRecords(NamedTuple):
     rows: np.ndarray
 
 
-def hash_records(path: str, name: str, schema: Sequence[Feature] | None) -> HashedRecords:
+def hash_records(path: str, name: str, schema: Sequence[Feature] | None, progress_directory: str = "") -> HashedRecords:
     """Reads a file and hashes its images; one that can't be decoded is like another of the same bytes alone.
 
     Args:
         path: Of the file.
         name: By which its records are called where they have no key.
         schema: Of the data set; None: of another's, in which the first feature is taken that is an image file.
+        progress_directory: Where images are counted; empty: nowhere.
 
     Raises:
         UserError: It is damaged, or no TFRecord file, or has no images.
@@ -70,10 +72,12 @@ def hash_records(path: str, name: str, schema: Sequence[Feature] | None) -> Hash
                 if len(looks) == _HASHED_TOGETHER:
                     rows.append(hash_rows(contents, looks))
                     contents, looks = [], []
+                    progress.count(progress_directory, hashed=_HASHED_TOGETHER)
     except (BadExampleError, NoRecordsError) as error:
         raise UserError(f"{printable(path)}: {error}") from None
     except OSError as error:
         raise StorageError(f"{printable(path)} could not be read: {error.strerror or error}") from error
+    progress.count(progress_directory, hashed=len(looks))
     found = np.concatenate([*rows, hash_rows(contents, looks)])
     found["content"][:, 1] = 0  # as much as catalogs have
     return HashedRecords(keys, labels, found)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import tempfile
 from typing import Any, Iterator, Sequence
 
 import numpy as np
@@ -14,8 +15,10 @@ from beam_pipelines.images.near_hashes import search_parts
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
+from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.storage.files import any_remote, files_at, is_remote
 from tf_input.dataset_format import IMAGE, MANIFEST, Manifest, decode_manifest, not_a_data_set
@@ -100,9 +103,19 @@ def _read_records(path: str, num_processes: int) -> ImageTable:
 def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iterator[HashedRecords]:
     """The records of each file, in order."""
     window = TaskWindow(num_processes)
-    for task in tasks:
-        yield from window.run(hash_records, *task)
-    yield from window.drain()
+
+    def results(scratch: str) -> Iterator[HashedRecords]:
+        for task in tasks:
+            yield from window.run(hash_records, *task, scratch)
+        yield from window.drain()
+
+    def stages(counts: Counts) -> list[Stage]:
+        return [Stage("files", counts.listed, len(tasks)), Stage("hashed", counts.hashed, None)]
+
+    with tempfile.TemporaryDirectory(prefix="recordmill-") as scratch, ProgressDisplay(scratch, stages):
+        for found in results(scratch):
+            progress.count(scratch, listed=1)
+            yield found
 
 
 def describe(found: dict[str, Any]) -> str:

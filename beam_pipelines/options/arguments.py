@@ -70,7 +70,7 @@ _COLUMNS = {
     "weight": "weights of examples (default: weight; '' for none)",
 }
 
-_LONG = ("prepare", "analyze", "transform", "verify", "export", "quality")
+_LONG = ("prepare", "analyze", "transform", "verify", "leaks", "export", "quality", "repair")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -257,7 +257,8 @@ class ProgressDisplay:
             TimeRemainingColumn(),
         ]
         console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True, refresh_per_second=5) as progress:
+        # What a command prints meanwhile goes where it would without bars: above them only where both are on the terminal.
+        with Progress(*columns, console=console, transient=True, refresh_per_second=5, redirect_stdout=os.isatty(1)) as progress:
             bars = [progress.add_task(stage.name, total=None, note="") for stage in self._stages(Counts())]
             first: _Look | None = None
             while not self._stop.wait(self._interval):

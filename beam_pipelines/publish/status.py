@@ -13,7 +13,7 @@ from beam_pipelines.publish.left_run import is_whole, of_left_run
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
-from tf_input.dataset_format import MANIFEST, Manifest
+from tf_input.dataset_format import MANIFEST, decode_manifest
 
 
 def find_status(output: str) -> dict[str, Any]:
@@ -35,9 +35,9 @@ def _data_set(output: str) -> dict[str, Any] | None:
     if not files.exists(path):
         return None
     try:
-        manifest = Manifest.from_json(files.read(path).decode())
+        manifest = decode_manifest(files.read(path), path)
     except ValueError as error:
-        raise UserError(f"{printable(path)}: {error}") from None
+        raise UserError(printable(str(error))) from None
     return {"name": manifest.name, "examples": {split: manifest.num_examples(split) for split in manifest.splits}}
 
 

@@ -169,10 +169,10 @@ class _Found:
                 continue
             self.sizes.append(len(record.data))
             self._labels.append(self._label_of(record.data, label) if label.name else NOTHING)
-            if len(self.sizes) % _COUNTED_RECORDS == 0:
+            if (len(self.sizes) - before) % _COUNTED_RECORDS == 0:
                 progress.count(self._progress_directory, analyzed=_COUNTED_RECORDS)
         self._counts[name] = len(self.sizes) - before
-        progress.count(self._progress_directory, listed=1)
+        progress.count(self._progress_directory, listed=1, analyzed=self._counts[name] % _COUNTED_RECORDS)
 
     def _label_of(self, data: bytes, label: _Label) -> int:
         """A number for the value, or the values, of an example; `NOTHING` of one that has none."""

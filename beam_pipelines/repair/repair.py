@@ -6,6 +6,7 @@ A file takes its place only if it has the size and the checksum that the manifes
 import contextlib
 import dataclasses
 import os
+import tempfile
 from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -13,9 +14,10 @@ from beam_pipelines.config.repair_config import RepairConfig
 from beam_pipelines.elements.plan import PlannedShard, ShardAddress
 from beam_pipelines.elements.plan_files import damage
 from beam_pipelines.errors import FoundError, RunError, StorageError, UserError, did_you_mean, printable
-from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow, end_running_tasks
+from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
 from beam_pipelines.publish.versions import describe_others
 from beam_pipelines.publish.written_data_set import RecordedRun, read_data_set, read_how_made
 from beam_pipelines.repair.rebuild import DamagedShard, rebuild
@@ -48,8 +50,25 @@ def repair(config: RepairConfig) -> Iterator[str]:
     """
     manifest = read_data_set(config.directory, "repair")
     shards = choose_shards(config, manifest)
-    damaged = []
-    for shard in find_damaged(config.directory, shards):
+    damaged: list[DamagedShard] = []
+
+    def stages(counts: Counts) -> list[Stage]:
+        num_wanted = sum(shard.info.num_examples for shard in damaged) if counts.analyzed == len(shards) else None
+        return [Stage("checked", counts.analyzed, len(shards)), Stage("written", counts.written, num_wanted)]
+
+    with tempfile.TemporaryDirectory(prefix="recordmill-") as scratch, ProgressDisplay(scratch, stages):
+        yield from _repair(config, manifest, shards, damaged, scratch)
+
+
+def _repair(
+    config: RepairConfig,
+    manifest: Manifest,
+    shards: Sequence[tuple[ShardAddress, ShardInfo]],
+    damaged: list[DamagedShard],
+    progress_directory: str,
+) -> Iterator[str]:
+    """See `repair`; `damaged` takes up the shards that are."""
+    for shard in find_damaged(config.directory, shards, progress_directory):
         damaged.append(shard)
         yield from (f"{printable(name)} {how}" for name, how in shard.damage.items())
     num_files, num_damaged = sum(len(info.files()) for _, info in shards), sum(len(shard.damage) for shard in damaged)
@@ -59,14 +78,15 @@ def repair(config: RepairConfig) -> Iterator[str]:
     if config.is_dry:
         told = f"{num_damaged:,} of {_count(num_files, 'file')} {_is(num_damaged)} damaged or gone"
         raise FoundError(f"{told}; without --dry_run: {_what_to_expect(damaged)}")
-    yield from _mend(config, manifest, damaged)
+    yield from _mend(config, manifest, damaged, progress_directory)
 
 
-def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedShard]) -> Iterator[str]:
+def _mend(config: RepairConfig, manifest: Manifest, damaged: Sequence[DamagedShard], progress_directory: str) -> Iterator[str]:
     run = read_how_made(config.directory, manifest)
     failures: list[str] = []
     num_repaired, num_damaged = 0, sum(len(shard.damage) for shard in damaged)
-    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, _working_config(config, run), damaged):
+    working = _working_config(config, run, progress_directory)
+    for shard, changes in _rebuild_in_place(os.path.realpath(config.directory), manifest, working, damaged):
         failures += _shorten(shard, changes)
         num_repaired += 0 if changes else len(shard.damage)
         yield from () if changes else (f"{printable(name)} is as it was written again" for name in shard.damage)
@@ -93,8 +113,10 @@ def choose_shards(config: RepairConfig, manifest: Manifest) -> list[tuple[ShardA
     return [(address, info) for address, info in shards if not config.shards or info.name in config.shards]
 
 
-def find_damaged(directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]]) -> Iterator[DamagedShard]:
-    """Those of the shards of which a file is not as it was written."""
+def find_damaged(
+    directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]], progress_directory: str = ""
+) -> Iterator[DamagedShard]:
+    """Those of the shards of which a file is not as it was written; all are counted in `progress_directory`, where there is one."""
     num_bytes = sum(info.num_bytes for _, info in shards)
     tasks, waiting = TaskWindow(num_cores() if num_bytes > _MANY_BYTES else 0), iter(shards)  # results come in order
 
@@ -105,17 +127,18 @@ def find_damaged(directory: str, shards: Sequence[tuple[ShardAddress, ShardInfo]
 
     for found in results():
         address, info = next(waiting)
+        progress.count(progress_directory, analyzed=1)
         if found:
             yield DamagedShard(PlannedShard(address, info.num_examples), info, found)
 
 
-def _working_config(config: RepairConfig, run: RecordedRun) -> PrepareJob:
+def _working_config(config: RepairConfig, run: RecordedRun, progress_directory: str) -> PrepareJob:
     """That of the run, for another working directory."""
     return dataclasses.replace(
         run.config,
         output=f"{os.path.realpath(config.directory)}{WORKING}",
         is_output_new=False,
-        progress_directory="",
+        progress_directory=progress_directory,
         run_id="",
         holder="",
         ignore=(*run.config.ignore, *config.ignore),

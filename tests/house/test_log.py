@@ -6,6 +6,7 @@ import logging
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,6 +111,39 @@ def test_a_quiet_run_says_what_is_wrong_and_nothing_else(source, tmp_path, capsy
     assert "all is as it was written" in capsys.readouterr().out  # that was asked for
     assert main(call(source, tmp_path / "out", "--quiet")) == 2
     assert "exists; expected a new path" in capsys.readouterr().err
+
+
+@pytest.mark.slow(3)
+def test_each_long_command_tells_programs_how_far_it_is_and_can_be_quiet(source, tmp_path, capfd):
+    out = str(tmp_path / "out")
+    assert main(call(source, tmp_path / "out")) == 0
+    shard = next((tmp_path / "out").glob("*-train.tfrecord-*"))
+    commands = {
+        "verify": ([out], ["verified"]),
+        "leaks": ([out], ["files", "hashed"]),
+        "quality": ([f"{out}/*-train.tfrecord-*"], ["files", "records"]),
+        "export": ([out, str(tmp_path / "new"), "--to=webdataset"], ["written"]),
+        "repair": ([out], ["checked", "written"]),
+    }
+    for command, (words, stages) in commands.items():
+        if command == "repair":
+            shard.unlink()
+        capfd.readouterr()
+        assert main([command, *words, "--progress=json"]) == 0
+        last = json.loads(capfd.readouterr().err.splitlines()[-1])
+        assert (last["level"], [stage["name"] for stage in last["stages"]]) == ("progress", stages)
+        if command != "export":  # whose counts go with its working directory
+            done = [(stage["done"], stage["total"]) for stage in last["stages"]]
+            assert all(number == (total or number) for number, total in done) and done[-1][0], (command, done)
+    shutil.rmtree(tmp_path / "new")
+    shard.unlink()
+    for command, (words, _) in commands.items():
+        capfd.readouterr()
+        assert main([command, *words, "--quiet"]) == (1 if command == "verify" else 0), command
+        told, err = capfd.readouterr()
+        assert err.startswith("recordmill: ") == (command == "verify") and bool(told) == (command in ("verify", "leaks", "quality")), command
+        if command == "verify":
+            assert main(["repair", out, "--quiet", "--progress=none"]) == 0
 
 
 def test_a_shell_is_told_how_a_line_may_go_on(tmp_path):

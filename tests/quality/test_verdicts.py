@@ -7,6 +7,7 @@ import shutil
 import sys
 from typing import Callable, Iterator
 
+import apache_beam as beam
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,6 +25,7 @@ from object_stores import put, reached, shared_server
 from tf_input.dataset_format import MANIFEST
 
 NUM, NUM_CLASSES, NUM_SHARDS = 600, 6, 4
+RESHUFFLED = 6_000
 
 
 def quality(capfd: pytest.CaptureFixture, *arguments: object) -> tuple[int, list[dict], str]:
@@ -244,6 +246,18 @@ def test_ours_are_judged_by_catalogs_as_their_records_are(
         assert ours["measures"][name]["found"] == pytest.approx(theirs["measures"][name]["found"]), name
     assert "source_correlation" in ours["measures"] and "source_correlation" not in {**theirs["measures"], **without_catalog["measures"]}
     assert "it has no catalog" in without_catalog["notes"][0] and without_catalog["labels"] == "size, in 16 parts"
+
+
+@pytest.mark.slow(2)
+def test_beams_reshuffle_does_not_shuffle_records_that_are_sorted(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    """It deals elements to workers, and promises no order: whole bundles stay as they were."""
+    labels = np.repeat(np.arange(10), RESHUFFLED // 10)
+    with beam.Pipeline() as pipeline:
+        records = [example({"image/encoded": b"\xff\xd8\xff", "image/class/label": int(label)}) for label in labels]
+        pipeline | beam.Create(records) | beam.Reshuffle() | beam.io.WriteToTFRecord(str(tmp_path / "train"), num_shards=10)
+    code, (found,), _ = quality(capfd, tmp_path)
+    (split,) = found["splits"].values()
+    assert (code, found["verdict"], split["records"]) == (1, "not shuffled", RESHUFFLED), split
 
 
 @pytest.mark.slow(3)

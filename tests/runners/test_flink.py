@@ -325,9 +325,9 @@ def transformed(directory: pathlib.Path) -> dict[str, np.ndarray]:
     return outputs
 
 
-@pytest.mark.slow(30)
+@pytest.mark.slow(36)
 @needs_flink
-def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, submits, tmp_path):
+def test_an_analysis_a_transform_and_what_is_done_with_their_data_set_give_what_the_local_runner_does(cluster, submits, tmp_path, capfd):
     here = prepare_images(tmp_path, "--splits=train=0.8,test=0.2", "--num_shards=4")
     there = shutil.copytree(here, tmp_path / "flink")
     cluster.wait_for_task_managers(2)
@@ -347,6 +347,22 @@ def test_an_analysis_and_a_transform_give_what_the_local_runner_does(cluster, su
     assert main(["transform", str(here), str(tmp_path / "here2"), "--name=made"]) == 0
     assert main(["transform", str(here), str(tmp_path / "flink2"), "--name=made", *cluster.options, submits]) == 0
     assert digest(tmp_path / "flink2") == digest(tmp_path / "here2")
+
+    # So is an export, and of a damaged record each says where it is.
+    assert main(["export", str(here), str(tmp_path / "tars"), "--to=webdataset"]) == 0
+    assert main(["export", str(here), str(tmp_path / "flink_tars"), "--to=webdataset", *cluster.options, submits]) == 0
+    tars = [{name: one for name, one in digest(tmp_path / folder).items() if name.endswith(".tar")} for folder in ("tars", "flink_tars")]
+    assert tars[0] == tars[1] and len(tars[0]) == 4
+    shard = here / dataset_format.read_manifest(here).splits["train"][1].name
+    with open(shard, "r+b") as file:
+        file.seek(shard.stat().st_size // 2)
+        file.write(b"damaged")
+    found = []
+    for options in ((), (*cluster.options, submits, f"--report={tmp_path / 'report.json'}")):
+        capfd.readouterr()
+        assert main(["verify", str(here), "--json", *options]) == 1
+        found.append(json.loads(capfd.readouterr().out))
+    assert found[0] == found[1] == json.loads((tmp_path / "report.json").read_text()) and {one["file"] for one in found[0]["damages"]} == {shard.name}
 
 
 @pytest.mark.slow(1)

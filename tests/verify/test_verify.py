@@ -12,12 +12,14 @@ import pytest
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import UserError
 from beam_pipelines.parallel.light_processes import share
+from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
 from beam_pipelines.verify.whole import read_manifest
 from engines import has_go, prism
 from made_images import png, write_class_folders, write_files
 from made_rich import analyzed_rich
+from object_stores import put, reached, shared_server
 from tf_input.dataset_format import MANIFEST, Manifest
 
 
@@ -228,6 +230,29 @@ def test_wrong_use_is_told_in_one_line(made: pathlib.Path, tmp_path: pathlib.Pat
         assert main(["verify", *arguments]) == 2
         _, err = capfd.readouterr()
         assert expected in err and err.count("\n") == 1, err
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_in_a_store_the_same_is_found(scheme: str, copied: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    with reached(shared_server(scheme)) as server:
+        code, whole, _ = verify(capfd, put(server, _files(copied)), "--decode", *server.flags)
+        assert (code, whole["examples_verified"]) == (0, 12)
+        flip(shards(copied)[0], 100)
+        next((copied / "index").iterdir()).unlink()
+        url = put(server, _files(copied))
+        for options in ((), ("--quick",)):
+            here, there = verify(capfd, copied, *options), verify(capfd, url, *options, *server.flags)
+            assert here[0] == there[0] == 1 and there[1] == here[1] | {"data_set": url}
+        report = f"{url}/reports/verify.json"
+        assert verify(capfd, url, f"--report={report}", *server.flags)[0] == 1
+        assert json.loads(open_object_store(url).read(report))["damages"] == verify(capfd, copied)[1]["damages"]
+        code, _, err = verify(capfd, f"{url}/nothing", *server.flags)
+        assert code == 2 and "is not a data set" in err and err.count("\n") == 1
+
+
+def _files(directory: pathlib.Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow(3)

@@ -7,5 +7,6 @@ are tables, or JSON, and a picture.
     contents      all that the metadata say
     examples      those that meet a condition; one, with its image
     pictures      an image in a terminal, or in a file
+    drawings      boxes and masks on it
     queries       SQL over the catalog
 """

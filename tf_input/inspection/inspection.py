@@ -1,10 +1,10 @@
 """What is in a data set, on the command line: `recordmill inspect`."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, Mapping
 
 from tf_input import overview
-from tf_input.dataset_format import IMAGE
+from tf_input.dataset_format import IMAGE, LABEL, OBJECTS
 from tf_input.inspection.contents import Contents
 from tf_input.inspection.examples import example_json, example_table, find_example, find_examples
 from tf_input.inspection.queries import ask
@@ -13,7 +13,13 @@ from tf_input.overview import Table, printable
 from tf_input.quiet import import_tensorflow
 from tf_input.selection.catalog import Catalog
 from tf_input.storage.open_files import open_manifest
+from tf_input.storage.packages import import_package
 from tf_input.storage.store import Store
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tf_input.dataset import PreparedDataset
 
 _NUM_SHOWN = 20  # examples that meet a condition
 
@@ -87,7 +93,23 @@ def _print_example(directory: str, wanted: str, as_json: bool) -> None:
     print(f"{printable(split)}:{number}")
     print("\n".join(overview.lines(example_table(dataset, example))))
     if is_shown(example.get(IMAGE)):
-        print(show_image(example[IMAGE], f"{dataset.manifest.name}-{split}-{number}"))
+        print(show_image(_drawn(dataset, example), f"{dataset.manifest.name}-{split}-{number}"))
+
+
+def _drawn(dataset: "PreparedDataset", example: Mapping[str, Any]) -> "np.ndarray":
+    """The image of an example, with its boxes and its masks."""
+    from tf_input.inspection.pictures import to_rgb
+
+    features = dataset.features
+    masks = [example[name] for name, feature in features.items() if feature.kind == "mask"]
+    objects = example[OBJECTS] if f"{OBJECTS}/bbox" in features else None
+    if not masks and objects is None:
+        return example[IMAGE]
+    import_package("PIL", "drawing boxes and masks", "Pillow")
+    from tf_input.inspection.drawings import draw_annotations
+
+    label = features.get(f"{OBJECTS}/{LABEL}")
+    return draw_annotations(to_rgb(example[IMAGE]), masks, objects, label.label_names if label else ())
 
 
 def _cell(value: Any) -> str:

@@ -64,7 +64,7 @@ def _half_blocks(pixels: np.ndarray, console: Any) -> str:
     most_rows = max(1, console.height - _KEPT_LINES) * 2
     scale = min(columns / pixels.shape[1], most_rows / pixels.shape[0])
     height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
-    resized = np.rint(tf.image.resize(_to_rgb(pixels), (height + height % 2, width), "area")).astype(np.uint8)
+    resized = np.rint(tf.image.resize(to_rgb(pixels), (height + height % 2, width), "area")).astype(np.uint8)
     segments = []
     for upper, lower in zip(resized[::2], resized[1::2]):
         for above, below in zip(upper.tolist(), lower.tolist()):
@@ -75,7 +75,7 @@ def _half_blocks(pixels: np.ndarray, console: Any) -> str:
     return captured.get().rstrip("\n")
 
 
-def _to_rgb(pixels: np.ndarray) -> np.ndarray:
+def to_rgb(pixels: np.ndarray) -> np.ndarray:
     """uint8 [height, width, 3], on black where it has alpha."""
     if pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)

@@ -190,8 +190,8 @@ def embedded_bytes(cell: Any) -> bytes | None:
     return data if isinstance(data, bytes) and data else None
 
 
-def read_other_image(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
-    """Where another image lies, as `read_image_path` has it; or its bytes, where they are in the table."""
+def read_other_file(cell: Any, root: Root, suffix: str) -> FilePart | bytes:
+    """Where another image, or a mask, lies, as `read_image_path` has it; or its bytes, where they are in the table."""
     return embedded_bytes(cell) or FilePart(read_image_path(cell, root, suffix))
 
 

@@ -59,6 +59,21 @@ def known(name: str, label_names: Collection[str]) -> str:
     raise Refusal("bad_label", f"has {shown(name)}; expected one of the {len(label_names)} label names")
 
 
+def name_integers(column: str, cell: Any, names: Sequence[str]) -> Any:
+    """A cell with class names in place of their positions, wherever it has integers.
+
+    Raises:
+        Refusal: One is no position of a name.
+    """
+    if isinstance(cell, (list, tuple)):
+        return [name_integers(column, one, names) for one in cell]
+    if isinstance(cell, int) and not isinstance(cell, bool):
+        if not 0 <= cell < len(names):
+            raise Refusal("bad_label", f"column {printable(column)!r} has {cell}; expected 0 to {len(names) - 1}")
+        return names[cell]
+    return cell
+
+
 def read_one_class(column: str, cell: Any, label_names: Collection[str]) -> str:
     """The class name in a cell of a column, one of those that are given, if any are.
 

@@ -14,7 +14,7 @@ from beam_pipelines.sources.cells.cells import (
     read_float,
     read_integer,
     read_list,
-    read_other_image,
+    read_other_file,
     read_path,
     read_text,
 )
@@ -73,7 +73,7 @@ class ColumnReader:
 
     def read(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any] | None]:
         """(class name of the feature `label`, or "", the other features' values, or None), as `sources` states them; in place of an
-        image that is in the table itself its bytes.
+        image or a mask that is in the table itself its bytes.
 
         Raises:
             Refusal: A cell is not what its column's kind expects.
@@ -124,11 +124,9 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
             return lambda cell: read_list(cell, read, num_values, separator if column.kind == "text" else None)
         case "array":
             return lambda cell: read_array_cell(cell, column.shape) if holds_array(cell) else FilePart(read_path(cell, root))
-        case "image":
-            return lambda cell: read_other_image(cell, root, suffix)
         case "tensor":
             return lambda cell: read_tensor_cell(cell, column, root)
-    return lambda cell: FilePart(read_path(cell, root))
+    return lambda cell: read_other_file(cell, root, suffix if column.kind == "image" else "")
 
 
 def find_array_shapes(columns: Sequence[Column], first_row: Mapping[str, Any], root: Root) -> tuple[Column, ...]:

@@ -1,34 +1,66 @@
 """A cell with the objects in an image, as Hugging Face's libraries have it."""
 
-from typing import Any, Collection, Mapping
+from typing import Any, Collection, Mapping, Sequence
 
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.cells.cells import shown
-from beam_pipelines.sources.cells.class_cells import known, read_class
+from beam_pipelines.sources.cells.cells import read_integer, shown
+from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _BOXES = ("bbox", "bboxes", "boxes")
 _CATEGORIES = ("category", "categories", "label", "labels")
+_FLAGS = ("is_crowd", "is_difficult", "is_truncated", "difficult", "truncated")  # which other sources of boxes have
 _EXPECTED = '{"bbox": [[x, y, width, height], …], "category": [name, …]}, as many of each'
 
 
-def read_objects(cell: Any, label_names: Collection[str]) -> Objects:
-    """`{"bbox": [[x, y, width, height], …], "category": […]}`, in pixels, or a list of such objects with one of each.
+class ObjectsColumn:
+    """Reads the cells of a column of objects.
 
-    Raises:
-        Refusal: It is not of that form, or a class name is none that a label may have.
+    Args:
+        fields: That the objects have.
+        class_names: Those that a label may have; empty: any.
+        names: What integers stand for in a field of theirs, by its name, where the source says so.
+
+    Attributes:
+        features: What becomes of the objects: boxes, classes, and the flags that they have.
+        class_names: Of their classes, in order, where the source says so; else empty.
     """
-    if cell is None:
-        return Objects((), ())
-    if isinstance(cell, list) and all(isinstance(one, dict) for one in cell):
-        boxes, categories = [_field(one, _BOXES) for one in cell], [_field(one, _CATEGORIES) for one in cell]
-    elif isinstance(cell, dict):
-        boxes, categories = _field(cell, _BOXES), _field(cell, _CATEGORIES)
-    else:
-        boxes = categories = None
-    if not isinstance(boxes, list) or not isinstance(categories, list) or len(boxes) != len(categories):
-        raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
-    return Objects(tuple(map(_read_box, boxes)), tuple([known(read_class(one), label_names) for one in categories]))
+
+    def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
+        self._flags = tuple(name for name in _FLAGS if name in fields)
+        self._allowed = class_names
+        found = next((names[name] for name in _CATEGORIES if name in names), ())
+        self.class_names = () if class_names else tuple(found)
+        self.features = (
+            Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
+            Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)),
+            *(Feature(f"{OBJECTS}/{name}", "integer", (None,)) for name in self._flags),
+        )
+
+    def read(self, cell: Any) -> Objects:
+        """`{"bbox": [[x, y, width, height], …], "category": […]}`, in pixels, or a list of such objects with one of each.
+
+        Raises:
+            Refusal: It is not of that form, or a class name is none that a label may have.
+        """
+        if cell is None:
+            cell = []
+        several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
+        if not several and not isinstance(cell, dict):
+            raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
+        boxes, categories, *flags = (
+            [_field(one, names) for one in cell] if several else _field(cell, names)
+            for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))
+        )
+        if not all(isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)):
+            told = f", and of each {', '.join(self._flags)}" if self._flags else ""
+            raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}{told}")
+        if self.class_names:
+            categories = name_integers(OBJECTS, categories, self.class_names)
+        labels = tuple([known(read_class(one), self._allowed) for one in categories])
+        numbers = {name: tuple(map(read_integer, values)) for name, values in zip(self._flags, flags)}
+        return Objects(tuple(map(_read_box, boxes)), labels, numbers)
 
 
 def _field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -10,6 +10,7 @@ from beam_pipelines.errors import Refusal, UserError, did_you_mean, printable
 from beam_pipelines.images.tensor_values import tensor_of_list
 from beam_pipelines.sources.cells.array_cells import describe_settled, holds_array, read_array_cell, settle_array
 from beam_pipelines.sources.cells.cells import in_column, shown
+from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.folders.roots import Root
@@ -93,7 +94,7 @@ class RowReader:
             Refusal: A field is not what is expected of it.
         """
         for name, names in self._class_names.items():
-            row = {**row, name: _name_integers(name, row.get(name), names)}
+            row = {**row, name: name_integers(name, row.get(name), names)}
         label, values = self._columns.read(row)
         if self._parts:
             values = {**(values or {}), **{column.name: _read_part(row, column) for column in self._parts}}
@@ -173,15 +174,4 @@ def _read_part(row: Mapping[str, Any], column: Column) -> Any:
         return in_column(name, tensor_of_list, cell, column.feature())
     if not isinstance(cell, (FilePart, ArrayPart)):
         raise Refusal(f"bad_{kind}", f"column {printable(name)!r} has {shown(cell)}; expected one {kind}")
-    return cell
-
-
-def _name_integers(field: str, cell: Any, names: tuple[str, ...]) -> Any:
-    """Class names in place of their positions."""
-    if isinstance(cell, (list, tuple)):
-        return [_name_integers(field, one, names) for one in cell]
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        if not 0 <= cell < len(names):
-            raise Refusal("bad_label", f"column {printable(field)!r} has {cell}; expected 0 to {len(names) - 1}")
-        return names[cell]
     return cell

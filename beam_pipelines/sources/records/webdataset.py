@@ -9,7 +9,8 @@
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
-| no `--label` | `cls`, else `label`, `class` or `cls` of the JSON |
+| `objects` of the JSON: `{"bbox": [[x, y, width, height], …], "category": […]}` | boxes, where a label names them or there is no other |
+| no `--label` | `cls`, else `label`, `class` or `cls` of the JSON, else its `objects` |
 | `--key_column` | a field with the key, where the usual one comes again in another file |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
 | a name without a dot, a hidden one, one of `__…__` | ignored, and counted |
@@ -26,12 +27,14 @@ import itertools
 from typing import Any, Callable, Collection, Iterator, Mapping
 
 from beam_pipelines.config.columns import Column
-from beam_pipelines.config.prepare_config import PrepareConfig
+from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.cells.array_cells import holds_array
+from beam_pipelines.sources.cells.cells import in_column
+from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError
@@ -44,11 +47,11 @@ from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from beam_pipelines.tfrecord.record_reader import inflate
-from tf_input.dataset_format import LABEL, Feature
+from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
 _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 
-_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator".split()
+_OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _ARRAY = "npy"
 _NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it
@@ -89,6 +92,10 @@ class WebDataset:
         first, arrays = self._first_sample(config)
         labels, features = config.source.labels, config.source.features
         labels = _default_labels(first) if labels is None else labels
+        self._objects = None
+        if any(_means_objects(one, first) for one in labels):
+            self._objects = ObjectsColumn(_object_fields(first), config.source.names_of(OBJECT_LABEL), {})
+            labels = tuple(one for one in labels if not _means_objects(one, first))
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
             raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
@@ -105,9 +112,9 @@ class WebDataset:
         if not members.issuperset(images):
             raise unknown_name("--image_column", images[0], members, place)
         self._rows = RowReader(config.source, labels, features, self._root, found, place, {}, arrays)
-        self.features: tuple[Feature, ...] = self._rows.features
-        self.targets = self._rows.targets
-        self._uses_json = not {*self._rows.value_names, *self._rows.part_names} <= members
+        self.features: tuple[Feature, ...] = self._rows.features + (self._objects.features if self._objects else ())
+        self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
+        self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
 
     def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
@@ -191,7 +198,12 @@ class WebDataset:
                 place = _find_member(part, sample, extension, spool)
                 raw = npy_layout(sample.starts[extension])[0] if extension in sample.starts else None
                 image = image._replace(num_bytes=place.num_bytes, offset=place.offset, raw=raw, spool=place.spool)
-            return self._rows.read(self._make_row(part, sample, spool), image)
+            row = self._make_row(part, sample, spool)
+            image = self._rows.read(row, image)
+            if self._objects:
+                found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
+                image = image._replace(values={**(image.values or {}), OBJECTS: found})
+            return image
         except Refusal as error:
             return DeadLetter.of(f"{printable(part)}:{sample.key}", error)
 
@@ -233,10 +245,21 @@ def is_tar_file(name: str) -> bool:
 
 def _default_labels(first: Sample) -> tuple[Column, ...]:
     fields = first.fields()
-    name = "cls" if "cls" in first.members else next((name for name in _LABELS if name in fields), None)
+    usual = next((name for name in _LABELS if name in fields), OBJECTS if _object_fields(first) else None)
+    name = "cls" if "cls" in first.members else usual
     if name is None:
         found = describe_names({*first.members, *fields})
         raise UserError(
             f"no label in the first sample, which has {found}; expected --label with one of them, or --label none"
         )
-    return (Column(LABEL, (name,)),)
+    return (Column(LABEL if name != OBJECTS else OBJECTS, (name,)),)
+
+
+def _means_objects(column: Column, first: Sample) -> bool:
+    return column.kind == "class" and column.names == (OBJECTS,) and bool(_object_fields(first))
+
+
+def _object_fields(first: Sample) -> set[str]:
+    """What the objects of a sample have; empty where there are none."""
+    found = first.fields().get(OBJECTS)
+    return {field for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict) for field in one}

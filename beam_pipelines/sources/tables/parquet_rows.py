@@ -41,6 +41,13 @@ def is_struct(column: pa.DataType) -> bool:
     return pa.types.is_struct(column) or (is_list(column) and pa.types.is_struct(column.value_type))
 
 
+def struct_fields(schema: pa.Schema, name: str) -> frozenset[str]:
+    """What the objects in a column have; empty where it holds none."""
+    types = [field.type for field in schema if field.name == name and is_struct(field.type)]
+    structs = [one.value_type if is_list(one) else one for one in types]
+    return frozenset(field.name for struct in structs for field in struct)
+
+
 def has_bytes(column: pa.DataType) -> bool:
     """Whether it holds bytes, or objects with bytes in them."""
     if pa.types.is_struct(column):
@@ -49,19 +56,32 @@ def has_bytes(column: pa.DataType) -> bool:
 
 
 def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Column of integers -> the names that they stand for, where Hugging Face's libraries noted them in the file."""
+    """Column of integers, or of lists of them -> the names that they stand for, where Hugging Face's libraries noted them in the file.
+
+    Of a field of the objects in a column, `objects/category`.
+    """
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
-        named = {
-            name: feature.get("names") for name, feature in features.items() if feature.get("_type") == "ClassLabel"
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # someone else's metadata
+        named = {name: _names(feature) for name, feature in features.items()}
+        for name, feature in features.items():
+            fields = _without_lists(feature)
+            named |= {f"{name}/{field}": _names(one) for field, one in fields.items() if "_type" not in fields}
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):  # someone else's metadata
         return {}
-    return {
-        name: tuple(names)
-        for name, names in named.items()
-        if isinstance(names, list) and all(isinstance(n, str) for n in names)
-    }
+    return {name: tuple(names) for name, names in named.items() if isinstance(names, list) and all(isinstance(n, str) for n in names)}
+
+
+def _names(feature: Any) -> Any:
+    """What a feature of integers, or of lists of them, has for their names."""
+    feature = _without_lists(feature)
+    return feature.get("names") if feature.get("_type") == "ClassLabel" else None
+
+
+def _without_lists(feature: Any) -> Any:
+    """A feature, or what its lists are of, as the library has written it through the years."""
+    while isinstance(feature, list) or feature.get("_type") in ("List", "LargeList", "Sequence"):
+        feature = feature[0] if isinstance(feature, list) else feature["feature"]
+    return feature
 
 
 def parquet_rows(parquet: pa.parquet.ParquetFile, columns: list[str]) -> Iterator[Mapping[str, Any] | None]:

@@ -29,19 +29,22 @@ from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
 from beam_pipelines.images.tensor_values import NPY_MAGIC, npy_layout
 from beam_pipelines.sources.cells.cells import embedded_bytes, in_column, read_image_path
+from beam_pipelines.sources.cells.class_cells import name_integers
 from beam_pipelines.sources.cells.column_reader import ColumnReader, find_array_shapes
-from beam_pipelines.sources.cells.table_objects import read_objects
+from beam_pipelines.sources.cells.table_objects import ObjectsColumn
 from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import given_already, refuse_options
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.folders.sizes import add_sizes
 from beam_pipelines.sources.source import other_images
-from beam_pipelines.sources.tables.table_columns import OBJECT_FEATURES, TableColumns, choose_columns, names_of_integers
+from beam_pipelines.sources.tables.table_columns import TableColumns, choose_columns, names_of_integers
 from beam_pipelines.sources.tables.table_files import METADATA, TableFile, find_files, open_root
 from beam_pipelines.sources.tables.table_rows import FORMATS, Head, read_first_row, read_head, read_rows, show_columns
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
 from tf_input.dataset_format import IMAGE, OBJECTS
+
+_FILES = ("image", "mask")  # kinds whose bytes may be in the table itself, as those of an example's own image
 
 # References to spooled images that wait in memory for the end of their spool, so that whoever gets one can read it.
 _SPOOL_IMAGES = 16_384
@@ -99,9 +102,14 @@ class Table:
             said = {name for column in (*columns.labels, *source.features) for name in column.names}
             rest = {name: cell for name, cell in read_first_row(first, source, head.columns).items() if name not in said}
             _check_no_images(rest, first)
-        image_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind == "image"]
-        self._is_embedded = not head.has_bytes.isdisjoint([columns.image, *image_columns])
-        self._class_names = names_of_integers(columns.labels, head.class_names)
+        file_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind in _FILES]
+        self._is_embedded = not head.has_bytes.isdisjoint([columns.image, *file_columns])
+        unnamed = [one for one in columns.labels if not source.names_of(one.name)]
+        self._class_names = names_of_integers((*unnamed, *source.features), head.class_names)
+        self._objects = None
+        if columns.objects:
+            names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
+            self._objects = ObjectsColumn(head.object_fields, source.names_of(OBJECT_LABEL), names)
         root = self._root_of(first)
         self._labels, self._features = columns.labels, source.features
         arrays = [one for one in (*columns.labels, *source.features) if not one.is_settled]
@@ -110,9 +118,8 @@ class Table:
             self._labels = find_array_shapes(columns.labels, row, root)
             self._features = find_array_shapes(source.features, row, root)
         reader = self._make_reader(root)
-        objects = OBJECT_FEATURES if columns.objects else ()
-        self.features = (*reader.features, *objects, *roles.features)
-        self.targets = (*reader.targets, *((OBJECTS,) if objects else ()))
+        self.features = (*reader.features, *(self._objects.features if self._objects else ()), *roles.features)
+        self.targets = (*reader.targets, *((OBJECTS,) if self._objects else ()))
         self._needed = tuple(dict.fromkeys((*columns.names, *reader.column_names)))
 
     def parts(self) -> list[str]:
@@ -126,10 +133,11 @@ class Table:
 
     def label_names(self) -> Mapping[str, tuple[str, ...]]:
         """Where the table says what its integers stand for."""
-        return {self._labels[0].name: self._class_names} if self._class_names else {}
+        of_objects = {OBJECT_LABEL: self._objects.class_names} if self._objects and self._objects.class_names else {}
+        return {**self._class_names, **of_objects}
 
     def _names_of(self, label: str) -> tuple[str, ...]:
-        return self._config.source.names_of(label) or self._class_names
+        return self._config.source.names_of(label) or self._class_names.get(label, ())
 
     def _root_of(self, file: TableFile) -> Root:
         return open_root(self.root, "" if self._config.source.image_root else file.folder)
@@ -148,9 +156,11 @@ class Table:
 
     def _read(self, file: TableFile) -> Iterator[Listed | _Embedded]:
         config, root = self._config, self._root_of(file)
-        label_names = config.source.names_of(OBJECT_LABEL)
-        suffix = config.source.image_suffix
-        reader = _RowReader(self._columns, file, root, self._make_reader(root), label_names, suffix, other_images(self))
+        names = [name for one in (*self._labels, *self._features) for name in one.names]
+        columns = {one.name: one.names[0] for one in (*self._labels, *self._features)}
+        positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}  # else its numbers count too
+        others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
+        reader = _RowReader(self._columns, file, root, self._make_reader(root), self._objects, positions, config.source.image_suffix, others)
         for number, row in read_rows(file, config.source, self._needed):
             try:
                 image = reader.read(number, row) if not isinstance(row, Refusal) else row
@@ -172,9 +182,10 @@ class _RowReader:
         file: Where the rows are.
         root: What their paths are relative to.
         read_columns: Reads labels and features.
-        label_names: Those that objects may have.
+        objects: Reads objects; None: there are none.
+        positions: Column of integers -> the class names that they stand for.
         suffix: What paths end with, where they stand there without it.
-        others: Names of the features that are other images.
+        others: Names of the features that are other images, or masks.
     """
 
     def __init__(
@@ -183,7 +194,8 @@ class _RowReader:
         file: TableFile,
         root: Root,
         read_columns: ColumnReader,
-        label_names: tuple[str, ...],
+        objects: ObjectsColumn | None,
+        positions: Mapping[str, tuple[str, ...]],
         suffix: str,
         others: tuple[str, ...],
     ) -> None:
@@ -191,12 +203,15 @@ class _RowReader:
         self._file = file
         self._root = root
         self._read_columns = read_columns.read
-        self._label_names = label_names
+        self._objects = objects
+        self._positions = positions
         self._suffix = suffix
         self._others = others
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
         """Raises Refusal where a cell is not what its column is for."""
+        for name, names in self._positions.items():
+            row = {**row, name: name_integers(name, row.get(name), names)}
         label, values = self._read_columns(row)
         embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
         if embedded:
@@ -215,8 +230,8 @@ class _RowReader:
             raw = npy_layout(data)[0] if data.startswith(NPY_MAGIC) else None
             image = LabeledImage(nfc(key), name, label, self._file.split, len(data), offset=0, raw=raw, values=values)
         image = self._columns.roles.read(row, image)
-        if (objects := self._columns.objects) is not None:
-            found = in_column(objects, read_objects, row.get(objects), self._label_names)
+        if self._objects:
+            found = in_column(OBJECTS, self._objects.read, row.get(OBJECTS))
             image = image._replace(values={**(image.values or {}), OBJECTS: found})
         return _Embedded(image, embedded) if embedded else image
 

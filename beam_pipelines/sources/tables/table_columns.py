@@ -2,23 +2,20 @@
 
 import dataclasses
 import re
-from typing import Mapping, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import REST, SourceConfig
 from beam_pipelines.errors import UserError, did_you_mean, printable
 from beam_pipelines.sources.cells.row_roles import RowRoles
 from beam_pipelines.sources.tables.table_rows import Head, show_columns
-from tf_input.dataset_format import LABEL, OBJECTS, Feature
+from tf_input.dataset_format import LABEL, OBJECTS
 
 IMAGE_COLUMNS = ("file_name", "image", "image_path", "path", "filename", "filepath", "file")
 LABEL_COLUMNS = ("label", "labels", "class", "category")
 
 # What no column is called, but a cell of a row may be.
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
-
-# What becomes of a column of objects.
-OBJECT_FEATURES = (Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)), Feature(f"{OBJECTS}/{LABEL}", "class_label", (None,)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,11 +97,10 @@ def _means_objects(column: Column, head: Head) -> bool:
     return column.kind == "class" and column.names == (OBJECTS,) and OBJECTS in head.structs
 
 
-def names_of_integers(labels: tuple[Column, ...], class_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What the integers in the column of a single label stand for, where the table says so."""
-    if len(labels) != 1 or len(labels[0].names) != 1 or labels[0].kind not in ("class", "multi_label"):
-        return ()
-    return class_names.get(labels[0].names[0], ())
+def names_of_integers(columns: Iterable[Column], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Feature -> what the integers in its column stand for, where the table says so."""
+    single = [one for one in columns if len(one.names) == 1 and one.kind in ("class", "multi_label")]
+    return {one.name: class_names[one.names[0]] for one in single if class_names.get(one.names[0])}
 
 
 class _Chooser:

@@ -25,8 +25,10 @@ from beam_pipelines.sources.tables.parquet_rows import (
     is_struct,
     open_parquet,
     parquet_rows,
+    struct_fields,
 )
 from beam_pipelines.sources.tables.table_files import TableFile
+from tf_input.dataset_format import OBJECTS
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
@@ -43,13 +45,15 @@ class Head(NamedTuple):
         lists: Those of them that hold lists, in a format that has types.
         structs: Those that hold objects, or lists of objects.
         has_bytes: Those that hold bytes, themselves or in an object.
-        class_names: Column of integers -> the names that they stand for, where the file says so.
+        object_fields: What the objects in the column `objects` have, `bbox` and `category` for example.
+        class_names: Column of integers -> the names that they stand for, where the file says so; of a field of objects `objects/category`.
     """
 
     columns: tuple[str, ...]
     lists: frozenset[str] = frozenset()
     structs: frozenset[str] = frozenset()
     has_bytes: frozenset[str] = frozenset()
+    object_fields: frozenset[str] = frozenset()
     class_names: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -71,6 +75,14 @@ def read_head(file: TableFile, config: SourceConfig) -> Head:
         lists=frozenset(name for name, cell in cells if isinstance(cell, list)),
         structs=frozenset(
             name for name, cell in cells if isinstance(cell[0] if isinstance(cell, list) and cell else cell, dict)
+        ),
+        object_fields=frozenset(
+            field
+            for name, cell in cells
+            if name == OBJECTS
+            for one in (cell if isinstance(cell, list) else [cell])
+            if isinstance(one, dict)
+            for field in one
         ),
     )
 
@@ -94,6 +106,7 @@ def _parquet_head(file: TableFile) -> Head:
             lists=frozenset(field.name for field in schema if is_list(field.type)),
             structs=frozenset(field.name for field in schema if is_struct(field.type)),
             has_bytes=frozenset(field.name for field in schema if has_bytes(field.type)),
+            object_fields=struct_fields(schema, OBJECTS),
             class_names=class_names(schema),
         )
 

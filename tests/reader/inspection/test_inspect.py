@@ -11,10 +11,13 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import ImageColor
 
 import tf_input
 from beam_pipelines.__main__ import main
 from made_images import png, write_files
+from made_rich import analyzed_rich
+from tf_input.inspection.drawings import draw_annotations
 from tf_input.inspection.pictures import show_image
 
 
@@ -136,6 +139,45 @@ def test_one_example_and_its_image(out: pathlib.Path, dataset: tf_input.Prepared
     ):
         code, told, err = inspect(capfd, out, "--example", wrong)
         assert (code, told, err.count("\n")) == (2, "", 1) and message in err
+
+
+@pytest.mark.slow
+def test_boxes_and_masks_are_drawn_on_the_image(tmp_path_factory: pytest.TempPathFactory, capfd: pytest.CaptureFixture) -> None:
+    rich = analyzed_rich(tmp_path_factory)
+    train = tf_input.open(rich)["train"]
+    number = next(number for number, one in enumerate(train) if len(one["objects"]["bbox"]) == 3)
+    code, told, _ = inspect(capfd, rich, "--example", f"train:{number}")
+    path = pathlib.Path(re.search(r"^saved to (.*\.png)$", told, re.M)[1])
+    drawn = tf.io.decode_png(path.read_bytes()).numpy()
+    path.unlink()
+    example = train[number]
+    height, width = example["image"].shape[:2]
+    factor = len(drawn) // height
+    assert code == 0 and drawn.shape == (factor * height, factor * width, 3) and max(drawn.shape) >= 512
+    top, left, bottom, right = example["objects"]["bbox"][0]
+    middle = drawn[round((top + bottom) / 2 * (len(drawn) - 1)), round(left * (drawn.shape[1] - 1)) + 1]
+    np.testing.assert_array_equal(middle, _colour(example["objects"]["label"][0]))  # its left side
+    free = np.ones((height, width), bool)  # of boxes and names
+    for top, left, bottom, right in example["objects"]["bbox"]:
+        free[max(0, int(top * height) - 12) : int(bottom * height) + 2, max(0, int(left * width) - 2) :] = False
+    shown = drawn[factor // 2 :: factor, factor // 2 :: factor]
+    in_class = example["mask"][..., 0] > 0
+    np.testing.assert_array_equal(shown[free & ~in_class], example["image"][free & ~in_class])
+    assert (free & ~in_class).any() and in_class[5, 6]  # within the first box, and no other
+    np.testing.assert_array_equal(shown[5, 6], (example["image"][5, 6].astype(int) + _colour(example["mask"].max())) // 2)
+
+
+def _colour(label: int) -> tuple[int, int, int]:
+    return ImageColor.getrgb(f"hsl({label * 137.508 % 360:.0f},70%,45%)")
+
+
+def test_what_is_no_box_is_not_drawn_and_any_name_is() -> None:
+    pixels = np.zeros((40, 20, 3), np.uint8)
+    none = np.array([[np.nan, 0, 1, 1], [0.9, 0, 0.1, 1], [-1, 0, 1, 1], [0, 0, 9, 1]], np.float32)
+    assert not draw_annotations(pixels, (), {"bbox": none, "label": np.zeros(4, np.int64)}, ["a"]).any()
+    names = ["\x1b[31m\n" + "x" * 300, "שלום", "😀"]
+    boxes = {"bbox": np.tile(np.float32([0.2, 0.1, 0.9, 0.8]), (5, 1)), "label": np.array([0, 1, 2, 99, -1])}
+    assert draw_annotations(pixels, [np.ones((10, 5, 1), np.int32)], boxes, names).any()
 
 
 def test_a_terminal_with_colours_shows_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

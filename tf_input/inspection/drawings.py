@@ -1,0 +1,67 @@
+"""Boxes and masks drawn on the image that they belong to, each class in its colour."""
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+
+from tf_input.overview import printable
+
+_SHOWN_SIDE = 512  # in pixels, at least: a smaller image is enlarged, so that there is room for names
+_MAX_NAME = 60
+_GOLDEN_ANGLE = 137.508  # neighbours differ, however many classes there are
+
+
+def draw_annotations(
+    pixels: np.ndarray, masks: Sequence[np.ndarray], objects: Mapping[str, Any] | None, names: Sequence[str]
+) -> np.ndarray:
+    """The image with what is known of places in it.
+
+    Args:
+        pixels: uint8 [height, width, 3].
+        masks: Integers [height, width, 1], the class of each pixel; class 0, mostly what is behind all else, is not coloured.
+        objects: `bbox`, float32 [num_objects, 4], ymin, xmin, ymax, xmax in 0..1, and `label`, int64 [num_objects], if they have one; None: none.
+        names: Of the classes of objects.
+
+    Returns:
+        uint8 [height', width', 3]: the same, enlarged by a whole number if it is small.
+    """
+    for mask in masks:
+        pixels = _colour(pixels, mask[..., 0])
+    factor = -(-_SHOWN_SIDE // max(pixels.shape[:2]))
+    image = Image.fromarray(pixels)
+    image = image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
+    if objects:
+        _draw_boxes(ImageDraw.Draw(image), np.array([image.height, image.width] * 2), objects, names)
+    return np.asarray(image)
+
+
+def _colour(pixels: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    rows, columns = (np.arange(wanted) * have // wanted for have, wanted in zip(mask.shape, pixels.shape))  # of another size after a transform
+    classes, places = np.unique(mask[rows][:, columns], return_inverse=True)
+    colours = np.array([ImageColor.getrgb(_colour_of(one)) for one in classes.tolist()], np.uint16)
+    mixed = (pixels + colours[places.reshape(pixels.shape[:2])]) // 2
+    return np.where((classes > 0)[places].reshape(*pixels.shape[:2], 1), mixed, pixels).astype(np.uint8)
+
+
+def _draw_boxes(draw: ImageDraw.ImageDraw, sides: np.ndarray, objects: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Those that are boxes: a record may hold anything."""
+    boxes = np.asarray(objects["bbox"], np.float64)
+    labels = objects.get("label", np.full(len(boxes), -1))
+    size = max(sides) // 40
+    font, line = ImageFont.load_default(size), max(2, size // 6)
+    for box, label in zip(boxes, labels.tolist()):
+        if not (np.isfinite(box).all() and (0 <= box).all() and (box[:2] <= box[2:]).all() and (box <= 1).all()):
+            continue
+        top, left, bottom, right = (box * (sides - 1)).round().tolist()
+        colour = _colour_of(label)
+        draw.rectangle((left, top, right, bottom), outline=colour, width=line)
+        if 0 <= label < len(names):
+            name = printable(names[label])[:_MAX_NAME]
+            place = left, max(0, top - size - line)  # above it, where there is room
+            draw.rectangle(draw.textbbox(place, name, font), fill=colour)
+            draw.text(place, name, "white", font)
+
+
+def _colour_of(label: int) -> str:
+    return f"hsl({label * _GOLDEN_ANGLE % 360:.0f},70%,45%)"
