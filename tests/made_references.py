@@ -23,7 +23,8 @@ from beam_pipelines.shuffle.global_shuffle import cut_shards, join_shard, route_
 from beam_pipelines.shuffle.ranks import ShufflePlan, plan_shuffle
 from beam_pipelines.sources.list_images import make_one_listing
 from beam_pipelines.sources.list_part import ReferenceMaker, list_in_batches, open_to_list
-from beam_pipelines.sources.listed_part import ListedPart
+from beam_pipelines.sources.listed_part import ListedPart, list_part
+from beam_pipelines.sources.source import Source
 from tf_input.dataset_format import Feature
 
 
@@ -39,6 +40,17 @@ def make_references(images: Sequence[LabeledImage], config: PrepareJob, features
     """As the listing makes them of a source with these features."""
     with value_writer(config.spool_directory) as values:
         return ReferenceMaker(config, features).make(images, values, ListedPart())
+
+
+def list_parts(source: Source, parts: Iterable[str]) -> tuple[list[LabeledImage | DeadLetter], ListedPart]:
+    """The inputs of some parts of a source, and what was found of them, merged."""
+    inputs, merged = [], ListedPart()
+    for part in parts:
+        found = ListedPart()
+        for listed in list_part(source, part, found):
+            inputs += listed if isinstance(listed, list) else [listed]
+        merged.merge(found)
+    return inputs, merged
 
 
 def list_input(config: PrepareJob) -> tuple[list[References], list[DeadLetter], Listing]:

@@ -11,14 +11,12 @@ class SourceKind:
     Attributes:
         has_columns: Their inputs are rows with columns or fields, of which one may say the split.
         has_key_column: One of these may be the key.
-        has_small_parts: They have many parts, each of some thousands of images: what is listed of one fits into memory.
         may_lack_images: Their examples may be of values alone.
         has_class_folders: Classes are folders, known without an image in them.
     """
 
     has_columns: bool = False
     has_key_column: bool = False
-    has_small_parts: bool = False
     may_lack_images: bool = False
     has_class_folders: bool = False
 
@@ -28,13 +26,13 @@ DEFAULT_SOURCE = "image_folder"
 SOURCES: Mapping[str, SourceKind] = {
     DEFAULT_SOURCE: SourceKind(has_class_folders=True),
     "table": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
-    "voc": SourceKind(has_small_parts=True),
+    "voc": SourceKind(),
     "coco": SourceKind(),
     "masks": SourceKind(),
     "arrays": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
     "fixed_length": SourceKind(has_columns=True, may_lack_images=True),
     "text": SourceKind(),
     "text_lines": SourceKind(may_lack_images=True),
-    "tfrecord": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True, may_lack_images=True),
-    "webdataset": SourceKind(has_columns=True, has_key_column=True, has_small_parts=True, may_lack_images=True),
+    "tfrecord": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
+    "webdataset": SourceKind(has_columns=True, has_key_column=True, may_lack_images=True),
 }

@@ -53,7 +53,13 @@ class KeyCounts:
                 self.add(split, np.concatenate(orders))
 
     def add(self, split: str, orders: np.ndarray) -> None:
-        counts = np.bincount(buckets(orders), minlength=NUM_BUCKETS)
+        self._add_counts(split, np.bincount(buckets(orders), minlength=NUM_BUCKETS))
+
+    def merge(self, other: "KeyCounts") -> None:
+        for split, counts in other._counts.items():
+            self._add_counts(split, counts)
+
+    def _add_counts(self, split: str, counts: np.ndarray) -> None:
         self._counts[split] = self._counts[split] + counts if split in self._counts else counts
 
     def pack(self) -> dict[str, bytes]:

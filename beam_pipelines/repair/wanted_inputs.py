@@ -1,5 +1,6 @@
 """The inputs of some examples, found again among all that a source lists."""
 
+import dataclasses
 from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
@@ -7,10 +8,11 @@ import numpy as np
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
-from beam_pipelines.parallel.light_processes import TaskWindow, share
+from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
 from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
-from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part, open_to_list
+from beam_pipelines.sources.list_part import PartContext, list_in_batches, open_to_list
 from beam_pipelines.sources.listed_part import ListedPart
 from beam_pipelines.sources.source import Source, other_images
 from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
@@ -40,6 +42,7 @@ class Wanted:
 
     Attributes:
         refused: What became a dead letter when it was listed.
+        listed: What else was found of all that is listed.
     """
 
     def __init__(self, names: Sequence[Sequence[ExampleName]]) -> None:
@@ -47,16 +50,23 @@ class Wanted:
         self._places = {name.key: (shard, record) for shard, of_shard in enumerate(names) for record, name in enumerate(of_shard)}
         self._found: list[tuple[np.ndarray, References]] = [(np.zeros((0, 2), np.int64), References.concatenate([]))]
         self.refused = RefusedInputs(one for of_shard in names for one in of_shard)
+        self.listed = ListedPart()
 
     def take(self, listed: Iterable[References | DeadLetter | ListedPart]) -> None:
         for one in listed:
             if isinstance(one, DeadLetter):
                 self.refused.add(one)
-            elif isinstance(one, References):
+            elif isinstance(one, ListedPart):
+                self.listed.merge(one)
+            else:
                 places = [(position, self._places[key]) for position, key in enumerate(one.keys) if key in self._places]
                 if places:
                     positions, found = zip(*places)
                     self._found.append((np.array(found, np.int64), one.take(np.array(positions, np.int64))))
+
+    def orders(self, seed: int) -> np.ndarray:
+        """Of all of them, sorted: see `shuffle_orders`; and one that is behind all."""
+        return np.append(np.sort(shuffle_orders(seed, list(self._places))), np.uint64(2**64 - 1))
 
     def sort(self) -> None:
         """Once all is listed."""
@@ -73,20 +83,42 @@ class Wanted:
         return WantedInputs(references.slice(begin, end), [names[record] for record in missing], [names[record].key for record in repeated])
 
 
+@dataclasses.dataclass(frozen=True)
+class _WantedContext(PartContext):
+    """What the parts of a source share.
+
+    Attributes:
+        orders: See `Wanted.orders`: 8 bytes for each key that is looked for, which has many more.
+    """
+
+    orders: np.ndarray
+
+
+def _list_wanted(context: bytes, part: str) -> list[References | DeadLetter | ListedPart]:
+    """What `list_in_batches` gives of a part; of references those that are looked for, and next to no others."""
+    of_all: _WantedContext = shared(context)
+    listed: list[References | DeadLetter | ListedPart] = []
+    for one in list_in_batches(of_all.source, part, of_all.config):
+        if isinstance(one, References):
+            orders = one.rows["order"]
+            one = one.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
+        if not isinstance(one, References) or len(one):
+            listed.append(one)
+    return listed
+
+
 def list_wanted(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Source:
     """Lists the whole source, once for all shards."""
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
-        tasks, context = TaskWindow(config.num_processes), share(PartContext(config))
+        tasks, context = TaskWindow(config.num_processes), share(_WantedContext(config, wanted.orders(config.seed)))
         for part in source.parts():
-            if not config.source.can.has_small_parts:
-                wanted.take(list_in_batches(source, part, config))
-                continue
-            for batches, dead_letters, _ in tasks.run(list_whole_part, context, part):
-                wanted.take([*map(References.unpack, batches), *dead_letters])
-        for batches, dead_letters, _ in tasks.drain():
-            wanted.take([*map(References.unpack, batches), *dead_letters])
+            for listed in tasks.run(_list_wanted, context, part):
+                wanted.take(listed)
+        for listed in tasks.drain():
+            wanted.take(listed)
+        wanted.listed.refuse_strays(source)
     except UserError as error:
         raise RunError(f"what the data set was made of cannot be listed again: {error}") from error
     wanted.sort()

@@ -10,23 +10,17 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.typehints.decorators import no_annotations
 
 from beam_pipelines.config.prepare_job import PrepareJob
-from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.listed import Listed
 from beam_pipelines.elements.listing import Listing
-from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, write_dead_letters, write_run
-from beam_pipelines.elements.references import References
-from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import share
 from beam_pipelines.parallel.parallel_map import ParallelMap
-from beam_pipelines.sources.list_part import PartContext, list_in_batches, list_whole_part
+from beam_pipelines.sources.list_part import PartContext, list_shared_part, list_whole_part
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
+from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
-
-# Dead letters that are sorted at once.
-_RUN_DEAD_LETTERS = 1 << 16
 
 
 @dataclasses.dataclass
@@ -95,51 +89,25 @@ class _List(ParallelMap):
         super().start_bundle()
         self._context = PartContext(self._config)
         self._shared = share(self._context)
-        self._waiting: list[References] = []
-        self._dead_letters: list[DeadLetter] = []
-        self._counts = KeyCounts()
-        self._found = ListedPart()
-        self._stopwatch = progress.Stopwatch("list")
+        self._listed = ListedRuns(self._config.spool_directory)
 
     def process(self, element: tuple[str, Iterable[None]]) -> Iterator[Any]:
         part, _ = element
-        if self._config.source.can.has_small_parts:
-            yield from self.run(list_whole_part, self._shared, part)
-        else:
-            yield from self._gather(list_in_batches(self._context.source, part, self._config))
+        if self._config.num_processes:
+            return self.run(list_shared_part, self._shared, part)
+        return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads of a worker
 
-    def take(self, result: tuple[list[bytes], list[DeadLetter], ListedPart]) -> Iterator[TaggedOutput]:
-        batches, dead_letters, found = result
-        return self._gather([*map(References.unpack, batches), *dead_letters, found])
+    def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:
+        self._listed.merge(result)
+        return self._give_runs()
 
     def finish(self) -> Iterator[TaggedOutput]:
-        if self._waiting:
-            yield self._write_run()
-        if self._dead_letters:
-            yield self._write_dead_letters()
-        yield TaggedOutput("counts", self._counts.pack())
-        yield TaggedOutput("found", self._found)
+        self._listed.write_rest()
+        yield from self._give_runs()
+        yield TaggedOutput("counts", self._listed.counts.pack())
+        yield TaggedOutput("found", self._listed.found)
 
-    def _gather(self, listed: Iterable[References | DeadLetter | ListedPart]) -> Iterator[TaggedOutput]:
-        for one in listed:
-            if isinstance(one, References):
-                progress.count(self._config.progress_directory, self._stopwatch.lap(), listed=len(one))
-                self._waiting.append(one)
-                if sum(map(len, self._waiting)) >= RUN_REFERENCES or sum(some.num_bytes for some in self._waiting) >= RUN_BYTES:
-                    yield self._write_run()
-            elif isinstance(one, DeadLetter):
-                progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
-                self._dead_letters.append(one)
-                if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
-                    yield self._write_dead_letters()
-            else:
-                self._found.merge(one)
-
-    def _write_run(self) -> TaggedOutput:
-        waiting, self._waiting = self._waiting, []
-        self._counts.add_references(waiting)
-        return TaggedOutput("runs", write_run(waiting, self._config.spool_directory))
-
-    def _write_dead_letters(self) -> TaggedOutput:
-        waiting, self._dead_letters = self._dead_letters, []
-        return TaggedOutput("dead_letters", write_dead_letters(waiting, self._config.spool_directory))
+    def _give_runs(self) -> Iterator[TaggedOutput]:
+        for tag, runs in (("runs", self._listed.runs), ("dead_letters", self._listed.dead_letter_runs)):
+            yield from (TaggedOutput(tag, run) for run in runs)
+            runs.clear()

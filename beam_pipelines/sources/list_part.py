@@ -15,15 +15,20 @@ from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.elements.texts import Texts, no_texts
 from beam_pipelines.errors import printable
+from beam_pipelines.parallel import progress
 from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part
+from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
 from beam_pipelines.sources.source import Source
 from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import Feature
 
 _Listed = list[LabeledImage] | DeadLetter
+
+# As many light processes may each gather this share of a full run: together they hold no more than one worker would.
+_MAX_SHARES = 4
 
 
 def open_to_list(config: PrepareJob) -> Source:
@@ -101,7 +106,8 @@ def list_in_batches(source: Source, part: str, config: PrepareJob) -> Iterator[R
     found = ListedPart()
     maker = ReferenceMaker(config, source.features)
     with value_writer(config.spool_directory) as values:
-        for listed in _with_trouble_told(list_part(source, part, found), f"{source.root}/{part}"):
+        path = f"{source.root}/{'' if config.source.can.has_class_folders else part}"  # whose parts are no files
+        for listed in _with_trouble_told(list_part(source, part, found), path):
             yield listed if isinstance(listed, DeadLetter) else maker.make(listed, values, found)
     yield found
 
@@ -130,17 +136,20 @@ class PartContext:
         return open_to_list(self.config)
 
 
-def list_whole_part(context: bytes, part: str) -> tuple[list[bytes], list[DeadLetter], ListedPart]:
-    """Lists one part in a light process.
+def list_shared_part(context: bytes, part: str) -> ListedRuns:
+    """Lists one part in a light process: `list_whole_part` of a context as `share` gives it."""
+    return list_whole_part(shared(context), part)
 
-    Args:
-        context: A `PartContext`, as `share` gives it.
-        part: The name of the part.
 
-    Returns:
-        Batches of references, packed; dead letters; what was found.
-    """
-    of_bundle: PartContext = shared(context)
-    *listed, found = list_in_batches(of_bundle.source, part, of_bundle.config)
-    batches = [one.pack() for one in listed if isinstance(one, References)]
-    return batches, [one for one in listed if isinstance(one, DeadLetter)], found
+def list_whole_part(context: PartContext, part: str) -> ListedRuns:
+    """Lists one part. Its runs are written; what waits, since it makes none, is little."""
+    config, stopwatch = context.config, progress.Stopwatch("list")
+    listed = ListedRuns(config.spool_directory, 1 / min(max(config.num_processes, 1), _MAX_SHARES))
+    for one in list_in_batches(context.source, part, config):
+        if isinstance(one, References):
+            progress.count(config.progress_directory, stopwatch.lap(), listed=len(one))
+        elif isinstance(one, DeadLetter):
+            progress.count_in_beam({"dead_letters": 1, f"dead_letters_{one.reason}": 1})
+        listed.add(one)
+    listed.write()
+    return listed

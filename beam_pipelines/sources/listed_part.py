@@ -18,6 +18,7 @@ from beam_pipelines.images.npy_header import MAX_HEADER_BYTES
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.tensor_values import npy_layout
 from beam_pipelines.sources.folders.layouts import given_already
+from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.source import Source, other_images
 from beam_pipelines.storage.files import files_at
 from beam_pipelines.storage.input_errors import describe_fact
@@ -55,6 +56,7 @@ class ListedPart:
         raws: Layouts of images without a format, of each kind two at most: whether sizes differ is all that matters of them. None for those
             with one.
         arrays: Images in `.npy` files, the first few by their paths: of them it is known what an image is.
+        strays: What lies in class folders and fits nowhere; None of other sources.
     """
 
     num_images: int = 0
@@ -74,6 +76,7 @@ class ListedPart:
     long_texts: set[str] = dataclasses.field(default_factory=set)
     raws: set[RawImage | None] = dataclasses.field(default_factory=set)
     arrays: list[str] = dataclasses.field(default_factory=list)
+    strays: Strays | None = None
 
     def merge(self, other: "ListedPart") -> None:
         """Adds what was found in another part."""
@@ -97,6 +100,9 @@ class ListedPart:
         for feature, names in other.known_labels.items():
             mine = self.known_labels.get(feature, names)
             self.known_labels[feature] = mine if mine == names else {*mine, *names}
+        if other.strays:
+            self.strays = self.strays or Strays()
+            self.strays.merge(other.strays)
 
     def add_raws(self, raws: set[RawImage | None]) -> None:
         """Of each kind those stay that come first, in whatever order they were found."""
@@ -110,6 +116,11 @@ class ListedPart:
     def add_arrays(self, paths: Iterable[str]) -> None:
         """Those that come first by their names stay, in whatever order they were found."""
         self.arrays = sorted({*self.arrays, *paths})[:_MAX_FIRST_ARRAYS]
+
+    def refuse_strays(self, source: Source) -> None:
+        """Once all parts of a source are merged: UserError where what lies beside its inputs fits nowhere."""
+        if self.strays:
+            self.strays.refuse(source.root)
 
     @property
     def num_inputs(self) -> int:
@@ -138,6 +149,7 @@ def list_part(source: Source, part: str, found: ListedPart) -> Iterator[list[Lab
             yield images
     found.num_ignored += source.num_ignored
     found.known_labels = dict(source.label_names())
+    found.strays = getattr(source, "strays", None)  # which a source of class folders has
 
 
 def _is_long(text: str) -> bool:
@@ -186,6 +198,7 @@ def make_listing(config: PrepareJob, source: Source, found: ListedPart) -> Listi
     Raises:
         UserError: What was found makes no data set.
     """
+    found.refuse_strays(source)
     _check_column(config, found, "split", found.without_split, "--divide rest to place those without one, or --split_column='' to leave it aside")
     _check_column(config, found, "group", found.without_group, "or no --group")
     if not found.num_images:

@@ -112,6 +112,9 @@ def test_promise_1_another_seed_gives_another_permutation_of_the_same_examples(s
 def test_promise_2_the_same_bytes_whatever_the_listing_order(source, prepared, tmp_path, monkeypatch):
     listed = ImageFolder.list
     monkeypatch.setattr(ImageFolder, "list", lambda self, part: iter(list(listed(self, part))[::-1]))
+    parts = ImageFolder.parts
+    monkeypatch.setattr(ImageFolder, "parts", lambda self: parts(self)[::-1])
+    monkeypatch.setattr(local, "num_cores", lambda: 0)  # light processes would list as ever
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
@@ -126,12 +129,13 @@ def test_promise_2_the_same_bytes_from_small_batches(source, prepared, tmp_path,
     """So runs of references, blocks of keys and pieces of shards are many."""
     for name, size in (
         ("sources.listed_part.BATCH_IMAGES", 7),
-        ("sources.list_images.RUN_REFERENCES", 20),
+        ("sources.listed_runs.RUN_REFERENCES", 20),
         ("elements.references.PIECE_REFERENCES", 5),
         ("elements.reference_runs.PIECE_REFERENCES", 5),
         ("shuffle.ranks.BLOCK_REFERENCES", 9),
     ):
         monkeypatch.setattr(f"beam_pipelines.{name}", size)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)  # light processes would make batches as ever
     assert prepare(source, tmp_path / "out", "--num_shards", "7") == 0
     assert digest(tmp_path / "out") == digest(prepared)
 
@@ -214,8 +218,9 @@ def test_promise_3_a_run_that_lost_something_fails(source, tmp_path, monkeypatch
     name = f"beam_pipelines.{name}"
     module = importlib.import_module(name.rpartition(".")[0])
     monkeypatch.setattr(name, lose(getattr(module, name.rpartition(".")[2])))
-    for several in ("sources.listed_part.BATCH_IMAGES", "sources.list_images.RUN_REFERENCES", "shuffle.ranks.BLOCK_REFERENCES"):
-        monkeypatch.setattr(f"beam_pipelines.{several}", 50)
+    for several, size in (("sources.listed_part.BATCH_IMAGES", 5), ("sources.listed_runs.RUN_REFERENCES", 5), ("shuffle.ranks.BLOCK_REFERENCES", 50)):
+        monkeypatch.setattr(f"beam_pipelines.{several}", size)
+    monkeypatch.setattr(local, "num_cores", lambda: 0)  # light processes would make batches as ever
     assert prepare(source, tmp_path / "out", "--num_shards", "8") == 1
     error = capsys.readouterr().err
     assert re.search(message, error) and "the runner lost or repeated some" in error and "Traceback" not in error, error

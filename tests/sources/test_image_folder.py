@@ -3,10 +3,14 @@
 import os
 import pathlib
 import subprocess
+import tempfile
 import unicodedata
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
+from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import beam_pipelines
 import forked_python
@@ -16,9 +20,11 @@ from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
 from beam_pipelines.images.images import IMAGE_EXTENSIONS
+from beam_pipelines.sources.folders import file_listing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.folders.other_files import is_left_out
 from made_images import jpeg, write_class_folders, write_files
+from made_references import list_parts
 
 NFC, NFD = unicodedata.normalize("NFC", "Lo\u0308we"), unicodedata.normalize("NFD", "Lo\u0308we")
 NOT_UTF8 = os.fsdecode(b"caf\xe9")
@@ -29,7 +35,8 @@ class Listed:
 
     def __init__(self, root: os.PathLike[str] | str, **options: Any) -> None:
         self.source = ImageFolder(PrepareJob(input=os.fspath(root), output="out", name="flowers", **options))
-        found = list(self.source.list(*self.source.parts()))
+        found, self.part = list_parts(self.source, self.source.parts())
+        self.part.refuse_strays(self.source)
         self.images = sorted(image for image in found if isinstance(image, LabeledImage))
         self.dead_letters = {letter.path: letter for letter in found if isinstance(letter, DeadLetter)}
         assert len(self.images) + len(self.dead_letters) == len(found)
@@ -70,8 +77,8 @@ def test_folders_are_classes(tmp_path):
         LabeledImage("cat/2.jpg", "cat/2.jpg", "cat", None),
         LabeledImage("dog/1.jpg", "dog/1.jpg", "dog", None),
     ]
-    assert listed.source.labels == {"cat", "dog"}
-    assert listed.source.num_ignored == 0
+    assert listed.part.known_labels["label"] == {"cat", "dog"}
+    assert listed.part.num_ignored == 0
 
 
 def test_nested_folders_are_classes_by_their_path(tmp_path):
@@ -103,7 +110,7 @@ def test_folders_named_like_splits_are_splits(tmp_path):
             LabeledImage(f"{name}/animals/dog/1.jpg", f"{name}/animals/dog/1.jpg", "animals/dog", split),
             LabeledImage(f"{name}/cat/1.jpg", f"{name}/cat/1.jpg", "cat", split),
         ], name
-        assert listed.source.labels == {"cat", "animals/dog"}, name
+        assert listed.part.known_labels["label"] == {"cat", "animals/dog"}, name
 
 
 def test_folders_that_mean_the_same_split_join(tmp_path):
@@ -168,7 +175,7 @@ def test_keys_and_classes_are_in_nfc_and_paths_as_they_are(tmp_path):
     make_folder(tmp_path, [f"{NFD}/{NFD}.jpg"])
     listed = Listed(tmp_path)
     assert listed.images == [LabeledImage(f"{NFC}/{NFC}.jpg", f"{NFD}/{NFD}.jpg", NFC, None)]
-    assert listed.source.labels == {NFC}
+    assert listed.part.known_labels["label"] == {NFC}
     assert (tmp_path / listed.images[0].path).read_bytes() == b"not looked at"
 
 
@@ -176,7 +183,7 @@ def test_a_class_in_two_unicode_forms_is_one_class(tmp_path):
     make_folder(tmp_path, [f"{NFD}/1.jpg", f"{NFC}/2.jpg"])
     listed = Listed(tmp_path)
     assert [(image.key, image.label) for image in listed.images] == [(f"{NFC}/1.jpg", NFC), (f"{NFC}/2.jpg", NFC)]
-    assert listed.source.labels == {NFC}
+    assert listed.part.known_labels["label"] == {NFC}
 
 
 def test_unicode_twins_are_both_listed_with_one_key(tmp_path):
@@ -232,7 +239,7 @@ def test_class_names_may_be_of_any_language(tmp_path):
     ]
     for case, name in names:
         root = make_folder(tmp_path / case, [f"{name}/1.jpg"])
-        assert Listed(root).source.labels == {unicodedata.normalize("NFC", name)}, case
+        assert Listed(root).part.known_labels["label"] == {unicodedata.normalize("NFC", name)}, case
 
 
 # Links and other things that are no files
@@ -302,7 +309,7 @@ def test_a_link_to_a_class_folder_is_a_dead_letter_and_not_followed(tmp_path):
         (root / name).symlink_to(target)
     listed = Listed(root)
     assert list(listed.labels) == ["cat/1.jpg"]
-    assert listed.source.labels == {"cat"}
+    assert listed.part.known_labels["label"] == {"cat"}
     assert {path.rstrip("/"): letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(
         ["copy", "out", "itself"], "symlink"
     )
@@ -314,7 +321,7 @@ def test_without_labels_a_link_at_the_top_is_a_dead_letter(tmp_path):
     for name, target in targets.items():
         (root / name).symlink_to(target)
     listed = Listed(root, source=SourceConfig("image_folder", labels=()))
-    assert (set(listed.splits), listed.source.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
+    assert (set(listed.splits), listed.part.num_ignored) == ({"a/1.jpg", "2.jpg"}, 1)
     assert {path: letter.reason for path, letter in listed.dead_letters.items()} == dict.fromkeys(["loop", "gone.jpg", "folder"], "symlink")
 
 
@@ -373,8 +380,8 @@ def test_hidden_and_system_files_are_ignored_and_counted(tmp_path):
     ]
     make_folder(tmp_path, ["cat/1.jpg", *ignored])
     listed = Listed(tmp_path)
-    assert (list(listed.labels), listed.dead_letters, listed.source.labels) == (["cat/1.jpg"], {}, {"cat"})
-    assert listed.source.num_ignored == len(ignored) - 1, "a folder counts as one"
+    assert (list(listed.labels), listed.dead_letters, listed.part.known_labels["label"]) == (["cat/1.jpg"], {}, {"cat"})
+    assert listed.part.num_ignored == len(ignored) - 1, "a folder counts as one"
 
 
 def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
@@ -387,7 +394,7 @@ def test_files_that_match_an_ignore_pattern_are_ignored_and_counted(tmp_path):
     ]
     for case, ignore, images, num_ignored in cases:
         listed = Listed(tmp_path, ignore=tuple(ignore))
-        assert (set(listed.labels), listed.source.num_ignored) == (images, num_ignored), case
+        assert (set(listed.labels), listed.part.num_ignored) == (images, num_ignored), case
     # The folder is there, and nothing in it: is it a class? The user has to say.
     assert_refused("all there is in a folder", tmp_path, ["'cat/raw'"], ignore=("*.txt", "*.cr2", "LICENSE", "*.md"))
     assert_refused("every image of a class", tmp_path, ["'dog'"], ignore=("*.txt", "raw", "dog/*", "*.md"))
@@ -430,7 +437,7 @@ def test_following_the_advice_about_an_unknown_extension_leaves_out_that_file_an
     advice = str(caught.value).partition("--ignore='")[2].partition("'")[0]
     assert advice
     listed = Listed(tmp_path, ignore=(advice,))
-    assert (list(listed.labels), listed.source.num_ignored) == (["cat/1.jpg"], 1)
+    assert (list(listed.labels), listed.part.num_ignored) == (["cat/1.jpg"], 1)
 
 
 def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
@@ -444,7 +451,7 @@ def test_strays_of_a_whole_folder_are_told_at_once(tmp_path):
     )
     assert_refused("all", root, [f"--input={root}: {expected}"])
     listed = Listed(root, ignore=("*.done", "*.md", "test/owl", "val"))
-    assert (set(listed.labels), listed.source.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
+    assert (set(listed.labels), listed.part.num_ignored) == ({"train/cat/1.jpg", "train/dog/1.jpg"}, 5)
 
 
 def test_what_is_told_of_strays_is_bounded(tmp_path):
@@ -467,10 +474,10 @@ def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
     images = ["cat/1.jpg", "cat/README.jpg", "dog/license.png"]
     root = make_folder(tmp_path / "classes", [*images, *NOTES, *(f"cat/{name}" for name in NOTES)])
     listed = Listed(root)
-    assert (set(listed.labels), listed.source.num_ignored) == (set(images), 2 * len(NOTES))
+    assert (set(listed.labels), listed.part.num_ignored) == (set(images), 2 * len(NOTES))
     root = make_folder(tmp_path / "splits", ["train/cat/1.jpg", "test/cat/1.jpg", *NOTES, *(f"train/{name}" for name in NOTES)])
     listed = Listed(root)
-    assert (set(listed.splits.values()), listed.source.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
+    assert (set(listed.splits.values()), listed.part.num_ignored) == ({"train", "test"}, 2 * len(NOTES))
     for name in ("notes.txt", "readme.csv", "readings.md", "checksum.json", "md5", "licensed.txt", "README.npy"):
         assert not is_left_out(name), name
 
@@ -495,12 +502,12 @@ def test_a_folder_without_images_is_refused_by_name(tmp_path):
 def test_a_class_may_be_empty_in_one_split(tmp_path):
     root = make_folder(tmp_path, ["train/cat/1.jpg", "train/dog/1.jpg", "test/cat/1.jpg"])
     (root / "test" / "dog").mkdir()
-    assert Listed(root).source.labels == {"cat", "dog"}
+    assert Listed(root).part.known_labels["label"] == {"cat", "dog"}
 
 
 def test_a_folder_that_holds_only_folders_is_no_class(tmp_path):
     make_folder(tmp_path, ["animals/cat/1.jpg"])
-    assert Listed(tmp_path).source.labels == {"animals/cat"}
+    assert Listed(tmp_path).part.known_labels["label"] == {"animals/cat"}
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -535,6 +542,79 @@ def test_the_listing_does_not_depend_on_the_order_of_the_file_system(tmp_path, m
 
     monkeypatch.setattr(os, "scandir", Reversed)
     assert Listed(root).images == expected.images
+
+
+# Parts
+
+FOLDER_NAMES = st.sampled_from(["train", "test", "Val", "a", "b", "a-b", "a0", NFC, NFD, ".git", os.fsdecode(b"\xe9"), "x\ny"])
+FILE_NAMES = st.sampled_from(["1.jpg", "2.PNG", NFD + ".jpg", "3.npy", "n.txt", "m.done", "README", ".h", os.fsdecode(b"\xe9.jpg"), "link.jpg", "up"])
+PATHS = st.lists(st.tuples(st.lists(FOLDER_NAMES, min_size=0, max_size=3), st.none() | FILE_NAMES), min_size=1, max_size=14)
+OPTIONS = st.sampled_from(
+    [{}, {"split_folders": True}, {"split_folders": False}, {"source": SourceConfig("image_folder", labels=())}, {"ignore": ("b", "*/a/*", "n.*")}]
+)
+
+
+def make_tree(root: pathlib.Path, paths: Iterable[tuple[list[str], str | None]]) -> None:
+    for folders, name in paths:
+        folder = root.joinpath(*folders)
+        folder.mkdir(parents=True, exist_ok=True)
+        if name in ("link.jpg", "up") and not os.path.lexists(folder / name):
+            (folder / name).symlink_to("1.jpg" if name == "link.jpg" else "..")
+        elif name:
+            (folder / name).touch()
+
+
+def listed_in(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
+    source = ImageFolder(PrepareJob(input=str(root), output="out", name="made", **options))
+    parts = source.parts()
+    order(parts)
+    inputs, found = list_parts(source, parts)
+    found.refuse_strays(source)
+    return sorted(map(repr, inputs)), found
+
+
+def outcome(order: Callable[[list[str]], Any], root: pathlib.Path, options: dict[str, Any]) -> Any:
+    try:
+        return listed_in(order, root, options)
+    except UserError as error:
+        return str(error)
+
+
+@settings(max_examples=120, deadline=None)
+@given(paths=PATHS, options=OPTIONS, random=st.randoms(use_true_random=False))
+def test_parts_in_any_order_have_together_what_the_whole_has(paths, options, random):
+    with tempfile.TemporaryDirectory() as directory:
+        root = pathlib.Path(directory, "in")
+        make_tree(root, paths)
+        in_parts = outcome(random.shuffle, root, options)
+        with mock.patch.object(file_listing, "MAX_PARTS", 1):
+            assert in_parts == outcome(len, root, options)
+
+
+def test_class_folders_are_dealt_to_parts(tmp_path):
+    splits = [f"{split}/c{label}/1.jpg" for split in ("train", "test") for label in range(3)]
+    many = [f"c{label:03d}/1.jpg" for label in range(150)]
+    cases = [
+        ("classes", ["a/1.jpg", "b/deep/1.jpg", "c/1.jpg"], {}, 3),
+        ("classes of splits", splits, {}, 6),
+        ("many classes share parts", many, {}, 50),
+        ("without labels, folders at the top", [*many[:5], "1.jpg"], {"source": SourceConfig("image_folder", labels=())}, 5),
+        ("no folders", ["1.jpg", "2.jpg"], {"source": SourceConfig("image_folder", labels=())}, 1),
+    ]
+    for case, paths, options, num_parts in cases:
+        source = ImageFolder(PrepareJob(str(make_folder(tmp_path / case, paths)), "out", "made", **options))
+        parts = source.parts()
+        assert len(parts) == num_parts and all(list_parts(source, [part])[0] for part in parts), case
+        assert sorted(image.path for image in list_parts(source, parts)[0]) == sorted(paths), case
+
+
+def test_what_refuses_a_folder_is_told_of_all_parts_whatever_their_order(tmp_path):
+    paths = ["z/1.jpg", "b/x\ny/1.jpg", "d/x\ny/1.jpg", "c/n.txt", "e/3.npy"]
+    root = make_folder(tmp_path, paths)
+    for order in (list.sort, list.reverse):
+        assert "class folder 'b/x\\\\ny/': expected" in outcome(order, root, {})
+        both = "images and arrays, as z/1.jpg and e/3.npy; expected one of the two; --ignore='*.npy' leaves the arrays out; 1 file of 1 unknown"
+        assert both in outcome(order, root, {"ignore": ("x*",)})
 
 
 # As typed

@@ -9,6 +9,7 @@ from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import UserError
+from beam_pipelines.sources.folders import file_listing
 from beam_pipelines.sources.folders.file_listing import FileListing
 from beam_pipelines.sources.folders.image_folder import ImageFolder
 from beam_pipelines.sources.folders.roots import Root
@@ -17,6 +18,7 @@ from beam_pipelines.storage.object_stores import object_store
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from beam_pipelines.storage.object_stores.retries import split_path
 from made_images import write_files
+from made_references import list_parts
 from object_stores import StoreServer, put, reached, shared_server
 
 
@@ -31,8 +33,10 @@ def config(root: object, **options: object) -> PrepareJob:
 
 
 def listed(source: ImageFolder) -> tuple[list, set[str], int]:
-    found = sorted((item._replace(num_bytes=0) if isinstance(item, LabeledImage) else item for item in source.list("")), key=str)
-    return found, source.labels, source.num_ignored
+    inputs, part = list_parts(source, source.parts())
+    part.refuse_strays(source)
+    found = sorted((item._replace(num_bytes=0) if isinstance(item, LabeledImage) else item for item in inputs), key=str)
+    return found, part.known_labels["label"], part.num_ignored
 
 
 LAYOUTS = {
@@ -56,7 +60,8 @@ def test_the_listing_is_that_of_the_same_folder_on_disk(server, tmp_path, layout
 
 def test_sizes_come_with_the_listing(server):
     root = put(server, {"rose/1.jpg": b"12345", "rose/2.jpg": b""})
-    assert [(image.path, image.num_bytes) for image in ImageFolder(config(root)).list("")] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
+    source = ImageFolder(config(root))
+    assert [(image.path, image.num_bytes) for image in source.list(*source.parts())] == [("rose/1.jpg", 5), ("rose/2.jpg", 0)]
 
 
 def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server):
@@ -66,7 +71,8 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
     bucket, prefix = split_path(root)
     for name in ["rose/1.jpg", *odd]:  # as the store's own library writes them
         store._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=b"x")
-    found = list(ImageFolder(config(root)).list(""))
+    source = ImageFolder(config(root))
+    found = list(source.list(*source.parts()))
     refused = [item for item in found if isinstance(item, DeadLetter)]
     assert [item.key for item in found if isinstance(item, LabeledImage)] == ["rose/1.jpg"]
     assert sorted(letter.path for letter in refused) == sorted(odd)
@@ -88,7 +94,7 @@ def test_names_that_a_request_may_turn_into_other_names_are_dead_letters(server)
 def test_what_is_no_folder_of_class_folders_is_refused(server, names, message):
     root = put(server, dict.fromkeys(names, b"x"))
     with pytest.raises(UserError, match=re.escape(message)):
-        list(ImageFolder(config(root)).list(""))
+        listed(ImageFolder(config(root)))
 
 
 def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
@@ -97,11 +103,33 @@ def test_a_listing_of_many_pages_is_not_held(server, monkeypatch):
     store, pages = type(open_object_store(root)), []
     ask = store._page
     monkeypatch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
-    images = iter(ImageFolder(config(root)).list(""))
+    source = ImageFolder(config(root))
+    images = iter(source.list(*source.parts()))
     for _ in range(12):
         next(images)
     assert len(pages) <= 4, "the folders at the top, and as many pages as were needed"
     assert len(list(images)) == 83
+
+
+def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypatch):
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", 10)
+    names = [f"c{label:02d}/{index}.jpg" for label in range(30) for index in range(3)]
+    names += ["c05-/1.jpg", "c05.x/1.jpg", "c05/sub/1.jpg", "a-b/1.jpg", "a/b/1.jpg", "c07//1.jpg", "README", "\u00e9/1.jpg"]
+    source = ImageFolder(config(put(server, dict.fromkeys(names, b"x"))))
+    inputs = []
+    for num_parts in (1, 4):
+        monkeypatch.setattr(file_listing, "MAX_PARTS", num_parts)
+        store, pages = type(open_object_store(source.root)), []
+        ask = store._page
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
+            parts = source.parts()
+            num_asked = len(pages)
+            found, merged = list_parts(source, parts[::-1])
+        assert len(parts) == num_parts and num_asked == 4, "the folders at the top, a page of ten at a time"
+        assert len(pages) - num_asked <= -(-len(names) // 10) + num_parts
+        inputs.append((sorted(map(repr, found)), merged))
+    assert inputs[0] == inputs[1] and len(inputs[0][0]) == len(names) - 1
 
 
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]
@@ -112,7 +140,7 @@ def test_odd_names_are_dead_letters_and_all_others_are_read(server):
     fine = [f"rose/{name}.jpg" for name in ("a%20b", "a%2Fb", "a?b", "a#b", "a\\b", "日本", "a;b=c&d", "a..")]
     root = put(server, dict.fromkeys([*fine, *ODD_NAMES, "tulip/1.jpg", "empty/"], b"not looked at"))
     source = ImageFolder(config(root))
-    found = [*source.list("")]
+    found, _ = list_parts(source, source.parts())
     assert sorted(one.path for one in found if isinstance(one, LabeledImage)) == sorted([*fine, "tulip/1.jpg"])
     letters = {one.path: one.reason for one in found if isinstance(one, DeadLetter)}
     assert letters == dict.fromkeys(ODD_NAMES, "odd_name")

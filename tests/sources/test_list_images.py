@@ -15,7 +15,7 @@ from beam_pipelines.elements.reference_runs import Stretch, read_references, rea
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import buckets, merge_counts
 from beam_pipelines.runners.jobs import choose_engine, parse_pipeline_options
-from beam_pipelines.sources import list_images
+from beam_pipelines.sources import listed_runs
 from beam_pipelines.sources.list_images import ListImages
 from beam_pipelines.storage.spool import SpoolReader
 from made_images import jpeg, write_class_folders, write_files
@@ -52,9 +52,9 @@ def read_dead_letters(stretches: list[Stretch], config: PrepareJob) -> list[list
 @pytest.mark.parametrize("bound", ["RUN_REFERENCES", "RUN_BYTES", None])
 def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch, bound):
     monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 7)
-    monkeypatch.setattr(list_images, "_RUN_DEAD_LETTERS", 4)
+    monkeypatch.setattr(listed_runs, "_RUN_DEAD_LETTERS", 4)
     if bound:
-        monkeypatch.setattr(list_images, bound, {"RUN_REFERENCES": 20, "RUN_BYTES": 2000}[bound])
+        monkeypatch.setattr(listed_runs, bound, {"RUN_REFERENCES": 20, "RUN_BYTES": 2000}[bound])
     root = write_class_folders(tmp_path / "in", {"ant": 40, "bee": 60})
     for index in range(10):
         (root / f"bee/link{index}.jpg").symlink_to("/etc/hostname")
@@ -76,6 +76,15 @@ def test_every_input_is_in_one_sorted_run_or_a_dead_letter(tmp_path, monkeypatch
     for place, split in enumerate(runs[0].splits):
         orders = np.concatenate([run.rows["order"][run.rows["split"] == place] for run in runs])
         assert (counts[split] == np.bincount(buckets(orders), minlength=len(counts[split]))).all(), split
+
+
+def test_a_large_part_has_runs_of_its_own_and_small_ones_share_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 80)
+    config = make_config(tmp_path, input=str(write_class_folders(tmp_path / "in", {"ant": 2, "bee": 95, "cat": 3, "dog": 5, "emu": 11})))
+    monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 8)
+    found = list_on_runner(config)
+    assert sorted(map(len, read_runs(found, config))) == [10, 11, 15, 80]
+    assert sum(int(of_split.sum()) for of_split in merge_counts(found["counts"]).values()) == found["listing"][0].num_inputs == 116
 
 
 @pytest.mark.parametrize("num_processes", [0, 2])

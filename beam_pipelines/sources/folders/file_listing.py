@@ -19,6 +19,9 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
+# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request each.
+MAX_PARTS = 32
+
 
 class FoundFile(NamedTuple):
     """A file.
@@ -30,6 +33,36 @@ class FoundFile(NamedTuple):
 
     path: str
     num_bytes: int
+
+
+class Level(NamedTuple):
+    """What lies directly in a folder, but for what is ignored.
+
+    Attributes:
+        folders: Names of folders, sorted.
+        links: Names of links to folders, sorted.
+        has_files: Whether anything else lies there.
+    """
+
+    folders: list[str]
+    links: list[str]
+    has_files: bool
+
+
+class FolderPart(NamedTuple):
+    """A part of what lies below a folder: on a disk some folders, in a store a range of names, which is listed in one go.
+
+    Attributes:
+        folders: Those of a disk that are listed with all that lies below them.
+        alone: Those of a disk of which only the files right in them are.
+        first: The part of a store begins with this name, or the next one that there is.
+        end: It ends before this name; empty: with the last one.
+    """
+
+    folders: list[str]
+    alone: list[str]
+    first: str = ""
+    end: str = ""
 
 
 class FileListing:
@@ -69,14 +102,55 @@ class FileListing:
         Raises:
             UserError: A folder cannot be read.
         """
-        return self._walk_store(folder) if self._is_remote else self._walk_disk(folder)
+        if self._is_remote:
+            return self._walk_store(files_at(self._root.path).list(join(self._root.path, folder)), folder)
+        return self._walk_disk([folder])
 
-    def top_level(self, folder: str = "", with_all: bool = False) -> tuple[list[str], list[str]]:
-        """Names of the folders and of the files directly in a folder, each sorted.
+    def walk_part(self, part: FolderPart) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
+        """What `walk_folders` gives of the root, as far as it belongs to a part."""
+        if self._is_remote:
+            return self._walk_store(self._names_between(part.first, part.end))
+        return itertools.chain(((folder, self._files_in(folder, [])) for folder in part.alone), self._walk_disk([*part.folders]))
+
+    def cut(self, folders: Iterable[str], above: Sequence[str]) -> list[FolderPart]:
+        """Parts that have together all that lies below the root.
 
         Args:
-            folder: Relative to the root; "" is the root.
-            with_all: Links to folders are folders too, and what else is no folder is a file.
+            folders: Which lie equally deep, and belong to one part with all that lies below them.
+            above: Those that lie less deep.
+        """
+        folders = sorted(folders, key=lambda folder: f"{folder}/")  # as a store has the names in them
+        size = max(1, -(-len(folders) // MAX_PARTS))
+        dealt = [folders[start : start + size] for start in range(0, len(folders), size)] or [[]]
+        if not self._is_remote:
+            return [FolderPart(some, [] if number else [*above]) for number, some in enumerate(dealt)]
+        bounds = ["", *(f"{some[0]}/" for some in dealt[1:]), ""]
+        return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
+
+    def level(self, folder: str = "") -> Level:
+        """What lies directly in a folder, relative to the root; "" is the root.
+
+        Raises:
+            UserError: It cannot be read.
+        """
+        if self._is_remote:
+            folders, files = self.top_level(folder)
+            return Level(folders, [], bool(files))
+        folders, links, has_files = [], [], False
+        for entry in self._scan(folder):
+            is_file = entry.is_file(follow_symlinks=False)
+            if (is_file and has_files) or self._is_ignored(folder, entry.name):
+                continue
+            if not is_file and entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+            elif not is_file and kind_of(entry.path) == "folder":
+                links.append(entry.name)
+            else:
+                has_files = True
+        return Level(sorted(folders), sorted(links), has_files)
+
+    def top_level(self, folder: str = "") -> tuple[list[str], list[str]]:
+        """Names of the folders and of the files directly in a folder, each sorted; "" is the root.
 
         Raises:
             UserError: It cannot be read.
@@ -89,12 +163,11 @@ class FileListing:
                 is_file = entry.is_file(follow_symlinks=False)
                 is_folder = not is_file and entry.is_dir(follow_symlinks=False)
                 kind = "file" if is_file else "folder" if is_folder else kind_of(entry.path)
-                if with_all or is_folder or kind == "file":
+                if is_folder or kind == "file":
                     names[kind != "folder"].append(entry.name)
         return tuple(sorted([name for name in some if not self._is_ignored(folder, name)]) for some in names)
 
-    def _walk_disk(self, folder: str) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
-        folders = [folder]
+    def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         while folders:
             parent = folders.pop()
             yield parent, self._files_in(parent, folders)
@@ -126,8 +199,13 @@ class FileListing:
             refusal = "symlink", "a broken link"
         return None if kind == "file" else DeadLetter(printable(path), "list", *refusal)
 
-    def _walk_store(self, folder: str) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
-        listed = files_at(self._root.path).list(join(self._root.path, folder))
+    def _names_between(self, first: str, end: str) -> Iterator[tuple[str, int]]:
+        for page in files_at(self._root.path).pages_from(self._root.path, first):
+            yield from (one for one in page if first <= one[0] and (not end or one[0] < end))
+            if end and page and page[-1][0] >= end:
+                return
+
+    def _walk_store(self, listed: Iterable[tuple[str, int]], folder: str = "") -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         for parent, objects in itertools.groupby(listed, lambda one: one[0].rpartition("/")[0]):
             parts = parent.split("/")
             paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]

@@ -18,21 +18,22 @@
 """
 
 import itertools
+import json
 import os
 import unicodedata
-from typing import Iterable, Iterator, Sequence
+from typing import Iterable, Iterator
 
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.errors import CONTROL, UserError, printable
-from beam_pipelines.images.images import IMAGE_EXTENSIONS
-from beam_pipelines.sources.folders.file_listing import FileListing, FoundFile, is_utf8, join
-from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options
+from beam_pipelines.sources.folders.file_listing import FileListing, FolderPart, FoundFile, Level, is_utf8, join
+from beam_pipelines.sources.folders.layouts import SAY_WHICH, given_already, name_splits, refuse_options, split_of
 from beam_pipelines.sources.folders.other_files import Strays
 from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import is_remote
+from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import LABEL, Feature
 
 _MIXED_AND_SHARES = "to divide all of them, --split_folders=no; to take them as splits, --split_folders=yes without --splits, or with --divide"
@@ -54,7 +55,6 @@ class ImageFolder:
         self.has_labels = config.source.labels is None
         self.features = (Feature(LABEL, "class_label"),) if self.has_labels else ()
         self.targets = (LABEL,) if self.has_labels else ()
-        self.labels: set[str] = set()
         if not is_remote(config.input) and not os.path.isdir(config.input):
             raise UserError(f"--input={config.input}: is not a folder; expected class folders with images")
         self.num_ignored = 0
@@ -62,61 +62,74 @@ class ImageFolder:
         self.root = self._root.path
         self._config = config
         self._with_sizes = with_sizes
-        self._strays = Strays(self.root)
+        self.strays = Strays()
 
-    def parts(self) -> Sequence[str]:
-        return [""]
+    def parts(self) -> list[str]:
+        """Some class folders each; without labels, folders at the top.
+
+        Raises:
+            UserError: The folders at the top are not those of class folders.
+        """
+        listing = FileListing(self._root, self._config.ignore)
+        try:
+            top = listing.level()
+            has_splits = any(self._find_splits(top).values()) or bool(self._config.split_folders and self.has_labels)
+            above, folders = [""], top.folders
+            if has_splits and self.has_labels:
+                above, folders = ["", *folders], [join(split, name) for split in folders for name in listing.level(split).folders]
+        except OSError as error:
+            told = f"{printable(self.root)}/ could not be listed: {error.strerror or error}"
+            raise listing_error(error, f"{self.root}/", told) from error
+        return [json.dumps([has_splits, part]) for part in listing.cut(folders, above)]  # of ASCII, whatever the names are
 
     def label_names(self) -> dict[str, set[str]]:
         """Those of classes too of which no image can be listed."""
-        return {LABEL: self.labels} if self.has_labels else {}
+        return {LABEL: self.strays.labels} if self.has_labels else {}
 
     def list(self, part: str) -> Iterator[LabeledImage | DeadLetter]:
-        """Lists the inputs, in whatever order the file system has them.
+        """Lists the inputs of a part, in whatever order the file system has them.
 
-        Raises:
-            UserError: The folder is not one of class folders.
+        What makes it no folder of class folders is told of all parts at once: see `strays`.
         """
+        has_splits, where = json.loads(part)
         listing = FileListing(self._root, self._config.ignore, self._with_sizes)
-        splits = self._find_splits(*listing.top_level(with_all=True))
-        has_splits = any(splits.values()) or bool(self._config.split_folders and self.has_labels)
+        self.strays = strays = Strays(f"{'SPLIT/' * has_splits}CLASS/IMAGE" if self.has_labels else "")
         empty: dict[str, str] = {}  # folder -> class
         holders: set[str] = set()  # folders with folders in them
-        for folder, files in listing.walk_folders():
+        for folder, files in listing.walk_part(FolderPart(*where)):
             parents = folder.split("/") if folder else []
-            if len(parents) < has_splits + self.has_labels:
-                yield from self._list_beside(files)
-                continue
-            label = nfc("/".join(parents[has_splits:])) if self.has_labels else ""
-            if not is_utf8(label) or CONTROL.search(label):
-                raise UserError(f"class folder {printable(f'{folder}/')!r}: expected a name in UTF-8, on one line")
-            holders.update(itertools.accumulate(parents[:-1], join))
-            split = splits.get(parents[0]) if parents else None
             file = None
-            for file in files:
-                if isinstance(file, DeadLetter):
-                    yield file._replace(reason="symlink") if file.reason == "outside" else file
+            try:
+                if len(parents) < has_splits + self.has_labels:
+                    yield from self._list_beside(files)
                     continue
-                path, num_bytes = file
-                if self._strays.is_image(path):
-                    yield LabeledImage(nfc(path), path, label, split, num_bytes)
+                label = nfc("/".join(parents[has_splits:])) if self.has_labels else ""
+                if not is_utf8(label) or CONTROL.search(label):
+                    raise UserError(f"class folder {printable(f'{folder}/')!r}: expected a name in UTF-8, on one line")
+                holders.update(itertools.accumulate(parents[:-1], join))
+                split = split_of(parents[0]) if has_splits and parents else None
+                for file in files:
+                    if isinstance(file, DeadLetter):
+                        yield file._replace(reason="symlink") if file.reason == "outside" else file
+                        continue
+                    path, num_bytes = file
+                    if strays.is_image(path):
+                        yield LabeledImage(nfc(path), path, label, split, num_bytes)
+            except UserError as error:
+                strays.add_refusal(folder, str(error))
+                continue
             if file:
-                self.labels.add(label)
+                strays.labels.add(label)
             else:
                 empty[folder] = label
         self.num_ignored = listing.num_ignored
-        without_images = {
-            label: f"{folder}/" for folder, label in sorted(empty.items()) if label not in self.labels and folder not in holders
-        }
-        self._strays.refuse(without_images if self.has_labels and self.labels else {}, f"{'SPLIT/' * has_splits}CLASS/IMAGE")
-        if not self.labels:
-            extensions = ", ".join(IMAGE_EXTENSIONS)
-            where = " in class folders" if self.has_labels else ""
-            raise UserError(f"--input={self.root}: no image in it; expected files named {extensions}{where}")
+        for folder in sorted(empty.keys() - holders):
+            strays.without_files[empty[folder]] = folder
 
-    def _find_splits(self, folders: Sequence[str], files: Sequence[str]) -> dict[str, str | None]:
+    def _find_splits(self, top: Level) -> dict[str, str | None]:
         """Folder -> the split that it is. Without labels, split folders have no file beside them."""
-        if files and not self.has_labels:
+        folders = sorted([*top.folders, *top.links])
+        if top.has_files and not self.has_labels:
             return {}
         named = [name for name in folders if name.lower() in SPLIT_FOLDERS]
         shared = self._config.asks_for_shares and not self._config.source.divide and self._config.split_folders is None
@@ -124,9 +137,8 @@ class ImageFolder:
             names = [SPLIT_FOLDERS[name.lower()] for name in named]
             raise given_already(self._config, self.root, "--split_folders=no" + (" (they are classes then)" if self.has_labels else ""), names)
         splits = name_splits(self.root, folders, self._config.split_folders, _MIXED_AND_SHARES if shared else SAY_WHICH)
-        link = next((name for name in splits if splits[name] and os.path.islink(f"{self.root}/{name}")), None)
-        if link and self.has_labels:
-            raise UserError(f"--input={self.root}: split folder {link!r} is a link, which is not followed")
+        if top.links and self.has_labels and splits[top.links[0]]:
+            raise UserError(f"--input={self.root}: split folder {top.links[0]!r} is a link, which is not followed")
         return splits
 
     def _list_beside(self, files: Iterable[FoundFile | DeadLetter]) -> Iterator[DeadLetter]:
@@ -136,8 +148,8 @@ class ImageFolder:
                 yield file
             elif isinstance(file, DeadLetter) and os.path.isdir(f"{self.root}/{file.path}"):
                 yield DeadLetter(f"{file.path}/", "list", "symlink", "a link to a folder, which is not followed")
-            elif self._strays.is_image(file.path):
-                self._strays.add_beside(file.path)
+            elif self.strays.is_image(file.path):
+                self.strays.add_beside(file.path)
 
 
 def nfc(text: str) -> str:

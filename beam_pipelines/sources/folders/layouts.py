@@ -43,7 +43,12 @@ def name_splits(root: str, folders: Sequence[str], split_folders: bool | None, a
         if not NAME_PATTERN.fullmatch(name):
             expected = "expected letters, digits and '_', a letter first"
             raise UserError(f"--input={root}: split folder {printable(name)!r}: {expected}")
-    return {name: SPLIT_FOLDERS.get(name.lower(), name) for name in folders}
+    return {name: split_of(name) for name in folders}
+
+
+def split_of(folder: str) -> str:
+    """The split that a split folder is, by its name."""
+    return SPLIT_FOLDERS.get(folder.lower(), folder)
 
 
 def given_already(config: PrepareConfig, where: str, leave: str, splits: Iterable[str] = ()) -> UserError:

@@ -1,5 +1,6 @@
 """Files that are no inputs: those that are left out without asking, and those that a user has to say something about."""
 
+import dataclasses
 import glob
 import re
 
@@ -33,83 +34,125 @@ def is_left_out(name: str) -> bool:
     return bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name)
 
 
+@dataclasses.dataclass
 class Strays:
-    """What lies in a folder of images and fits nowhere, told at once when all has been seen.
+    """What lies in a folder of images, or in a part of it, and fits nowhere: told at once when all has been seen.
 
-    Args:
-        root: The source's, for messages.
+    Attributes:
+        layout: How paths of images are expected; empty: anywhere.
+        num_unknown: Files of unknown extensions.
+        unknown: Patterns of these, and of each the first path.
+        has_more_kinds: There are more than as many as are kept.
+        arrays: The first `.npy` file.
+        pictures: The first other image.
+        num_beside: Images that lie where class folders are expected.
+        beside: The first few of them.
+        labels: Classes in whose folders there are files.
+        without_files: Classes of folders that hold nothing, and of each the last folder.
+        refusal: The first folder that ends the listing by itself, and what to say of it.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._num_unknown = 0
-        self._unknown: dict[str, str] = {}  # pattern -> the first path
-        self._has_more_kinds = False
-        self._arrays, self._pictures = "", ""  # the first .npy file, and the first other image
-        self._num_beside = 0
-        self._beside: list[str] = []
+    layout: str = ""
+    num_unknown: int = 0
+    unknown: dict[str, str] = dataclasses.field(default_factory=dict)
+    has_more_kinds: bool = False
+    arrays: str = ""
+    pictures: str = ""
+    num_beside: int = 0
+    beside: list[str] = dataclasses.field(default_factory=list)
+    labels: set[str] = dataclasses.field(default_factory=set)
+    without_files: dict[str, str] = dataclasses.field(default_factory=dict)
+    refusal: tuple[str, str] | None = None
 
     def is_image(self, path: str) -> bool:
         """Whether a file is called like an image; if not, it is a stray."""
         if path.endswith(_IMAGE_ENDS) or path.lower().endswith(_IMAGE_ENDS):  # most are in lower case already
             if path.endswith(_ARRAY_ENDS):
-                self._arrays = min(path, self._arrays or path)
-            elif not self._pictures:
-                self._pictures = path
+                self.arrays = min(path, self.arrays or path)
+            elif path < self.pictures or not self.pictures:
+                self.pictures = path
             return True
-        self._num_unknown += 1
+        self.num_unknown += 1
         name = path.rpartition("/")[2]
         extension = _extension(name)
-        pattern = f"*{extension}" if len(extension) > 1 else glob.escape(name)
-        self._unknown[pattern] = min(path, self._unknown.get(pattern, path))
-        if len(self._unknown) > _MAX_KINDS:
-            del self._unknown[max(self._unknown)]
-            self._has_more_kinds = True
+        self._add_unknown(f"*{extension}" if len(extension) > 1 else glob.escape(name), path)
         return False
 
     def add_beside(self, path: str) -> None:
         """An image that lies where class folders are expected."""
-        self._num_beside += 1
-        self._beside = sorted([*self._beside, path])[:_NUM_SHOWN]
+        self.num_beside += 1
+        self.beside = sorted([*self.beside, path])[:_NUM_SHOWN]
 
-    def refuse(self, without_images: dict[str, str], expected: str) -> None:
+    def add_refusal(self, folder: str, message: str) -> None:
+        """A folder that ends the listing by itself: once all is seen, so that it is the same one in every run."""
+        self.refusal = min((folder, message), self.refusal or (folder, message))
+
+    def merge(self, other: "Strays") -> None:
+        """Adds what lies in another part."""
+        self.layout = other.layout or self.layout
+        self.num_unknown += other.num_unknown
+        self.has_more_kinds |= other.has_more_kinds
+        for pattern, path in other.unknown.items():
+            self._add_unknown(pattern, path)
+        self.arrays = min(self.arrays or other.arrays, other.arrays or self.arrays)
+        self.pictures = min(self.pictures or other.pictures, other.pictures or self.pictures)
+        self.num_beside += other.num_beside
+        self.beside = sorted([*self.beside, *other.beside])[:_NUM_SHOWN]
+        self.labels |= other.labels
+        for label, folder in other.without_files.items():
+            self.without_files[label] = max(folder, self.without_files.get(label, folder))
+        if other.refusal:
+            self.add_refusal(*other.refusal)
+
+    def _add_unknown(self, pattern: str, path: str) -> None:
+        self.unknown[pattern] = min(path, self.unknown.get(pattern, path))
+        if len(self.unknown) > _MAX_KINDS:
+            del self.unknown[max(self.unknown)]
+            self.has_more_kinds = True
+
+    def refuse(self, root: str) -> None:
         """Says what would do.
 
         Args:
-            without_images: Class -> its folder, which holds no image.
-            expected: How paths of images look.
+            root: The source's, of which all parts are listed.
 
         Raises:
-            UserError: There is a stray, or a class without an image.
+            UserError: A folder ends the listing, there is a stray, a class without an image, or no image at all.
         """
+        if self.refusal:
+            raise UserError(self.refusal[1])
         problems = []
-        if self._num_beside:
-            are = "1 image lies" if self._num_beside == 1 else f"{self._num_beside:,} images lie"
-            shown = _shown([repr(printable(path)) for path in self._beside], self._num_beside)
-            problems.append(f"{are} beside the class folders: {shown}; expected {expected}")
-        if self._arrays and self._pictures:  # masks, mostly, which would be examples too
-            both = f"{printable(self._pictures)} and {printable(self._arrays)}"
+        if self.num_beside:
+            are = "1 image lies" if self.num_beside == 1 else f"{self.num_beside:,} images lie"
+            shown = _shown([repr(printable(path)) for path in self.beside], self.num_beside)
+            problems.append(f"{are} beside the class folders: {shown}; expected {self.layout}")
+        if self.arrays and self.pictures:  # masks, mostly, which would be examples too
+            both = f"{printable(self.pictures)} and {printable(self.arrays)}"
             problems.append(f"images and arrays, as {both}; expected one of the two; --ignore='*.npy' leaves the arrays out")
-        if self._num_unknown:
+        if self.num_unknown:
             problems.append(self._describe_unknown())
+        without_images = sorted(self.without_files.keys() - self.labels) if self.layout and self.labels else []
         if without_images:
-            folders = [f"class {printable(label)!r} in {printable(without_images[label])!r}" for label in sorted(without_images)]
+            folders = [f"class {printable(label)!r} in {printable(self.without_files[label] + '/')!r}" for label in without_images]
             shown = _shown(folders[:_NUM_SHOWN], len(folders))
             problems.append(f"no image of {shown}; expected one of each class, or --ignore='FOLDER' to leave it out")
         if problems:
-            raise UserError(f"--input={printable(self._root)}: {'; '.join(problems)}")
+            raise UserError(f"--input={printable(root)}: {'; '.join(problems)}")
+        if not self.labels:
+            where = " in class folders" if self.layout else ""
+            raise UserError(f"--input={root}: no image in it; expected files named {', '.join(IMAGE_EXTENSIONS)}{where}")
 
     def _describe_unknown(self) -> str:
-        patterns = sorted(self._unknown)
+        patterns = sorted(self.unknown)
         kinds = [printable(pattern.removeprefix("*")) for pattern in patterns]
-        paths = sorted(printable(path) for path in self._unknown.values())
-        files = "1 file" if self._num_unknown == 1 else f"{self._num_unknown:,} files"
+        paths = sorted(printable(path) for path in self.unknown.values())
+        files = "1 file" if self.num_unknown == 1 else f"{self.num_unknown:,} files"
         several = "1 unknown extension" if len(kinds) == 1 else f"{len(kinds):,} unknown extensions"
-        several = f"more than {several}" if self._has_more_kinds else several
+        several = f"more than {several}" if self.has_more_kinds else several
         options = " ".join(f"--ignore='{printable(pattern)}'" for pattern in patterns[:_NUM_SHOWN])
         leave = "leaves them out" if len(kinds) <= _NUM_SHOWN else "and the like leave them out"
         return (
-            f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): {_shown(paths[:_NUM_SHOWN], self._num_unknown)}; "
+            f"{files} of {several} ({_shown(kinds[:_NUM_SHOWN], len(kinds))}): {_shown(paths[:_NUM_SHOWN], self.num_unknown)}; "
             f"expected {', '.join(IMAGE_EXTENSIONS)}; {options} {leave}"
         )
 

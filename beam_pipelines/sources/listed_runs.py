@@ -1,0 +1,78 @@
+"""What is listed, as sorted runs of references in the spool."""
+
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.reference_runs import RUN_BYTES, RUN_REFERENCES, Run, Stretch, write_dead_letters, write_run
+from beam_pipelines.elements.references import References
+from beam_pipelines.elements.shuffle_keys import KeyCounts
+from beam_pipelines.sources.listed_part import ListedPart
+
+# Dead letters that are sorted at once.
+_RUN_DEAD_LETTERS = 1 << 16
+
+# A run of less than this share is not worth a file: it joins what is listed of other parts.
+_MIN_SHARE = 1 / 8
+
+
+class ListedRuns:
+    """What was listed of one part of a source, or of several. No more is held than makes a run.
+
+    Args:
+        spool_directory: Where runs are written.
+        share: Of the references of a full run: how many each run has, where several are gathered at the same time.
+
+    Attributes:
+        runs: Those that were written.
+        dead_letter_runs: Likewise of dead letters.
+        counts: Of the keys in the runs.
+        found: What was found.
+    """
+
+    def __init__(self, spool_directory: str, share: float = 1.0) -> None:
+        self.runs: list[Run] = []
+        self.dead_letter_runs: list[Stretch] = []
+        self.counts = KeyCounts()
+        self.found = ListedPart()
+        self._spool_directory, self._share = spool_directory, share
+        self._waiting: list[References] = []
+        self._num_waiting = self._num_bytes = 0
+        self._dead_letters: list[DeadLetter] = []
+
+    def add(self, one: References | DeadLetter | ListedPart) -> None:
+        """Takes what `list_in_batches` gives."""
+        if isinstance(one, References):
+            self._waiting.append(one)
+            self._num_waiting += len(one)
+            self._num_bytes += one.num_bytes
+            self.write(self._share)
+        elif isinstance(one, DeadLetter):
+            self._dead_letters.append(one)
+            if len(self._dead_letters) >= _RUN_DEAD_LETTERS:
+                self._write_dead_letters()
+        else:
+            self.found.merge(one)
+
+    def merge(self, other: "ListedRuns") -> None:
+        """Takes what was listed of another part."""
+        self.runs += other.runs
+        self.dead_letter_runs += other.dead_letter_runs
+        self.counts.merge(other.counts)
+        for one in (*other._waiting, *other._dead_letters, other.found):
+            self.add(one)
+
+    def write(self, share: float = _MIN_SHARE) -> None:
+        """Writes the references that wait, where they are at least this share of a full run."""
+        if self._num_waiting >= share * RUN_REFERENCES or self._num_bytes >= share * RUN_BYTES:
+            self.counts.add_references(self._waiting)
+            self.runs.append(write_run(self._waiting, self._spool_directory))
+            self._waiting, self._num_waiting, self._num_bytes = [], 0, 0
+
+    def write_rest(self) -> None:
+        """Writes all that waits."""
+        if self._waiting:
+            self.write(0.0)
+        if self._dead_letters:
+            self._write_dead_letters()
+
+    def _write_dead_letters(self) -> None:
+        self.dead_letter_runs.append(write_dead_letters(self._dead_letters, self._spool_directory))
+        self._dead_letters = []
