@@ -17,7 +17,6 @@ from typing import Iterator, NoReturn
 from beam_pipelines import log
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.errors import RunError, StillRunningError, StorageError, UserError, printable
-from beam_pipelines.export.export_job import make_job as make_export_job
 from beam_pipelines.options.analyze_arguments import make_analyze_config
 from beam_pipelines.options.arguments import make_config, make_on_left, make_parser
 from beam_pipelines.options.export_arguments import make_export_config
@@ -171,7 +170,7 @@ def leaks(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 def export(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_export_config(arguments)
     if not any_remote(config.directory, config.output):
-        make_export_job(config)  # what is wrong is answered before Beam is imported
+        importlib.import_module("beam_pipelines.export.export_job").make_job(config)  # what is wrong is answered before Beam is imported
     _tell(_import("export.export").run_export(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "export")))
 
 

@@ -87,7 +87,7 @@ def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
     parts = [mixed.predict(model, "train", hosts=(5, index), **OPTIONS) for index in range(5)]
     assert [len(part["key"]) for part in parts] == [19, 19, 19, 18, 18]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
-    assert list(map(rows.get, whole["key"])) == whole["output"].tolist()
+    np.testing.assert_allclose(list(map(rows.get, whole["key"])), whole["output"], rtol=1e-5)  # sums of batches of other sizes may round otherwise
     found = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)
     assert found["key"].tolist() == [key for key in whole["key"] if key.startswith("cow/")][:20] and set(found["label"]) == {"cow"}
     made = prepare_images(tmp_path, "--splits=test=1", num_images={"ant": 9, "bee": 9}, image_size=SIZE)

@@ -169,7 +169,7 @@ def test_a_label_that_has_no_name_is_a_dead_letter(tmp_path: pathlib.Path) -> No
     listed = Listed(Arrays, tmp_path)
     assert listed.labels == ["cat", "dog"]
     (letter,) = listed.dead_letters.values()
-    assert letter == ("test_batch.bin#000002", "list", "bad_label", "column 'label' has 2; expected 0 to 1")
+    assert letter[:4] == ("test_batch.bin#000002", "list", "bad_label", "column 'label' has 2; expected 0 to 1")
 
 
 CIFAR100 = [("coarse_label", "u1"), ("label", "u1"), ("image", "u1", (3, 32, 32))]
