@@ -71,7 +71,7 @@ class DeadLetterCount:
 
 
 def _by_reason(letter: DeadLetter) -> tuple[str, ...]:
-    return (letter.stage, letter.reason, letter.path, letter.message)
+    return (letter.stage, letter.reason, letter.path, letter.message, letter.thumbnail)
 
 
 def to_json_lines(dead_letters: Iterable[DeadLetter], *, with_thumbnails: bool = False) -> str:

@@ -174,7 +174,7 @@ def test_a_range_is_that_of_all_values_however_they_come(batches):
 def test_the_first_dead_letters_are_those_that_sort_first(letters, bound):
     count = count_letters(letters[:bound])
     count.merge(count_letters(letters[bound:]))
-    assert (count.num, count.first) == (len(letters), sorted(letters)[:5])
+    assert (count.num, count.first) == (len(letters), [letter._replace(thumbnail="") for letter in sorted(letters)[:5]])
 
 
 def test_dead_letters_are_described_a_line_each():
