@@ -1,10 +1,9 @@
-"""Pictures of the report pages of three data sets of photographs: with classes, with boxes and with masks.
+"""Pictures of the report pages of three small data sets of handwritten digits: with classes, with boxes and with masks.
 
-    python docs/examples/report_screenshots.py DIGITS RACCOONS docs/pictures
+    python docs/examples/report_screenshots.py docs/pictures
 
-DIGITS is the folder `Dataset` of https://github.com/ardamavi/Sign-Language-Digits-Dataset (Apache-2.0): hands before a plain wall, which make
-masks too. RACCOONS is https://github.com/datitran/raccoon_dataset (MIT), in Pascal VOC's layout. It takes a Chromium on the PATH, and
-`pip install playwright`.
+The digits are the scans that scikit-learn ships: as they are, and in the scenes of make_scenes.py. It runs in a checkout, and takes a Chromium on
+the PATH, `pip install playwright scikit-learn`, and nothing from the network.
 """
 
 import argparse
@@ -15,59 +14,47 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
 import playwright.sync_api
+from make_scenes import write_scenes
 from PIL import Image
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "demo"))
+from digits import write_folder
 
 SCREENS = {
     "screen": {"viewport": {"width": 1280, "height": 800}},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
     "phone": {"viewport": {"width": 390, "height": 800}, "has_touch": True},
 }
+NUM_SCENES = 1000
 NUM_COLOURS = 224
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Writes pictures of report pages.")
-    parser.add_argument("digits", type=pathlib.Path, metavar="DIGITS", help="class folders of hands")
-    parser.add_argument("raccoons", type=pathlib.Path, metavar="RACCOONS", help="a folder with images/ and annotations/")
     parser.add_argument("output", type=pathlib.Path, metavar="DIR", help="where the pictures go")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        data_sets = make_data_sets(arguments.digits, arguments.raccoons, pathlib.Path(folder))
-        take_pictures(data_sets, arguments.output)
+        take_pictures(make_data_sets(pathlib.Path(folder)), arguments.output)
 
 
-def make_data_sets(digits: pathlib.Path, raccoons: pathlib.Path, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Prepares the three data sets; by name the folder of each."""
-    masks = folder / "hands"
-    draw_masks(digits, masks)
-    splits = "--splits=train=0.8,validation=0.1,test=0.1"
+def make_data_sets(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Prepares the three data sets; by name of the pictures the folder of each."""
+    write_folder(folder / "digits")
+    write_scenes(folder / "scenes", NUM_SCENES)
+    coco = folder / "scenes" / "annotations" / "instances.json"
     sources = {
-        "classes": ["--input", digits, "--duplicates=group", "--exact_only", splits],
-        "boxes": ["--input", raccoons, "--source=voc", "--splits=train=0.8,test=0.2"],
-        "masks": ["--input", masks, "--source=masks", splits],
+        "classes": ("digits", ["--input", folder / "digits"]),
+        "boxes": ("scenes", ["--input", coco, "--image_root", folder / "scenes" / "images"]),
+        "masks": ("strokes", ["--input", folder / "scenes", "--source=masks"]),
     }
-    for name, options in sources.items():
-        subprocess.run([sys.executable, "-m", "beam_pipelines", "prepare", "--output", folder / name, "--quiet", *options], check=True)
-    return {name: folder / name for name in sources}
-
-
-def draw_masks(digits: pathlib.Path, folder: pathlib.Path) -> None:
-    """Copies photographs of hands to `images/`, and writes to `masks/` where the hand is: what is warmer than the wall (Otsu's threshold)."""
-    for name in ("images", "masks"):
-        (folder / name).mkdir(parents=True)
-    for path in sorted(digits.glob("*/*")):
-        red, _, blue = np.moveaxis(np.asarray(Image.open(path).convert("RGB")).astype(int), 2, 0)
-        warmth = np.clip(red - blue, 0, 255)
-        counts = np.bincount(warmth.reshape(-1), minlength=256).astype(float)
-        below, sums = np.cumsum(counts), np.cumsum(counts * np.arange(256))
-        above = below[-1] - below
-        between = below * above * (sums / np.maximum(below, 1) - (sums[-1] - sums) / np.maximum(above, 1)) ** 2
-        mask = Image.fromarray((warmth > between.argmax()).astype(np.uint8))
-        shutil.copyfile(path, folder / "images" / path.name)
-        mask.save(folder / "masks" / f"{path.stem}.png")
+    data_sets = {}
+    for name, (title, options) in sources.items():
+        data_sets[name] = folder / "out" / title
+        command = [sys.executable, "-m", "beam_pipelines", "prepare", "--quiet", "--splits=train=0.8,validation=0.1,test=0.1", *options]
+        subprocess.run([*command, "--output", data_sets[name]], check=True)
+    return data_sets
 
 
 def take_pictures(data_sets: dict[str, pathlib.Path], output: pathlib.Path) -> None:
