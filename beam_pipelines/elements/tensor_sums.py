@@ -88,15 +88,25 @@ def _sums_of(pixels: np.ndarray) -> TensorSums:
     if not len(kept):
         return TensorSums(num_not_finite=num_not_finite)
     numbers = kept.astype(np.float64) + 0.0  # without a negative zero
-    bounds = [kept.min(), kept.max()] if kept.dtype.kind in "iu" else [numbers.min(), numbers.max()]
-    smallest, largest = (one.item() for one in bounds)
-    _, exponent = math.frexp(max(abs(smallest), abs(largest)))
-    numbers = np.ldexp(numbers, -exponent)  # below 1, so that no square is too large
-    sums, squares = (
-        tuple(Fraction(one) * Fraction(2) ** power for one in _totals(values).tolist())
-        for values, power in ((numbers, exponent), (numbers * numbers, 2 * exponent))
-    )
-    return TensorSums(0, len(kept), num_not_finite, smallest, largest, sums, squares)
+    has_integers = kept.dtype.kind in "iu"
+    smallest, largest = (one.item() for one in ([kept.min(), kept.max()] if has_integers else [numbers.min(), numbers.max()]))
+    # What is squared are distances from the first pixel: those of numbers that are large and differ little would be rounded away.
+    if has_integers and largest < 2**63 and largest - smallest < 2**62:
+        origin = kept[0].tolist()
+        numbers = (kept.astype(np.int64) - kept[0].astype(np.int64)).astype(np.float64)
+        _, exponent = math.frexp(largest - smallest)
+        numbers = np.ldexp(numbers, -exponent)
+    else:
+        origin = numbers[0].tolist()
+        _, exponent = math.frexp(max(abs(smallest), abs(largest)))
+        numbers = np.ldexp(numbers, -exponent)  # below 1, so that no square is too large
+        numbers = numbers - numbers[0]
+    sums, squares = [], []
+    for first, total, square in zip(map(Fraction, origin), _totals(numbers).tolist(), _totals(numbers * numbers).tolist()):
+        distance = Fraction(total) * Fraction(2) ** exponent
+        sums.append(distance + len(kept) * first)
+        squares.append(Fraction(square) * Fraction(2) ** (2 * exponent) + 2 * first * distance + len(kept) * first**2)
+    return TensorSums(0, len(kept), num_not_finite, smallest, largest, tuple(sums), tuple(squares))
 
 
 def _totals(values: np.ndarray) -> np.ndarray:

@@ -122,7 +122,12 @@ def exif_orientation(tiff: bytes) -> int:
 
 
 def check_gif_header(data: bytes) -> None:
-    """Walks the blocks, since Pillow warns about a size that it only refuses at twice the limit."""
+    """Refusal where a GIF is too large, or animated."""
+    check_num_frames("gif", check_gif_size(data))
+
+
+def check_gif_size(data: bytes) -> int:
+    """Walks the blocks, since Pillow warns about a size that it only refuses at twice the limit. Returns how many frames there are."""
     num_frames, position = 0, 13
     try:
         width, height, flags = struct.unpack_from("<HHB", data, 6)
@@ -146,7 +151,7 @@ def check_gif_header(data: bytes) -> None:
         pass  # cut off: Pillow says so, if it needs what is missing
     if num_frames:
         check_size("gif", height, width)
-    check_num_frames("gif", num_frames)
+    return num_frames
 
 
 def _color_table_bytes(flags: int) -> int:

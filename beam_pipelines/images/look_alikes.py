@@ -7,7 +7,7 @@ Images are first put together to *looks*: those with the same hash, and of those
 those with the same bytes. What is near is then looked for among looks, of which there are fewer; a million blank pages are one look.
 """
 
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
 # Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair is one.
 _MAX_EDGES = 1 << 25
+# What is compared a second time, in one part of a search: some minutes.
+_MAX_COMPARED = 1 << 32
 
 # Of the 192 bits above the lowest so many may differ: at random it would be half of them, and 64 or less once in 400,000 times.
 _MAX_FINE_BITS = 64
@@ -87,13 +89,35 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> np.ndarra
     Raises:
         UserError: There are too many to hold.
     """
-    found, num_edges = [np.zeros(0, np.uint64)], 0
-    for one, other in near_pairs(np.ascontiguousarray(hashes[:, 0]), distance, part):
+    found, num_edges, num_compared = [np.zeros(0, np.uint64)], 0, 0
+    for one, other in _candidates(hashes[:, 0], distance, part):
         keep = _stays_near(hashes[one] ^ hashes[other])
         found.append((one[keep] << 32 | other[keep]).astype(np.uint64))
-        num_edges += len(found[-1])
-        _check_number(num_edges)
+        num_edges, num_compared = num_edges + len(found[-1]), num_compared + len(one)
+        _check_number(num_edges, num_compared)
     return np.sort(np.concatenate(found))
+
+
+def _candidates(words: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Looks whose first words are near, the smaller first, some at a time. Frames of one camera may all have one first word: it is looked for once.
+
+    Args:
+        words: uint64 [num_looks], ascending.
+        distance, part: See `find_edges`.
+    """
+    unique, starts, sizes = np.unique(words, return_index=True, return_counts=True)
+    for one, other in near_pairs(unique, distance, part):
+        is_single = (sizes[one] == 1) & (sizes[other] == 1)
+        yield starts[one[is_single]], starts[other[is_single]]
+        for first, second in zip(one[~is_single].tolist(), other[~is_single].tolist()):
+            seconds = np.arange(starts[second], starts[second] + sizes[second])
+            for look in range(starts[first], starts[first] + sizes[first]):
+                yield np.full(len(seconds), look), seconds
+    if (part.band, part.part) == (0, 0):
+        for word in np.flatnonzero(sizes > 1).tolist():
+            end = starts[word] + sizes[word]
+            for look in range(starts[word], end - 1):
+                yield np.full(end - look - 1, look), np.arange(look + 1, end)
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
@@ -111,8 +135,8 @@ def join_edges(packed: Iterable[np.ndarray]) -> np.ndarray:
     return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64)
 
 
-def _check_number(num_edges: int) -> None:
-    if num_edges > _MAX_EDGES:
+def _check_number(num_edges: int, num_compared: int = 0) -> None:
+    if num_edges > _MAX_EDGES or num_compared > _MAX_COMPARED:
         raise UserError(
             f"duplicates: more than {_MAX_EDGES:,} pairs of images have hashes that are near; expected a lower --duplicate_distance, or --exact_only: "
             "they look too much alike for this hash"

@@ -7,8 +7,8 @@ import simplejpeg
 
 from beam_pipelines.config.image_config import ImageConfig
 from beam_pipelines.errors import Refusal
-from beam_pipelines.images.image_codecs import decode_jpeg, decode_with_pillow, rgb
-from beam_pipelines.images.image_headers import check_size, identify, read_jpeg_header
+from beam_pipelines.images.image_codecs import decode_jpeg, load, open_with_pillow, rgb
+from beam_pipelines.images.image_headers import check_gif_size, check_size, identify, read_jpeg_header
 from beam_pipelines.images.images import check_image, check_pixels
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.resize import jpeg_reduction, stored_size
@@ -18,6 +18,7 @@ SIDE = 112  # in pixels
 
 _QUALITIES = (75, 50)  # the second one at half the size, where the first takes more bytes than it may
 _MAX_BYTES = 24 << 10
+_MAX_REFUSED_PIXELS = 1 << 24  # of what is no JPEG, and decoded as a whole
 
 
 class Thumbnail(NamedTuple):
@@ -68,7 +69,7 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
     try:
         pixels = _decode_damaged(data, side)
         return make_thumbnail(pixels.tobytes(), RawImage(*pixels.shape), side)
-    except Refusal:
+    except Exception:  # whatever a library makes of damaged bytes: no run ends for want of a thumbnail
         return None
 
 
@@ -77,8 +78,14 @@ def _decode_damaged(data: bytes, side: int) -> np.ndarray:
     image_format = identify(data)
     if image_format is None:
         raise Refusal("bad_image", "no image")
+    if image_format == "gif":
+        check_gif_size(data)
     if image_format != "jpeg":
-        return rgb(decode_with_pillow(image_format, data))
+        image = open_with_pillow(image_format, data)
+        if image.height * image.width > _MAX_REFUSED_PIXELS:
+            raise Refusal("bad_image", f"{image.width} x {image.height} pixels")
+        load(image_format, image)
+        return rgb(image)
     header = read_jpeg_header(data)
     size = header.height, header.width
     check_size("jpeg", *size)

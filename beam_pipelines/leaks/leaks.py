@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import tempfile
 from typing import Any, Iterator, Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from beam_pipelines.images.near_hashes import search_parts
 from beam_pipelines.leaks.find_leaks import find_leaks
 from beam_pipelines.leaks.hash_records import HashedRecords, hash_records
 from beam_pipelines.leaks.image_table import ImageTable, catalog_names, join_parts, join_tables, make_table, read_table
-from beam_pipelines.parallel import progress
+from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.parallel.cores import num_cores
 from beam_pipelines.parallel.light_processes import TaskWindow
 from beam_pipelines.parallel.progress import Counts, ProgressDisplay, Stage
@@ -112,7 +111,7 @@ def _hash_all(tasks: Sequence[tuple[str, str, Any]], num_processes: int) -> Iter
     def stages(counts: Counts) -> list[Stage]:
         return [Stage("files", counts.listed, len(tasks)), Stage("hashed", counts.hashed, None)]
 
-    with tempfile.TemporaryDirectory(prefix="recordmill-") as scratch, ProgressDisplay(scratch, stages):
+    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
         for found in results(scratch):
             progress.count(scratch, listed=1)
             yield found

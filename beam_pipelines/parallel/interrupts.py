@@ -142,7 +142,7 @@ def end(code: int) -> NoReturn:
     for child in _descendants(os.getpid()):
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
-    for folder in _folders:
+    for folder in [*_folders]:
         shutil.rmtree(folder, ignore_errors=True)
     os._exit(code)
 

@@ -6,7 +6,6 @@ A file takes its place only if it has the size and the checksum that the manifes
 import contextlib
 import dataclasses
 import os
-import tempfile
 from typing import Iterator, Sequence
 
 from beam_pipelines.config.prepare_job import PrepareJob
@@ -56,7 +55,7 @@ def repair(config: RepairConfig) -> Iterator[str]:
         num_wanted = sum(shard.info.num_examples for shard in damaged) if counts.analyzed == len(shards) else None
         return [Stage("checked", counts.analyzed, len(shards)), Stage("written", counts.written, num_wanted)]
 
-    with tempfile.TemporaryDirectory(prefix="recordmill-") as scratch, ProgressDisplay(scratch, stages):
+    with interrupts.temporary_folder() as scratch, ProgressDisplay(scratch, stages):
         yield from _repair(config, manifest, shards, damaged, scratch)
 
 

@@ -42,7 +42,7 @@ class Alike(NamedTuple):
 def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     """(what, how much) of what was found, and of what is there now."""
     found, now = leaks.facts["found"], leaks.facts["now"]
-    near = f"perceptual hashes that differ in at most {found['distance']} of 64 bits"
+    near = f"perceptual hashes that differ in at most {found['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if found["exact_only"] else near
     yield "pairs that are alike", f"{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters"
     yield "what became of them", _DONE[found["duplicates"]]

@@ -124,9 +124,16 @@ def _read_dead_letters(directory: str) -> tuple[list[Refused], int]:
     if _exists(directory, DEAD_LETTER_THUMBNAILS):
         names = ("stage", "reason", "path", "message", "thumbnail")
         for stage, reason, path, message, thumbnail in _read_lines(directory, DEAD_LETTER_THUMBNAILS, names, _MAX_THUMBNAILS):
-            seen.setdefault((stage, reason), []).append((path, message, base64.b64decode(thumbnail)))
+            seen.setdefault((stage, reason), []).append((path, message, _decode(directory, thumbnail)))
     by_number = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [Refused(*what, num, first[what], seen.get(what, [])) for what, num in by_number], counts.total()
+
+
+def _decode(directory: str, thumbnail: str) -> bytes:
+    try:
+        return base64.b64decode(thumbnail, validate=True)
+    except ValueError as error:
+        raise UserError(f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is no base64: {error}") from None
 
 
 def _read_clusters(directory: str) -> list[list[Twin]]:

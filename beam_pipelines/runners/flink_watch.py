@@ -132,9 +132,10 @@ class JobWatch(threading.Thread):
             self._next_stacks, self._starting_since = now + _PATIENCE, None
         if now < self._next_stacks:
             return
+        self._next_stacks = now + self._seconds_between_stacks
         try:
             num_tasks, places = self._find_starting() if job["state"] == "RUNNING" else (0, [])
-        except UserError:  # a TaskManager is gone since it was listed
+        except (UserError, EngineError):  # a TaskManager is gone since it was listed, or hangs: whether the JobManager answers is seen elsewhere
             return
         self._seconds_between_stacks = _PATIENCE if places else min(2 * self._seconds_between_stacks, _MAX_SECONDS_BETWEEN_STACKS)
         self._next_stacks = now + self._seconds_between_stacks

@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import os
-from typing import Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -47,6 +47,10 @@ class RunOptions(PipelineOptions):
         if cls not in views:
             views[cls] = super().view_as(cls)
         return views[cls]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes views of its own: those of this one would share no values with it."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_views"}
 
 
 class EngineJobs:

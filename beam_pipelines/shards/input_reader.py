@@ -172,7 +172,7 @@ class InputReader:
     def _read_bytes(self, image: LabeledImage) -> bytes:
         """Of an image that lies as a `.npy` file within another file its numbers, as any other array has them."""
         data = self._read_part(image)
-        is_npy = image.raw is not None and len(data) != image.raw.num_bytes and data.startswith(NPY_MAGIC)
+        is_npy = image.raw is not None and data.startswith(NPY_MAGIC)
         return npy_image(data)[1] if is_npy else data
 
     def _read_part(self, image: LabeledImage) -> bytes:

@@ -239,3 +239,10 @@ def test_pixels_of_tensors_count_by_channel_and_what_is_not_finite_is_left_out()
     nothing = sums_of([np.full(3, np.nan, np.float16)])
     assert nothing.pixels_to_json(1) is None and sums_of([np.zeros(4096, np.uint8)], 2048).pixels_to_json(2048) is None
     assert nothing.to_json() == {"num_examples": 1, "num_values": 0, "num_not_finite": 3, "min": None, "max": None, "mean": None, "std": None}
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+def test_what_is_large_and_differs_little_has_its_deviation(dtype):
+    seconds = 1_700_000_000_000 + np.arange(1000, dtype=dtype) % 20
+    found = sums_of([seconds[:300], seconds[300:]]).to_json()
+    assert (found["mean"], found["std"]) == (1_700_000_000_009.5, pytest.approx(float(np.std(np.arange(20)))))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.images import near_hashes
+from beam_pipelines.images.look_alikes import _stays_near, find_edges, join_edges
 from beam_pipelines.images.near_hashes import MIRROR, SearchPart, near_pairs, search_parts
 
 
@@ -33,6 +34,21 @@ def test_all_near_pairs_are_found_and_each_once(seed: int, distance: int, num: i
     finally:
         near_hashes._PART_ENTRIES = old
     assert len(found) == len(set(found)) and set(found) == all_pairs(hashes.tolist(), distance)
+
+
+def test_looks_of_one_first_word_are_compared_as_any_others() -> None:
+    """As frames of one camera have it: hundreds of looks, of few first words."""
+    random = np.random.default_rng(0)
+    words = np.array([0, 2, 6, MIRROR, MIRROR | 2, 0x5A5A5A5A5A5A5A5A], np.uint64)
+    centres, bits = random.integers(0, 2**64, (2, 3), dtype=np.uint64), random.integers(0, 2, (200, 3, 64), bool) & (random.random((200, 3, 64)) < 0.2)
+    fine = centres[random.integers(0, 2, 200)] ^ np.packbits(bits, axis=2, bitorder="little").view("<u8")[..., 0]
+    hashes = np.unique(np.column_stack([words[random.integers(0, 6, 200)], fine]), axis=0)
+    found = join_edges(find_edges(hashes, 2, part) for part in search_parts(len(hashes)))
+    one, other = np.triu_indices(len(hashes), 1)
+    near = all_pairs(hashes[:, 0].tolist(), 2)
+    stays = _stays_near(hashes[one] ^ hashes[other])
+    expected = [pair for pair, keep in zip(zip(one.tolist(), other.tolist()), stays.tolist()) if keep and pair in near]
+    assert list(map(tuple, found.tolist())) == expected and 100 < len(expected) < len(near)
 
 
 def test_a_distance_that_would_miss_pairs_is_refused() -> None:

@@ -1,12 +1,15 @@
 """Thumbnails of images, and of what can be seen of those that were refused."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from beam_pipelines.errors import Refusal
+from beam_pipelines.images.images import check_image
 from beam_pipelines.images.raw_image import RawImage
 from beam_pipelines.images.thumbnails import make_thumbnail, make_thumbnail_of_refused, measure_brightness
 from made_images import encode, noise
@@ -81,3 +84,17 @@ def test_brightness():
     assert light == pytest.approx({0: 0.0, 51: 0.2, 255: 1.0}, abs=0.01)
     with pytest.raises(Refusal):
         measure_brightness(encode(picture(40, 40), "JPEG")[:-60])
+
+
+@pytest.mark.parametrize("name", ["a GIF of 65,535 pixels a side", "a PNG with a damaged chunk at its end"])
+def test_what_a_library_makes_of_damaged_bytes_ends_no_run(name):
+    if name.startswith("a GIF"):
+        data = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0, 0, 0) + b"," + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\x02\x02\x4c\x01\x00;"
+    else:
+        whole = encode(noise(0, 8, 8), "PNG")
+        start = whole.index(b"IDAT") + 8
+        gamma = struct.pack(">I", 2) + b"gAMA" + b"\0\1" + struct.pack(">I", zlib.crc32(b"gAMA\0\1"))
+        data = whole[:start] + bytes([whole[start] ^ 1]) + whole[start + 1 : -12] + gamma + whole[-12:]
+    with pytest.raises(Refusal):
+        check_image(data, "strict")
+    assert make_thumbnail_of_refused(data) is None

@@ -283,6 +283,9 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
         assert listed.source.targets == ("objects",)
         none = Objects((), ())
         assert [one.values for one in listed.all] == [{"objects": found} for found in (both, both, both, none, none)]
+    rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
+    listed = Listed(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
+    assert [one.values["objects"].flags for one in listed.all] == [{"is_crowd": (found,)} for found in (1, 0, 0)]
     rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
     listed = Listed(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
     assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}

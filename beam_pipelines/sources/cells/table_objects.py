@@ -4,7 +4,7 @@ from typing import Any, Collection, Mapping, Sequence
 
 from beam_pipelines.errors import Refusal
 from beam_pipelines.images.annotations import Objects
-from beam_pipelines.sources.cells.cells import read_integer, shown
+from beam_pipelines.sources.cells.cells import read_flag, shown
 from beam_pipelines.sources.cells.class_cells import known, name_integers, read_class
 from tf_input.dataset_format import LABEL, OBJECTS, Feature
 
@@ -30,7 +30,7 @@ class ObjectsColumn:
     def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
         self._flags = tuple(name for name in _FLAGS if name in fields)
         self._allowed = class_names
-        found = next((names[name] for name in _CATEGORIES if name in names), ())
+        found = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
         self.class_names = () if class_names else tuple(found)
         self.features = (
             Feature(f"{OBJECTS}/bbox", "bbox", (None, 4)),
@@ -53,13 +53,15 @@ class ObjectsColumn:
             [_field(one, names) for one in cell] if several else _field(cell, names)
             for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))
         )
+        if isinstance(boxes, list):  # whoever says nothing of a flag means no
+            flags = [[None] * len(boxes) if values is None else values for values in flags]
         if not all(isinstance(values, list) and isinstance(boxes, list) and len(values) == len(boxes) for values in (boxes, categories, *flags)):
             told = f", and of each {', '.join(self._flags)}" if self._flags else ""
             raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}{told}")
         if self.class_names:
             categories = name_integers(OBJECTS, categories, self.class_names)
         labels = tuple([known(read_class(one), self._allowed) for one in categories])
-        numbers = {name: tuple(map(read_integer, values)) for name, values in zip(self._flags, flags)}
+        numbers = {name: tuple([int(read_flag(one)) for one in values]) for name, values in zip(self._flags, flags)}
         return Objects(tuple(map(_read_box, boxes)), labels, numbers)
 
 

@@ -105,7 +105,9 @@ class Table:
         file_columns = [one.names[0] for one in (*columns.labels, *source.features) if one.kind in _FILES]
         self._is_embedded = not head.has_bytes.isdisjoint([columns.image, *file_columns])
         unnamed = [one for one in columns.labels if not source.names_of(one.name)]
-        self._class_names = names_of_integers((*unnamed, *source.features), head.class_names)
+        numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
+        features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]  # else its numbers count too
+        self._class_names = names_of_integers((*unnamed, *features), head.class_names)
         self._objects = None
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
@@ -210,9 +212,8 @@ class _RowReader:
 
     def read(self, number: int, row: Mapping[str, Any]) -> LabeledImage | _Embedded:
         """Raises Refusal where a cell is not what its column is for."""
-        for name, names in self._positions.items():
-            row = {**row, name: name_integers(name, row.get(name), names)}
-        label, values = self._read_columns(row)
+        named = {name: name_integers(name, row.get(name), names) for name, names in self._positions.items()}
+        label, values = self._read_columns({**row, **named} if named else row)
         embedded = {name: values[name] for name in self._others if isinstance(values[name], bytes)}
         if embedded:
             values |= {name: FilePart(self._file.name, 0, len(one)) for name, one in embedded.items()}
