@@ -90,7 +90,9 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> np.ndarra
         UserError: There are too many to hold.
     """
     found, num_edges, num_compared = [np.zeros(0, np.uint64)], 0, 0
-    for one, other in _candidates(hashes[:, 0], distance, part):
+    order = np.argsort(hashes[:, 0], kind="stable")
+    for one, other in _candidates(hashes[order, 0], distance, part):
+        one, other = np.minimum(order[one], order[other]), np.maximum(order[one], order[other])
         keep = _stays_near(hashes[one] ^ hashes[other])
         found.append((one[keep] << 32 | other[keep]).astype(np.uint64))
         num_edges, num_compared = num_edges + len(found[-1]), num_compared + len(one)
