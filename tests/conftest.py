@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import logging
 import os
 import pathlib
 import signal
@@ -58,6 +59,20 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """pytest's own, of what our two packages say: other libraries warn of what earlier tests did, or from threads that these have left."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return record.name.partition(".")[0] in ("beam_pipelines", "recordmill", "tf_input")
+
+    caplog.handler.addFilter(is_ours)
+    try:
+        yield caplog
+    finally:
+        caplog.handler.removeFilter(is_ours)  # it is the one of all tests
 
 
 def pytest_collection_finish() -> None:

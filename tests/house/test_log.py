@@ -197,7 +197,7 @@ def test_what_a_worker_process_logs_names_the_run():
 
 def test_what_a_commands_own_process_logs_stays_as_it_is(source, tmp_path, caplog):
     assert main(call(source, tmp_path / "out")) == main(["export", str(tmp_path / "out"), str(tmp_path / "tars"), "--to=webdataset"]) == 0
-    logging.getLogger("another").warning("%d words", 2)
+    logging.getLogger("tf_input.another").warning("%d words", 2)
     assert caplog.messages[-1] == "2 words"
 
 

@@ -205,7 +205,8 @@ def _make_decode(
         return apply_functions(data, config.map_example, config.map_batch, config.keys).get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
-    return tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)
+    # Traced here, once: of one that is traced as it is called TensorFlow warns in a process that makes a few sequences.
+    return tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False).get_concrete_function()
 
 
 _in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, in which nothing else can keep it

@@ -71,6 +71,14 @@ def test_it_gives_the_batches_of_the_same_epoch_and_step(mixed, uniform):
             sequence.position.go_to(sequence.epoch + 1)
 
 
+def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_after_the_other(uniform, monkeypatch):
+    warned = []
+    monkeypatch.setattr(tf.get_logger(), "handle", lambda record: warned.append(record.getMessage()))
+    for _ in range(6):
+        tf_input.Sequence(uniform, "train", batch_size=8, image_size=None)[5]
+    assert not warned
+
+
 @pytest.mark.slow
 def test_who_makes_batches_ahead_makes_the_same(mixed):
     options = {**OPTIONS, "augment": True, "map_example": darken}
