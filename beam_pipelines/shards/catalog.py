@@ -103,7 +103,7 @@ def read_catalog(path: str) -> pa.Table:
         OSError: It can't be read.
         ValueError: It is damaged.
     """
-    return pq.read_table(pa.BufferReader(files_at(path).read(path)))
+    return pq.ParquetFile(pa.BufferReader(files_at(path).read(path))).read()
 
 
 def _dictionaries(columns: Mapping[str, pa.Array]) -> Iterator[str]:

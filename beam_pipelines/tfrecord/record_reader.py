@@ -37,10 +37,13 @@ class Record(NamedTuple):
     Attributes:
         offset: Of its header, in the file as it is when decompressed.
         data: What it holds.
+        header, footer: What stands before and behind the data: their length, and checksums.
     """
 
     offset: int
     data: bytes
+    header: bytes
+    footer: bytes
 
 
 class BadRecord(NamedTuple):
@@ -89,7 +92,7 @@ def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
     size = file.seek(0, os.SEEK_END)
     offset = file.seek(0)
     while offset < size:
-        length = _length(file.read(HEADER_BYTES))
+        length = _length(header := file.read(HEADER_BYTES))
         if length is None or length > size - offset - _FRAME_BYTES:
             found = _find_header(file, offset + 1, size)
             if length is None and found - offset == size:
@@ -101,7 +104,7 @@ def _read_plain(file: BinaryIO) -> Iterator[Record | BadRecord]:
             yield BadRecord(offset, length + _FRAME_BYTES, _describe_size(length))
             offset = file.seek(offset + length + _FRAME_BYTES)
             continue
-        yield _check_data(offset, length, file.read(length), file.read(_CRC.size))
+        yield _check_data(offset, length, header, file.read(length), file.read(_CRC.size))
         offset += length + _FRAME_BYTES
 
 
@@ -116,7 +119,7 @@ def _read_compressed(stream: BinaryIO) -> Iterator[Record | BadRecord]:
                 found = "the checksum of its length is wrong" if length is None else _describe_size(length)
                 yield BadRecord(offset, 0, f"{found}; the rest of the compressed file is lost")
                 return
-            yield _check_data(offset, length, read_up_to(stream, length), stream.read(_CRC.size))
+            yield _check_data(offset, length, header, read_up_to(stream, length), stream.read(_CRC.size))
             offset += length + _FRAME_BYTES
     except (zlib.error, EOFError) as error:
         yield BadRecord(offset, 0, f"the compressed file is damaged ({error}); what lies behind is lost")
@@ -131,14 +134,14 @@ def _length(header: bytes) -> int | None:
     return _LENGTH.unpack_from(header)[0]
 
 
-def _check_data(offset: int, length: int, data: bytes, footer: bytes) -> Record | BadRecord:
+def _check_data(offset: int, length: int, header: bytes, data: bytes, footer: bytes) -> Record | BadRecord:
     if len(data) < length or len(footer) < _CRC.size:
         return BadRecord(offset, HEADER_BYTES + len(data), f"cut off: {len(data)} of its {length} bytes are there")
     crc, stated = masked(google_crc32c.value(data)), _CRC.unpack(footer)[0]
     if crc != stated:
         message = f"checksum {crc:08x} of its {length} bytes; expected {stated:08x}"
         return BadRecord(offset, length + _FRAME_BYTES, message)
-    return Record(offset, data)
+    return Record(offset, data, header, footer)
 
 
 def _describe_header(length: int | None, num_left: int, num_lost: int) -> str:

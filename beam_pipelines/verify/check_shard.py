@@ -16,7 +16,6 @@ from beam_pipelines.storage.files import files_at, is_remote, open_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
-from beam_pipelines.tfrecord.record_writer import frame
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.damage import Damage
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, decode_index
@@ -151,7 +150,7 @@ class _Records:
                     else:
                         yield from self._take(record, place)
                         if crc is not None:
-                            for piece in frame(record.data):
+                            for piece in (record.header, record.data, record.footer):
                                 crc = google_crc32c.extend(crc, piece)
                         num_bytes = record.offset + len(record.data) + 16
                     place += 1
@@ -220,7 +219,7 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        table = pq.ParquetFile(pa.BufferReader(data)).read()  # `read_table` imports pandas, where there is one
     except (pa.ArrowException, OSError, ValueError) as error:
         yield Damage(info.catalog, f"no catalog: {' '.join(str(error).split())[:200]}", can_repair=True)
         return
@@ -229,11 +228,12 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
         return
     if "group" in table.column_names:
         groups += sorted({group for group in table.column("group").to_pylist() if group})
+    places = pa.array(np.array(found.places, np.int64))
     for name, expected in _catalog_columns(found, info, schema, table.column_names):
         if name not in table.column_names:
             yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
             continue
-        column = table.column(name).take(pa.array(found.places, pa.int64())).to_pylist()
+        column = table.column(name).take(places).to_pylist()
         for place, one, other in zip(found.places, column, expected):
             if one != other:
                 yield Damage(info.catalog, f"{name} {one!r}; the record has {other!r}", place, can_repair=True)
