@@ -27,7 +27,7 @@ from beam_pipelines.repair.source_changes import (
     record_changes,
     record_key,
 )
-from beam_pipelines.repair.wanted_inputs import Wanted, list_wanted
+from beam_pipelines.repair.wanted_inputs import list_wanted
 from beam_pipelines.shards.catalog import read_catalog
 from beam_pipelines.shards.shard_files import finish_shard
 from beam_pipelines.shards.shard_writer import ShardPart, WrittenPart, write_part
@@ -100,9 +100,8 @@ def _from_sources(
     directory: str, manifest: Manifest, config: PrepareJob, shards: Sequence[DamagedShard]
 ) -> Iterator[tuple[DamagedShard, list[str]]]:
     make_folder(config.done_directory)
-    wanted = Wanted([read_names(directory, shard) for shard in shards])
-    source = list_wanted(config, manifest, wanted)
-    context = WriteContext(config, _make_listing(config, manifest, source))
+    wanted = list_wanted(config, manifest, (read_names(directory, shard) for shard in shards))
+    context = WriteContext(config, _make_listing(config, manifest, wanted.source))
     groups = TwinGroups.read(directory) if config.duplicates == "group" else None
     tasks, shared = TaskWindow(config.num_processes), share(context)
     waiting: collections.deque[DamagedShard] = collections.deque()
@@ -111,11 +110,11 @@ def _from_sources(
         shard = waiting.popleft()  # parts come in order
         return shard, _finish(directory, context, shard, part)
 
-    for number, shard in enumerate(shards):
-        inputs = wanted.of(number)
-        changes = describe_missing(inputs.missing, wanted.refused)
+    for shard in shards:
+        inputs = wanted.of(read_names(directory, shard))
+        changes = describe_missing(inputs.missing, wanted.dead_letters())
         changes += [f"{printable(key.decode())}: two inputs have this key now" for key in inputs.repeated]
-        changes += describe_unknown_classes(inputs.references, source, manifest.schema, config.spool_directory)
+        changes += describe_unknown_classes(inputs.references, wanted.source, manifest.schema, config.spool_directory)
         references = groups.regroup(inputs.references) if groups else inputs.references
         if config.duplicates and not changes:
             references, changes = hash_again(context, references)

@@ -42,46 +42,28 @@ def _name(key: str, path: str | None) -> str:
     return printable(key if not path or path == key else f"{path}: {key}")
 
 
-class RefusedInputs:
-    """Dead letters of a listing, as far as they may be of examples that are looked for.
+def describe_missing(missing: Sequence[ExampleName], refused: Iterable[DeadLetter]) -> list[str]:
+    """A line for each example that is not listed any more.
 
     Args:
-        names: Of these.
-
-    Attributes:
-        num: All dead letters.
-        first: One of them.
+        missing: The examples; where there is none, there is no line.
+        refused: All dead letters of the listing.
     """
-
-    def __init__(self, names: Iterable[ExampleName]) -> None:
-        self._keys: dict[str, bytes] = {}
-        for name in names:
-            key = name.key.decode()
-            self._keys |= dict.fromkeys((key, name.path or key, f"{name.path}:{key}", f"{name.path}/{key}"), name.key)
-        self._letters: dict[bytes, DeadLetter] = {}
-        self.num = 0
-        self.first: DeadLetter | None = None
-
-    def add(self, letter: DeadLetter) -> None:
-        self.num += 1
-        self.first = min(self.first or letter, letter)
-        if letter.path in self._keys:
-            self._letters[self._keys[letter.path]] = letter
-
-    def find(self, key: bytes) -> DeadLetter | None:
-        return self._letters.get(key)
-
-
-def describe_missing(missing: Sequence[ExampleName], refused: RefusedInputs) -> list[str]:
-    """A line for each example that is not listed any more."""
-    lines, is_open = [], False
+    if not missing:
+        return []
+    keys: dict[str, bytes] = {}
     for name in missing:
-        letter = refused.find(name.key)
-        is_open |= letter is None
-        lines.append(f"{name}: {f'{letter.message} ({letter.stage})' if letter else 'is not listed any more'}")
-    if is_open and refused.first:
-        first = refused.first
-        lines.append(f"dead letters of the listing now: {refused.num:,}, such as {printable(first.path)}: {first.message}")
+        key = name.key.decode()
+        keys |= dict.fromkeys((key, name.path or key, f"{name.path}:{key}", f"{name.path}/{key}"), name.key)
+    letters, num, first = {}, 0, None
+    for num, letter in enumerate(refused, 1):
+        first = min(first or letter, letter)
+        if letter.path in keys:
+            letters[keys[letter.path]] = letter
+    reasons = {key: f"{letter.message} ({letter.stage})" for key, letter in letters.items()}
+    lines = [f"{name}: {reasons.get(name.key, 'is not listed any more')}" for name in missing]
+    if first and len(reasons) < len(missing):
+        lines.append(f"dead letters of the listing now: {num:,}, such as {printable(first.path)}: {first.message}")
     return lines
 
 

@@ -1,23 +1,34 @@
-"""The inputs of some examples, found again among all that a source lists."""
+"""The inputs of some examples, found again among all that a source lists.
 
+They wait as sorted runs in the spool, as those of a whole run do: one shard's are in memory at a time, and a task that lists a part of the
+source knows by 8 bytes for each key which ones are wanted.
+"""
+
+import contextlib
 import dataclasses
-from typing import Iterable, NamedTuple, Sequence
+import functools
+import json
+from typing import Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.elements.reference_runs import read_references, read_stretch
 from beam_pipelines.elements.references import References
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.errors import RunError, UserError, printable
 from beam_pipelines.parallel.light_processes import TaskWindow, share, shared
-from beam_pipelines.repair.source_changes import ExampleName, RefusedInputs
+from beam_pipelines.repair.source_changes import ExampleName
 from beam_pipelines.sources.list_part import PartContext, list_in_batches, open_to_list
-from beam_pipelines.sources.listed_part import ListedPart
-from beam_pipelines.sources.source import Source, other_images
+from beam_pipelines.sources.listed_runs import ListedRuns
+from beam_pipelines.sources.source import Source, held_bytes, other_images
+from beam_pipelines.storage.files import make_folder, write_file
+from beam_pipelines.storage.spool import SpoolReader
 from tf_input.dataset_format import IMAGE, KEY, Feature, Manifest
 
 _OF_IMAGE = (IMAGE, "height", "width")
+_LAST = np.uint64(2**64 - 1)  # behind all orders
 
 
 class WantedInputs(NamedTuple):
@@ -35,52 +46,56 @@ class WantedInputs(NamedTuple):
 
 
 class Wanted:
-    """The examples of some shards, which are looked for among all that is listed.
+    """What a source has for the examples of some shards.
 
     Args:
-        names: Of each shard, in record order.
+        config: Of the run.
+        source: What was listed.
+        listed: What of it is wanted, and all that it refused.
 
     Attributes:
-        refused: What became a dead letter when it was listed.
-        listed: What else was found of all that is listed.
+        source: What was listed.
     """
 
-    def __init__(self, names: Sequence[Sequence[ExampleName]]) -> None:
-        self._names = names
-        self._places = {name.key: (shard, record) for shard, of_shard in enumerate(names) for record, name in enumerate(of_shard)}
-        self._found: list[tuple[np.ndarray, References]] = [(np.zeros((0, 2), np.int64), References.concatenate([]))]
-        self.refused = RefusedInputs(one for of_shard in names for one in of_shard)
-        self.listed = ListedPart()
+    def __init__(self, config: PrepareJob, source: Source, listed: ListedRuns) -> None:
+        self.source = source
+        self._config, self._listed = config, listed
 
-    def take(self, listed: Iterable[References | DeadLetter | ListedPart]) -> None:
-        for one in listed:
-            if isinstance(one, DeadLetter):
-                self.refused.add(one)
-            elif isinstance(one, ListedPart):
-                self.listed.merge(one)
-            else:
-                places = [(position, self._places[key]) for position, key in enumerate(one.keys) if key in self._places]
-                if places:
-                    positions, found = zip(*places)
-                    self._found.append((np.array(found, np.int64), one.take(np.array(positions, np.int64))))
+    def of(self, names: Sequence[ExampleName]) -> WantedInputs:
+        """Of one shard.
 
-    def orders(self, seed: int) -> np.ndarray:
-        """Of all of them, sorted: see `shuffle_orders`; and one that is behind all."""
-        return np.append(np.sort(shuffle_orders(seed, list(self._places))), np.uint64(2**64 - 1))
-
-    def sort(self) -> None:
-        """Once all is listed."""
-        places = np.concatenate([places for places, _ in self._found])
-        references = References.concatenate([references for _, references in self._found])
-        order = np.lexsort((places[:, 1], places[:, 0]))
-        self._found = [(places[order], references.take(order))]
-
-    def of(self, shard: int) -> WantedInputs:
-        (places, references), names = self._found[0], self._names[shard]
-        begin, end = np.searchsorted(places[:, 0], [shard, shard + 1]).tolist()
-        counts = np.bincount(places[begin:end, 1], minlength=len(names))
+        Args:
+            names: Its examples, in record order.
+        """
+        places = {name.key: record for record, name in enumerate(names)}
+        found = self._read(shuffle_orders(self._config.seed, list(places)))
+        records = np.array([places.get(key, -1) for key in found.keys], np.int64)
+        order = np.argsort(records, kind="stable")
+        order = order[np.searchsorted(records[order], 0) :]
+        counts = np.bincount(records[order], minlength=len(names))
         missing, repeated = (np.flatnonzero(which).tolist() for which in (counts == 0, counts > 1))
-        return WantedInputs(references.slice(begin, end), [names[record] for record in missing], [names[record].key for record in repeated])
+        return WantedInputs(found.take(order), [names[record] for record in missing], [names[record].key for record in repeated])
+
+    def _read(self, orders: np.ndarray) -> References:
+        """All that may have one of the orders: those of a shard lie side by side, if it is long, beside those of other splits."""
+        if not len(orders):
+            return References.concatenate([])
+        first, last = orders.min(), orders.max()
+        bounds = np.array([first, last + np.uint64(1)] if last < _LAST else [first], np.uint64)
+        with contextlib.closing(SpoolReader(self._config.spool_directory)) as spool:
+            stretches = [stretch for run in self._listed.runs for block, stretch in run.cut(bounds) if block == 0]
+            return References.concatenate([_between(read_references(stretch, spool), first, last) for stretch in stretches])
+
+    def dead_letters(self) -> Iterator[DeadLetter]:
+        """All that the source refused."""
+        with contextlib.closing(SpoolReader(self._config.spool_directory)) as spool:
+            for stretch in self._listed.dead_letter_runs:
+                yield from (DeadLetter(**json.loads(line)) for line in read_stretch(stretch, spool).split(b"\n")[:-1])
+
+
+def _between(references: References, first: np.uint64, last: np.uint64) -> References:
+    begin, end = np.searchsorted(references.rows["order"], first), np.searchsorted(references.rows["order"], last, side="right")
+    return references.slice(int(begin), int(end))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,41 +103,61 @@ class _WantedContext(PartContext):
     """What the parts of a source share.
 
     Attributes:
-        orders: See `Wanted.orders`: 8 bytes for each key that is looked for, which has many more.
+        path: Of a file with the orders of all keys that are looked for, sorted: uint64 [num_keys + 1], of which the last is behind all.
     """
 
-    orders: np.ndarray
+    path: str
+
+    @functools.cached_property
+    def orders(self) -> np.ndarray:
+        """Of which all processes have one copy in memory."""
+        return np.memmap(self.path, np.uint64, "r")
 
 
-def _list_wanted(context: bytes, part: str) -> list[References | DeadLetter | ListedPart]:
-    """What `list_in_batches` gives of a part; of references those that are looked for, and next to no others."""
+def _list_wanted(context: bytes, part: str) -> ListedRuns:
+    """What is listed of a part; of references those that are looked for, and next to no others."""
     of_all: _WantedContext = shared(context)
-    listed: list[References | DeadLetter | ListedPart] = []
+    listed = ListedRuns(of_all.config.spool_directory)
     for one in list_in_batches(of_all.source, part, of_all.config):
         if isinstance(one, References):
             orders = one.rows["order"]
             one = one.take(np.flatnonzero(of_all.orders[np.searchsorted(of_all.orders, orders)] == orders))
         if not isinstance(one, References) or len(one):
-            listed.append(one)
+            listed.add(one)
+    listed.write()
     return listed
 
 
-def list_wanted(config: PrepareJob, manifest: Manifest, wanted: Wanted) -> Source:
-    """Lists the whole source, once for all shards."""
+def list_wanted(config: PrepareJob, manifest: Manifest, shards: Iterable[Sequence[ExampleName]]) -> Wanted:
+    """Lists the whole source, once for all shards.
+
+    Args:
+        config: Of the run, with another working directory.
+        manifest: Of the data set.
+        shards: The examples of each shard.
+
+    Raises:
+        RunError: It can't be listed.
+    """
+    make_folder(config.spool_directory)
+    context = _WantedContext(config, f"{config.spool_directory}/wanted")
+    orders = [shuffle_orders(config.seed, [name.key for name in names]) for names in shards]
+    write_file(context.path, np.append(np.sort(np.concatenate(orders)), _LAST).tobytes())
+    found = ListedRuns(config.spool_directory)
     try:
         source = open_to_list(config)
         _check_features(source, manifest)
-        tasks, context = TaskWindow(config.num_processes), share(_WantedContext(config, wanted.orders(config.seed)))
+        tasks, packed = TaskWindow(config.num_processes), share(context)
         for part in source.parts():
-            for listed in tasks.run(_list_wanted, context, part):
-                wanted.take(listed)
+            for listed in tasks.run(_list_wanted, packed, part, held_bytes=held_bytes(source, part)):
+                found.merge(listed)
         for listed in tasks.drain():
-            wanted.take(listed)
-        wanted.listed.refuse_strays(source)
+            found.merge(listed)
+        found.found.refuse_strays(source)
     except UserError as error:
         raise RunError(f"what the data set was made of cannot be listed again: {error}") from error
-    wanted.sort()
-    return source
+    found.write_rest()
+    return Wanted(config, source, found)
 
 
 def _check_features(source: Source, manifest: Manifest) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 import forked_python
 from beam_pipelines.__main__ import main
+from beam_pipelines.sources import listed_runs
 from beam_pipelines.tfrecord.record_writer import RecordWriter
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
 from made_sources import CASES, Case
@@ -247,6 +248,19 @@ def first_of(directory: pathlib.Path) -> tuple[ShardInfo, list[str]]:
 
     shard = shards_of(directory)[0]
     return shard, pq.read_table(directory / shard.catalog).column("key").to_pylist()
+
+
+def test_what_is_listed_again_waits_in_runs_whatever_their_number(made, monkeypatch):
+    """Of a data set that is damaged as a whole no more is in memory than makes a run, and then a shard."""
+    output = made("table") / "out"
+    expected = contents(output)
+    for shard in shards_of(output):
+        delete(output / shard.name)
+    monkeypatch.setattr(listed_runs, "RUN_REFERENCES", 5)
+    monkeypatch.setattr("beam_pipelines.sources.listed_part.BATCH_IMAGES", 4)
+    monkeypatch.setattr("beam_pipelines.repair.repair.num_cores", lambda: 0)  # which light processes would not know of
+    assert repair(output) == 0
+    assert contents(output) == expected
 
 
 def test_an_image_that_has_changed_is_named_and_nothing_touched(copied, capsys):
