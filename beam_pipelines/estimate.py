@@ -16,6 +16,7 @@ from beam_pipelines.elements.labeled_image import LabeledImage, image_bytes
 from beam_pipelines.elements.listing import Listing, empty_split
 from beam_pipelines.elements.split_hashes import SplitByGroup
 from beam_pipelines.parallel.cores import num_cores
+from beam_pipelines.parallel.light_processes import MAX_HELD_BYTES
 from beam_pipelines.publish.summary import format_size
 from beam_pipelines.shards.input_reader import InputReader
 from beam_pipelines.shards.write_context import WriteContext
@@ -23,7 +24,7 @@ from beam_pipelines.shuffle.ranks import BLOCK_REFERENCES, choose_num_shards
 from beam_pipelines.sources.groups_and_strata import GroupReader, StrataReader
 from beam_pipelines.sources.listed_part import ListedPart, list_part, make_listing
 from beam_pipelines.sources.open_source import open_source
-from beam_pipelines.sources.source import other_images
+from beam_pipelines.sources.source import held_bytes, other_images
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.spool import SpoolReader
 
@@ -70,6 +71,7 @@ class Estimate:
         has_images: Whether examples have one.
         num_reads: How often each image is read.
         has_sizes: Whether the listing knew the images' sizes; else each is taken to have `ASSUMED_BYTES`.
+        held_bytes: Memory for files of annotations, of those that are read at the same time.
     """
 
     num_examples: dict[str, int]
@@ -82,6 +84,7 @@ class Estimate:
     is_kept: bool = True
     has_images: bool = True
     num_reads: int = 1
+    held_bytes: int = 0
 
     @property
     def num_all(self) -> int:
@@ -103,7 +106,7 @@ class Estimate:
 
         References are held a block at a time.
         """
-        return _BASE_MEMORY + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
+        return _BASE_MEMORY + self.held_bytes + min(self.num_all, BLOCK_REFERENCES) * _REFERENCE_MEMORY
 
     @property
     def num_workers(self) -> int:
@@ -123,7 +126,9 @@ def make_estimate(config: PrepareConfig) -> Estimate:
     source = open_source(config, with_sizes=True)
     others = other_images(source)
     groups, strata = GroupReader(config), StrataReader(source.features, config.stratify)
-    for part in source.parts():
+    parts = source.parts()
+    held = [held_bytes(source, part) for part in parts]
+    for part in parts:
         in_part = ListedPart()
         for listed in list_part(source, part, in_part):
             if isinstance(listed, DeadLetter):
@@ -159,6 +164,7 @@ def make_estimate(config: PrepareConfig) -> Estimate:
         has_sizes=bool(found.num_bytes) or not listing.has_images,
         has_images=listing.has_images,
         num_reads=num_reads,
+        held_bytes=max(*held, min(sum(held), MAX_HELD_BYTES)),
         is_kept=config.images.size is None and config.images.format == "keep",
     )
 

@@ -131,27 +131,46 @@ def shared(pickled: bytes) -> Any:
 _shares = itertools.count()  # of this process, whose light processes are nobody else's
 
 
+# Of memory that tasks in flight say they hold, all together; a task that says more runs alone.
+MAX_HELD_BYTES = 256 << 20
+
+
 class TaskWindow:
-    """Tasks in flight on the light processes, a bounded number of them; with no processes, tasks run on the spot."""
+    """Tasks in flight on the light processes, a bounded number of them and of their memory; with no processes, tasks run on the spot."""
 
     def __init__(self, num_processes: int) -> None:
         self._pool = light_processes(num_processes) if num_processes else None
         self._limit = 2 * num_processes  # one at work and one ready, so that no process waits
-        self._in_flight: collections.deque[Future] = collections.deque()
+        self._in_flight: collections.deque[tuple[Future, int]] = collections.deque()
+        self._held_bytes = 0
 
-    def run(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Starts a task and yields the results of earlier ones that are ready, or must be for the window to move on."""
+    def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
+        """Starts a task and yields the results of earlier ones that are ready, or must be for the window to move on.
+
+        Args:
+            function: The task.
+            *args: Its arguments.
+            held_bytes: The memory that it takes, where that is much.
+        """
         if self._pool is None:
             yield function(*args)
             return
-        self._in_flight.append(self._pool.submit(function, *args))
-        while self._in_flight and (len(self._in_flight) > self._limit or self._in_flight[0].done()):
-            yield self._in_flight.popleft().result()
+        while self._in_flight and self._held_bytes + held_bytes > MAX_HELD_BYTES:
+            yield self._take()
+        self._in_flight.append((self._pool.submit(function, *args), held_bytes))
+        self._held_bytes += held_bytes
+        while self._in_flight and (len(self._in_flight) > self._limit or self._in_flight[0][0].done()):
+            yield self._take()
 
     def drain(self) -> Iterator[Any]:
         """Waits for the rest."""
         while self._in_flight:
-            yield self._in_flight.popleft().result()
+            yield self._take()
+
+    def _take(self) -> Any:
+        future, held_bytes = self._in_flight.popleft()
+        self._held_bytes -= held_bytes
+        return future.result()
 
 
 _pools: dict[int, LightProcesses] = {}

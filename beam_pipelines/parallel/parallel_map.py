@@ -31,9 +31,9 @@ class ParallelMap(beam.DoFn):
     def start_bundle(self) -> None:
         self._tasks = TaskWindow(self._num_processes)
 
-    def run(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Starts a task, and gives the outputs of those that have ended."""
-        return self._take_all(self._tasks.run(function, *args))
+    def run(self, function: Callable[..., Any], *args: Any, held_bytes: int = 0) -> Iterator[Any]:
+        """Starts a task, and gives the outputs of those that have ended; see `TaskWindow.run`."""
+        return self._take_all(self._tasks.run(function, *args, held_bytes=held_bytes))
 
     def take(self, result: Any) -> Iterable[Any]:
         """The outputs that a task's result makes whole."""

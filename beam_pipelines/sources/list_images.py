@@ -19,6 +19,7 @@ from beam_pipelines.sources.list_part import PartContext, list_shared_part, list
 from beam_pipelines.sources.listed_part import ListedPart, make_listing
 from beam_pipelines.sources.listed_runs import ListedRuns
 from beam_pipelines.sources.open_source import open_source
+from beam_pipelines.sources.source import held_bytes
 from beam_pipelines.storage.files import is_remote, make_folder
 from beam_pipelines.storage.marked_directory import make_marked
 
@@ -50,12 +51,13 @@ class ListImages(beam.PTransform):
         return Listed(runs=listed.runs, counts=listed.counts, listing=listing, dead_letters=listed.dead_letters)
 
 
-def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, None]]:
-    """The parts of the source, each as the key of a pair, to be spread over workers."""
+def list_parts(unused: Any, config: PrepareJob) -> list[tuple[str, int]]:
+    """The parts of the source, each as the key of a pair, to be spread over workers, with the memory that it takes."""
     if not is_remote(config.scratch_directory):  # gone where a whole job is tried again after its end was not heard
         make_marked(config.scratch_directory)
         make_folder(config.run_directory)
-    return [(part, None) for part in open_source(config).parts()]
+    source = open_source(config)
+    return [(part, held_bytes(source, part)) for part in source.parts()]
 
 
 def make_one_listing(unused: bytes, parts: Iterable[ListedPart], config: PrepareJob) -> Listing:
@@ -91,10 +93,10 @@ class _List(ParallelMap):
         self._shared = share(self._context)
         self._listed = ListedRuns(self._config.spool_directory)
 
-    def process(self, element: tuple[str, Iterable[None]]) -> Iterator[Any]:
-        part, _ = element
+    def process(self, element: tuple[str, Iterable[int]]) -> Iterator[Any]:
+        part, held = element
         if self._config.num_processes:
-            return self.run(list_shared_part, self._shared, part)
+            return self.run(list_shared_part, self._shared, part, held_bytes=max(held))
         return self.take(list_whole_part(self._context, part))  # `shared` keeps too few for all threads of a worker
 
     def take(self, result: ListedRuns) -> Iterator[TaggedOutput]:

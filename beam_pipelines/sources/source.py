@@ -60,6 +60,16 @@ class Source(Protocol):
         """
 
 
+def held_bytes(source: Source, part: str) -> int:
+    """About how much memory listing a part takes, where that grows with it: a file of annotations is read as a whole.
+
+    Raises:
+        UserError: It is not there.
+    """
+    held = getattr(source, "held_bytes", None)  # which those sources have
+    return held(part) if held else 0
+
+
 def other_images(source: Source) -> tuple[str, ...]:
     """The names of the features that are images beside `image`."""
     return tuple(feature.name for feature in source.features if feature.kind == "image")

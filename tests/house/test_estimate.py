@@ -1,5 +1,7 @@
 """What an estimate says is what a run then does, as far as a listing can tell."""
 
+import dataclasses
+import json
 import pathlib
 
 import pytest
@@ -9,7 +11,7 @@ from beam_pipelines.config.prepare_config import SourceConfig
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.labeled_image import LabeledImage
 from beam_pipelines.estimate import Estimate, describe, make_estimate
-from made_images import write_class_folders
+from made_images import write_class_folders, write_files
 from made_references import make_config, make_references, plan_without_beam
 from tf_input import dataset_format
 
@@ -82,6 +84,18 @@ def test_inputs_that_the_listing_refuses_are_said(folder, capsys):
     (folder / "flowers" / "rose" / "link.jpg").symlink_to("/etc/hostname")
     assert main(["prepare", "--input=flowers", "--output=out", "--estimate"]) == 0
     assert "70 in 2 classes, 1 inputs refused already" in capsys.readouterr().out
+
+
+def test_memory_for_annotations_is_that_of_the_files_that_are_read_at_once(tmp_path, monkeypatch):
+    some = {"images": [{"id": 1, "file_name": "a.jpg", "height": 4, "width": 4}], "annotations": [], "categories": [{"id": 1, "name": "cat"}]}
+    data = json.dumps(some).encode()
+    write_files(tmp_path, {f"annotations/instances_{split}2017.json": data for split in ("train", "val", "test")})
+    for has_masks, num_bytes in ((False, len(data) // 2), (True, len(data))):
+        job = PrepareJob(str(tmp_path), "out", "made", source=SourceConfig("coco", has_masks=has_masks))
+        for limit, num_read in ((5 * len(data), 3), (len(data) // 4, 1)):
+            monkeypatch.setattr("beam_pipelines.estimate.MAX_HELD_BYTES", limit)
+            found = make_estimate(job)
+            assert found.held_bytes == num_read * num_bytes == found.memory - dataclasses.replace(found, held_bytes=0).memory
 
 
 def test_what_waits_beside_the_output_is_references_and_no_images():

@@ -442,6 +442,21 @@ def test_a_window_waits_where_too_many_tasks_are_in_flight(manual_pool):
     assert yielded == list(range(12))
 
 
+def test_tasks_that_hold_much_memory_wait_for_one_another(manual_pool):
+    window, half = TaskWindow(4), light_processes.MAX_HELD_BYTES // 2
+    for index, held_bytes in enumerate([half, half, 0]):
+        assert list(window.run(str, index, held_bytes=held_bytes)) == []
+    for large, first in enumerate(([0, 1, 2], [3]), 3):  # each is larger than all that there may be, and runs alone
+        found = window.run(str, large, held_bytes=3 * half)
+        for index in first:
+            assert large not in manual_pool.futures
+            manual_pool.futures[index].set_result(index)
+            assert next(found) == index
+        assert list(found) == []
+    manual_pool.futures[4].set_result(4)
+    assert list(window.drain()) == [4]
+
+
 def test_a_window_raises_what_a_task_raised_in_its_place(manual_pool):
     window = TaskWindow(1)
     list(window.run(str, 0)), list(window.run(str, 1))

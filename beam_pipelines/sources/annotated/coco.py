@@ -17,7 +17,8 @@
 With `--masks` the outlines become a mask: a class's value is its position among the class names plus 1, and small regions lie
 over large ones.
 
-Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. An image takes about 300 bytes
+Each file is a part, and read once, as a stream; what is kept of it are columns: see `coco_annotations`. Large files are read one at a time on a
+machine. An image takes about 300 bytes
 besides, and its size, where that is wanted of a store, 200 more. Half of COCO's `train2017` (59,000 images, 430,000 annotations) takes 70 MB; outlines take what they take in the file.
 """
 
@@ -32,7 +33,7 @@ from typing import Any, Iterator, NamedTuple
 from beam_pipelines.config.prepare_config import PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import LabeledImage
-from beam_pipelines.errors import Refusal, UserError
+from beam_pipelines.errors import Refusal, UserError, printable
 from beam_pipelines.images.annotations import Objects, Regions
 from beam_pipelines.sources.annotated.coco_annotations import ImageObjects
 from beam_pipelines.sources.annotated.coco_file import CocoFile, CocoImage
@@ -45,6 +46,7 @@ from beam_pipelines.sources.folders.roots import OutsideError, Root
 from beam_pipelines.sources.folders.sizes import find_sizes
 from beam_pipelines.sources.splits import SPLIT_FOLDERS
 from beam_pipelines.storage.files import files_at, is_remote
+from beam_pipelines.storage.input_errors import listing_error
 from tf_input.dataset_format import MASK, OBJECTS, Feature
 
 _ROBOFLOW = "_annotations.coco.json"
@@ -111,6 +113,19 @@ class Coco:
             ]
         except OutsideError as error:
             raise UserError(f"--input={self.root}: {error}") from None
+
+    def held_bytes(self, part: str) -> int:
+        """Those of what is kept of a file: with outlines about as many as it has, and half as many without.
+
+        Raises:
+            UserError: It is not there.
+        """
+        path = _Part(*json.loads(part)).path
+        try:
+            num_bytes = files_at(path).size(path)
+        except OSError as error:
+            raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
+        return num_bytes if self._config.source.has_masks else num_bytes // 2
 
     def _find_files(self) -> dict[str, str]:
         """Path of a JSON file below the root -> what may be a split's name."""
