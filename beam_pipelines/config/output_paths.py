@@ -5,6 +5,7 @@ from tf_input.dataset_format import MANIFEST, RUN
 
 SCRATCH, REPLACED = ".incomplete", ".replaced"  # behind the output's name: where a run works, and where an old data set steps aside
 PROGRESS = "progress"  # below where it works
+ANALYSIS_SCRATCH = ".transform_fn.incomplete"  # within a data set: where `recordmill analyze` works
 
 
 class OutputPaths:
@@ -17,6 +18,7 @@ class OutputPaths:
         run_id: Of the run, also where another command goes on with it: whatever it writes before it is whole lies below a folder of
             this name, so that a job that nobody stopped cannot write into what another run has begun. Empty: no job is submitted.
         holder: Who holds the run's lease: see `storage.lease`.
+        command: What makes it.
         output_option: How the user names the output.
         last_file: The name of the file that is written last: where it is, all is whole.
         run_file: The name of the file that has the run's id; it may be the same.
@@ -28,7 +30,7 @@ class OutputPaths:
     progress_directory: str
     run_id: str
     holder: str
-    output_option = "--output"
+    command, output_option = "prepare", "--output"
     last_file, run_file = MANIFEST, RUN
     can_resume = False
 

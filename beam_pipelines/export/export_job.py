@@ -39,7 +39,7 @@ class ExportJob(OutputPaths):
     is_output_new: bool = False
     run_id: str = ""
     holder: str = ""
-    output_option = "DIR"
+    command, output_option = "export", "DIR"
     last_file = run_file = EXPORT
 
 

@@ -221,7 +221,7 @@ def working_directory(
     Raises:
         BusyError: Another run is at work there.
     """
-    lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name)
+    lease = make_lease(config.run_id, config.holder, jobs.name, jobs.job_name, config.command)
     return (_working_objects if is_remote(config.output) else _working_folder)(config, on_left, jobs, lease)
 
 

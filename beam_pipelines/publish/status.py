@@ -1,10 +1,11 @@
-"""`recordmill status`: what a run to an output is doing, or has left, from what lies there; nothing is changed."""
+"""`recordmill status`: what a run to an output is doing, or has left, and an analysis within it, from what lies there; nothing is changed."""
 
+import json
 import os
 import time
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
-from beam_pipelines.config.output_paths import PROGRESS
+from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH, PROGRESS
 from beam_pipelines.config.prepare_job import PrepareJob
 from beam_pipelines.elements.plan_files import num_done, read_plan
 from beam_pipelines.errors import UserError, printable
@@ -14,6 +15,8 @@ from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.lease import Lease, read_lease
 from beam_pipelines.storage.marked_directory import is_in_use
 from tf_input.dataset_format import MANIFEST, decode_manifest
+
+_ANALYSIS = "transform_fn/transform.json"  # within a data set
 
 
 def find_status(output: str) -> dict[str, Any]:
@@ -27,7 +30,13 @@ def find_status(output: str) -> dict[str, Any]:
     lease, data_set = read_lease(paths.scratch_directory), _data_set(output)
     if not (lease or data_set):
         raise UserError(f"{printable(output)}: no data set is there, and no run has left anything; expected what `recordmill prepare` writes to")
-    return {"output": output, "data_set": data_set, "run": _run(paths, lease) if lease else None}
+    return {
+        "output": output,
+        "data_set": data_set,
+        "run": _run(paths, lease) if lease else None,
+        "analysis": _analysis(output),
+        "analysis_run": None if is_remote(output) else _analysis_run(output),
+    }
 
 
 def _data_set(output: str) -> dict[str, Any] | None:
@@ -44,26 +53,63 @@ def _data_set(output: str) -> dict[str, Any] | None:
 def _run(paths: PrepareJob, lease: Lease) -> dict[str, Any]:
     is_at_work = lease.is_live if is_remote(paths.output) else is_in_use(paths.scratch_directory)
     directory = f"{paths.run_directory}/{PROGRESS}"
+    is_prepare = lease.command == "prepare"
     try:
-        plan = read_plan(paths)
+        plan = read_plan(paths) if is_prepare else None
     except ValueError:  # damaged, or another version's
         plan = None
     counts = read_counts(directory)
     return {
+        **_holder(lease, is_at_work),
+        "stage": "publish" if is_whole(paths) else "write" if plan or not is_prepare else stage_of(directory),
+        "listed": counts.listed or None,
+        "written": counts.written or None,
+        "dead_letters": counts.dead_letters or None,
+        "shards": sum(1 for _ in plan.shards()) if plan else None,
+        "shards_done": num_done(paths) if plan else None,
+        "can_resume": is_prepare and (bool(plan) or is_whole(paths)),
+    }
+
+
+def _analysis(output: str) -> dict[str, Any] | None:
+    """The analysis that is in its place."""
+    files, path = files_at(output), f"{output}/{_ANALYSIS}"
+    if not files.exists(path):
+        return None
+    try:
+        fields = json.loads(files.read(path))
+        return {"splits": [*map(str, fields["splits"])], "examples": int(fields["num_examples"])}
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise UserError(f"{printable(path)} is damaged; expected what `recordmill analyze` wrote") from None
+
+
+def _analysis_run(output: str) -> dict[str, Any] | None:
+    """The one that is making an analysis, or was."""
+    scratch = f"{output}/{ANALYSIS_SCRATCH}"
+    lease = read_lease(scratch)
+    if lease is None:
+        return None
+    directory, place = f"{scratch}/{lease.run_id}", os.path.dirname(_ANALYSIS)
+    analyzed = read_counts(f"{directory}/{PROGRESS}").analyzed
+    is_moved = os.path.lexists(f"{scratch}/old_{place}")
+    return {
+        **_holder(lease, is_in_use(scratch)),
+        "stage": "publish" if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}") else "analyze" if analyzed else "start",
+        "analyzed": analyzed or None,
+        "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{place}"),
+    }
+
+
+def _holder(lease: Lease, is_at_work: bool) -> dict[str, Any]:
+    return {
         "run_id": lease.run_id,
+        "command": lease.command,
         "state": "submitted" if lease.is_detached else "at work" if is_at_work else "ended",
         "host": lease.host,
         "process": lease.process_id,
         "started": _time(lease.started),
         "engine": lease.engine,
         "job": lease.job or None,
-        "stage": "publish" if is_whole(paths) else "write" if plan else stage_of(directory),
-        "listed": counts.listed or None,
-        "written": counts.written or None,
-        "dead_letters": counts.dead_letters or None,
-        "shards": sum(1 for _ in plan.shards()) if plan else None,
-        "shards_done": num_done(paths) if plan else None,
-        "can_resume": bool(plan) or is_whole(paths),
     }
 
 
@@ -80,16 +126,37 @@ def describe_status(status: Mapping[str, Any]) -> str:
         lines.append(f"data set: whole; {splits}")
     else:
         lines.append("data set: not there yet")
-    if run is None:
-        return "\n".join([*lines, "run:      none"])
-    where = f"process {run['process']} on {run['host']}, since {run['started']}"
-    lines.append(f"run:      {run['run_id']}: {run['state']} ({where})")
-    if run["job"]:
-        lines.append(f"job:      {run['job']} on {run['engine']}")
-    shards = f"; {run['shards_done']:,} of {run['shards']:,} shards are there" if run["shards"] else ""
-    lines.append(f"stage:    {run['stage']}{shards}")
-    counted = [f"{run[name] or 0:,} {name.replace('_', ' ')}" for name in ("listed", "written", "dead_letters")]
-    lines.append(f"counted:  {', '.join(counted)}")
-    if run["state"] == "ended":
-        lines.append(f"next:     {'--resume goes on, --restart begins anew' if run['can_resume'] else 'the same command begins anew'}")
+    if analysis := status["analysis"]:
+        lines.append(f"analysis: whole; of {analysis['examples']:,} examples in {printable(', '.join(analysis['splits']))}")
+    lines += _describe_run(run) if run else ["run:      none"]
+    if found := status["analysis_run"]:
+        lines += _describe_analysis_run(found)
     return "\n".join(lines)
+
+
+def _describe_run(run: Mapping[str, Any]) -> Iterator[str]:
+    yield from _describe_holder(run)
+    shards = f"; {run['shards_done']:,} of {run['shards']:,} shards are there" if run["shards"] else ""
+    yield f"stage:    {run['stage']}{shards}"
+    counted = [f"{run[name]:,} {name.replace('_', ' ')}" for name in ("listed", "written", "dead_letters") if run[name]]
+    if counted:
+        yield f"counted:  {', '.join(counted)}"
+    if run["state"] == "ended":
+        yield f"next:     {'--resume goes on, --restart begins anew' if run['can_resume'] else 'the same command begins anew'}"
+
+
+def _describe_analysis_run(run: Mapping[str, Any]) -> Iterator[str]:
+    yield from _describe_holder(run)
+    read = f"; {run['analyzed']:,} examples read, in all passes" if run["analyzed"] else ""
+    yield f"stage:    {run['stage']}{read}"
+    if run["state"] == "ended":
+        aside = ", and first brings the earlier analysis back to its place" if run["earlier_is_aside"] else ""
+        yield f"next:     the same command begins anew{aside}"
+
+
+def _describe_holder(run: Mapping[str, Any]) -> Iterator[str]:
+    where = f"process {run['process']} on {run['host']}, since {run['started']}"
+    title = "run" if run["command"] == "prepare" else run["command"]
+    yield f"{title + ':':<9} {run['run_id']}: {run['state']} ({where})"
+    if run["job"]:
+        yield f"job:      {run['job']} on {run['engine']}"

@@ -41,6 +41,7 @@ class Lease:
         engine: What `--runner` said.
         job: The job's name there.
         is_detached: The command has ended, and the job goes on (`--no_wait`).
+        command: What the command is called: `prepare`, `transform`, `export` or `analyze`.
     """
 
     run_id: str
@@ -53,6 +54,7 @@ class Lease:
     engine: str = ""
     job: str = ""
     is_detached: bool = False
+    command: str = "prepare"
 
     @property
     def is_live(self) -> bool:
@@ -93,10 +95,10 @@ def describe_process(number: int) -> str:
         return ""
 
 
-def make_lease(run_id: str, holder: str, engine: str = "", job: str = "") -> Lease:
+def make_lease(run_id: str, holder: str, engine: str = "", job: str = "", command: str = "prepare") -> Lease:
     """Makes a lease that this process holds from now on."""
     now = time.time()
-    return Lease(run_id, holder, platform.node(), os.getpid(), describe_process(os.getpid()), now, now, engine, job)
+    return Lease(run_id, holder, platform.node(), os.getpid(), describe_process(os.getpid()), now, now, engine, job, command=command)
 
 
 def read_lease(directory: str) -> Lease | None:

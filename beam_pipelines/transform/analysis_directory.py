@@ -7,6 +7,7 @@ import os
 from typing import Any, Iterator
 
 from beam_pipelines.config.analyze_config import AnalyzeConfig
+from beam_pipelines.config.output_paths import ANALYSIS_SCRATCH
 from beam_pipelines.errors import RunError, StorageError, UserError, printable
 from beam_pipelines.log import say
 from beam_pipelines.parallel import interrupts
@@ -19,7 +20,7 @@ from beam_pipelines.transform.graph_failures import find_not_writable
 from tf_input.dataset_format import STATISTICS, Manifest, training_split
 from tf_input.transform.transform_format import TRANSFORM_FN, TRANSFORMED_METADATA
 
-_WORKING, _WHOLE = f".{TRANSFORM_FN}.incomplete", "whole"
+_WHOLE = "whole"
 _NOT_IN_PATHS = "*?[\\"  # where TensorFlow looks for a SavedModel's variables, it takes these for a pattern
 
 
@@ -121,7 +122,7 @@ def analysis_directory(directory: str, overwrite: bool, run_id: str, jobs: Jobs 
     with own_directory(working, printable(directory), "another run is analysing it", rescue):
         try:
             _check_may_replace(directory, overwrite)
-            write_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name))
+            write_lease(working, make_lease(run_id, run_id, jobs.name, jobs.job_name, "analyze"))
             make_folder(f"{working}/{run_id}")
             yield f"{working}/{run_id}"
         except (UserError, RunError):
@@ -143,7 +144,7 @@ def analysis_path(directory: str) -> str:
 
 
 def _working_directory(directory: str) -> str:
-    return f"{os.path.realpath(directory)}/{_WORKING}"  # workers may have another folder as their own
+    return f"{os.path.realpath(directory)}/{ANALYSIS_SCRATCH}"  # workers may have another folder as their own
 
 
 def _moves(whole: str, directory: str) -> list[tuple[str, str]]:

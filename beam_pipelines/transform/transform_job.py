@@ -52,7 +52,7 @@ class TransformJob(OutputPaths):
     is_output_new: bool = False
     run_id: str = ""
     holder: str = ""
-    output_option = "OUT2"
+    command, output_option = "transform", "OUT2"
 
     @property
     def has_label(self) -> bool:

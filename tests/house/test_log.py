@@ -1,5 +1,6 @@
 """What is told of a run to logs and to programs: `--log_format`, `--error_json`, `recordmill status`."""
 
+import dataclasses
 import datetime
 import json
 import logging
@@ -18,6 +19,7 @@ from beam_pipelines import log
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
+from beam_pipelines.storage.lease import make_lease, write_lease
 from engines import finish, start_prepare
 from forked_runs import Forker, forked_runs
 from held_stages import Gate
@@ -237,6 +239,17 @@ def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path,
     capsys.readouterr()
     found = status(output, capsys)
     assert found["run"] is None and sum(found["data_set"]["examples"].values()) == 50
+
+
+def test_status_promises_no_resume_of_commands_that_have_none(tmp_path, capsys):
+    write_files(tmp_path / "out.incomplete/7", {"manifest.json": b"{}", "run.json": b"{}"})
+    for command, expected in (("transform", "the same command begins anew"), ("prepare", "--resume goes on")):
+        write_lease(f"{tmp_path}/out.incomplete", dataclasses.replace(make_lease("7", "8", command=command), renewed=0))
+        found = status(tmp_path / "out", capsys)["run"]
+        assert (found["command"], found["state"], found["stage"]) == (command, "ended", "publish")
+        assert main(["status", str(tmp_path / "out")]) == 0
+        told = capsys.readouterr().out
+        assert f"next:     {expected}" in told and "counted:" not in told, told
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_input
 from beam_pipelines.__main__ import main
 from beam_pipelines.errors import RunError, UserError
-from beam_pipelines.parallel import interrupts
+from beam_pipelines.parallel import interrupts, progress
 from beam_pipelines.publish.output_directory import Jobs
 from beam_pipelines.storage.lease import read_lease
 from beam_pipelines.storage.marked_directory import MARKER, MARKER_TEXT
@@ -29,7 +29,7 @@ from made_rich import COUNT, SIZE, analyzed_rich
 from prepared import picture, prepare_images
 from tf_input.dataset_format import Feature, read_manifest
 from tf_input.decoding.schema import parse_examples
-from tf_input.transform.transform_format import TRANSFORM, decode_transform
+from tf_input.transform.transform_format import TRANSFORM, TransformInfo, decode_transform
 
 if importlib.util.find_spec("tensorflow_transform") is None:
     pytest.skip("the extra `transform` is not installed", allow_module_level=True)
@@ -505,6 +505,36 @@ def test_a_run_killed_as_it_replaces_an_analysis_loses_none(tmp_path, capsys, ki
     assert sorted(os.listdir(tmp_path)) == [*names]
     told = capsys.readouterr().err
     assert told == "" if is_there else "the earlier one is back in its place" in told and told.count("\n") == 1
+
+
+def test_status_tells_of_an_analysis_and_of_the_run_that_makes_one(mixed, tmp_path, capsys):
+    out = tmp_path / "out"
+    info = TransformInfo("", ("train", "validation"), 1039, (), ())
+    write_files(out, {"manifest.json": (mixed / "manifest.json").read_bytes(), TRANSFORM: info.to_json().encode()})
+
+    def status() -> tuple[dict, str]:
+        assert main(["status", str(out), "--json"]) == main(["status", str(out)]) == 0
+        found, end = json.JSONDecoder().raw_decode(told := capsys.readouterr().out)
+        return found, told[end:]
+
+    found, told = status()
+    assert found["analysis"] == {"splits": list(info.splits), "examples": info.num_examples} and found["analysis_run"] is None
+    assert "analysis: whole; of 1,039 examples in train, validation\nrun:      none" in told
+    with analysis_directory(str(out), True, "mine", Engine()) as working:
+        assert status()[0]["analysis_run"]["stage"] == "start"
+        progress.count(f"{working}/progress", analyzed=1234)
+        found, told = status()
+        run = found["analysis_run"]
+        assert (run["state"], run["stage"], run["process"], run["job"]) == ("at work", "analyze", os.getpid(), "recordmill-made")
+        assert "analyze:  mine: at work" in told and "job:      recordmill-made on FlinkRunner" in told and "1,234 examples read" in told
+    assert status()[0]["analysis_run"] is None
+    kill_publishing(out, 2)
+    found, told = status()
+    assert (found["analysis"], found["analysis_run"]["state"], found["analysis_run"]["stage"]) == (None, "ended", "publish")
+    assert "analysis: " not in told and "next:     the same command begins anew, and first brings the earlier analysis back" in told
+    (out / TRANSFORM).parent.mkdir()
+    (out / TRANSFORM).write_text('{"splits": [1], "num_examples": 1e999}')
+    assert main(["status", str(out)]) == 2 and "transform.json is damaged" in capsys.readouterr().err
 
 
 @pytest.fixture
