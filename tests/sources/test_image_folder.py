@@ -482,6 +482,16 @@ def test_notes_and_checksums_are_left_out_and_counted(tmp_path):
         assert not is_left_out(name), name
 
 
+def test_a_class_may_be_called_like_a_note(tmp_path):
+    """Pictures of licenses are no license of the pictures."""
+    images = ["license/1.jpg", "notice/SUMS/1.jpg", "rose/1.jpg"]
+    listed = Listed(make_folder(tmp_path / "classes", [*images, "rose/license"]))
+    assert (set(listed.labels.values()), listed.part.num_ignored) == ({"license", "notice/SUMS", "rose"}, 1)
+    (tmp_path / "classes/COPYING").symlink_to(tmp_path / "classes/rose")
+    assert [letter.reason for letter in Listed(tmp_path / "classes").dead_letters.values()] == ["symlink"]
+    assert not is_left_out("changes-00000-of-00002") and is_left_out("changes-2026")
+
+
 def test_a_folder_without_images_is_refused_by_name(tmp_path):
     cases = [
         ("an empty class", ["cat/1.jpg"], ["dog"], ["class 'dog'", "'dog/'"]),

@@ -45,6 +45,7 @@ LAYOUTS = {
     "ignored": ["rose/1.jpg", ".git/x/1.jpg", "rose/.hidden", "rose/Thumbs.db", "__MACOSX/rose/1.jpg", "rose/notes.txt", "README"],
     "notes": ["rose/1.jpg", "README.md", "LICENSE", "SHA256SUMS", "rose/README.txt", "rose/1.jpg.md5"],
     "ignored classes": ["rose/1.jpg", "tulip/raw/1.jpg", "tulip/red/1.jpg", "lily/.keep", "lily/white/1.jpg", "raw/x/1.jpg"],
+    "classes like notes": ["license/1.jpg", "notice/SUMS/1.jpg", "rose/license", "rose/1.jpg"],
     "difficult names": ["cafe\u0301/e\u0301.jpg", "a b/c&d=+%20.jpg", "日本/文 字.jpg", "rose/a..jpg"],
 }
 
@@ -126,10 +127,17 @@ def test_parts_are_ranges_of_names_and_cost_a_page_each_at_most(server, monkeypa
             parts = source.parts()
             num_asked = len(pages)
             found, merged = list_parts(source, parts[::-1])
-        assert len(parts) == num_parts and num_asked == 4, "the folders at the top, a page of ten at a time"
+        assert len(parts) == num_parts and num_asked == 4 + (num_parts > 1), "the folders at the top, a page of ten at a time, and a look at the names"
         assert len(pages) - num_asked <= -(-len(names) // 10) + num_parts
         inputs.append((sorted(map(repr, found)), merged))
-    assert inputs[0] == inputs[1] and len(inputs[0][0]) == len(names) - 1
+    monkeypatch.setattr(object_store, "PAGE_OBJECTS", len(names))
+    pages.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_page", lambda self, *args: pages.append(args) or ask(self, *args))
+        found, merged = list_parts(source, source.parts())
+    assert len(pages) == 3, "the folders at the top, a look at the names, and the one part that they make"
+    inputs.append((sorted(map(repr, found)), merged))
+    assert inputs[0] == inputs[1] == inputs[2] and len(inputs[0][0]) == len(names) - 1
 
 
 ODD_NAMES = ["/lily/1.jpg", "rose//1.jpg", "rose/./1.jpg", "rose/../tulip/1.jpg", "//1.jpg"]

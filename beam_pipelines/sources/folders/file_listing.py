@@ -1,6 +1,6 @@
 """The files below a folder, in a file system or in an object store, by the rules that `image_folder` has for them.
 
-Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, README, LICENSE and the like, checksums, and what `--ignore` names are ignored,
+Hidden files, `Thumbs.db`, `desktop.ini`, `__MACOSX`, files named README, LICENSE and the like, checksums, and what `--ignore` names are ignored,
 and counted. A link to a file below the source's root is like the file; any other link, a device, and a name that is not UTF-8 or may
 turn into another one on its way to a store, is a dead letter.
 """
@@ -19,7 +19,8 @@ from beam_pipelines.sources.folders.roots import Root
 from beam_pipelines.storage.files import files_at, is_remote
 from beam_pipelines.storage.input_errors import kind_of, listing_error
 
-# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request each.
+# Enough for a large cluster. A part costs a store one page of names more than its names need, and folders that share one cost no request each;
+# a store whose names make one page is one part.
 MAX_PARTS = 32
 
 
@@ -124,6 +125,8 @@ class FileListing:
         dealt = [folders[start : start + size] for start in range(0, len(folders), size)] or [[]]
         if not self._is_remote:
             return [FolderPart(some, [] if number else [*above]) for number, some in enumerate(dealt)]
+        if len(dealt) > 1 and files_at(self._root.path).is_one_page(self._root.path):
+            dealt = dealt[:1]
         bounds = ["", *(f"{some[0]}/" for some in dealt[1:]), ""]
         return [FolderPart([], [], first, end) for first, end in itertools.pairwise(bounds)]
 
@@ -139,7 +142,7 @@ class FileListing:
         folders, links, has_files = [], [], False
         for entry in self._scan(folder):
             is_file = entry.is_file(follow_symlinks=False)
-            if (is_file and has_files) or self._is_ignored(folder, entry.name):
+            if (is_file and has_files) or self._is_entry_ignored(entry, join(folder, entry.name)):
                 continue
             if not is_file and entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
@@ -165,7 +168,9 @@ class FileListing:
                 kind = "file" if is_file else "folder" if is_folder else kind_of(entry.path)
                 if is_folder or kind == "file":
                     names[kind != "folder"].append(entry.name)
-        return tuple(sorted([name for name in some if not self._is_ignored(folder, name)]) for some in names)
+        return tuple(
+            sorted([name for name in some if not self._is_ignored(folder, name, is_folder)]) for some, is_folder in zip(names, (True, False))
+        )
 
     def _walk_disk(self, folders: list[str]) -> Iterator[tuple[str, Iterator[FoundFile | DeadLetter]]]:
         while folders:
@@ -176,7 +181,7 @@ class FileListing:
         below = f"{folder}/" if folder else ""
         for entry in self._scan(folder):
             path = below + entry.name
-            if is_left_out(entry.name) or (self._ignore and matches(path, self._ignore)):
+            if self._is_entry_ignored(entry, path):
                 self.num_ignored += 1
             elif not (is_plain := entry.is_file(follow_symlinks=False)) and entry.is_dir(follow_symlinks=False):
                 folders.append(path)
@@ -209,7 +214,7 @@ class FileListing:
         for parent, objects in itertools.groupby(listed, lambda one: one[0].rpartition("/")[0]):
             parts = parent.split("/")
             paths = [folder] if _is_odd(parts) else [*itertools.accumulate(parts, join, initial=folder)]
-            left_out_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part)), None)
+            left_out_of = next((above for above, part in zip(paths[:-1], parts) if self._is_ignored(above, part, is_folder=True)), None)
             if left_out_of is None:
                 yield paths[-1], self._objects_in(folder, objects)
             else:
@@ -235,8 +240,14 @@ class FileListing:
             told = f"--input={self._root.path}: folder {name!r} cannot be read: {error.strerror}"
             raise listing_error(error, join(self._root.path, folder), told) from error
 
-    def _is_ignored(self, folder: str, name: str) -> bool:
-        return is_left_out(name) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
+    def _is_entry_ignored(self, entry: os.DirEntry, path: str) -> bool:
+        """On a disk, where a name that a note has may be a folder's, or that of a link to one."""
+        if is_left_out(entry.name) and (is_left_out(entry.name, is_folder=True) or kind_of(entry.path) != "folder"):
+            return True
+        return bool(self._ignore) and matches(path, self._ignore)
+
+    def _is_ignored(self, folder: str, name: str, is_folder: bool = False) -> bool:
+        return is_left_out(name, is_folder) or (bool(self._ignore) and matches(join(folder, name), self._ignore))
 
 
 def _is_odd(parts: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ _NOTES = re.compile(
     re.IGNORECASE,
 )
 # Extensions that are data somewhere, whatever the name before them.
-_DATA = re.compile(r".*\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)", re.IGNORECASE)
+_DATA = re.compile(r".*(?:\.(?:csv|tsv|json|jsonl|ndjson|parquet|xml|npy|npz|bin|tar|gz|tgz|tfrecords?|tfrec|record)|-\d+-of-\d+)", re.IGNORECASE)
 
 _IMAGE_ENDS = tuple(IMAGE_EXTENSIONS)
 _ARRAY_ENDS = (".npy", ".NPY")
@@ -25,11 +25,14 @@ _NUM_SHOWN = 5
 _MAX_KINDS = 1000
 
 
-def is_left_out(name: str) -> bool:
-    """Whether a file or folder of this name is no input of any source: hidden, of the system, notes about the data, checksums."""
+def is_left_out(name: str, is_folder: bool = False) -> bool:
+    """Whether a file or folder of this name is no input of any source: hidden, of the system; or, of files, notes about the data, checksums.
+
+    A folder may be a class: of licenses and notices, say.
+    """
     if name[0] == "." or name in _SYSTEM_FILES:
         return True
-    if name.endswith(_IMAGE_ENDS) or name.lower().endswith(_IMAGE_ENDS):
+    if is_folder or name.endswith(_IMAGE_ENDS) or name.lower().endswith(_IMAGE_ENDS):
         return False
     return bool(_NOTES.fullmatch(name)) and not _DATA.fullmatch(name)
 

@@ -136,6 +136,10 @@ class ObjectStore(abc.ABC):
         for page in self._pages(folder, first=first):
             yield [(key[start:], size) for key, size in page.objects if not _is_marker(key)]
 
+    def is_one_page(self, folder: str) -> bool:
+        """Whether one request lists every object below a folder: it is made."""
+        return next(self._pages(folder)).next_token is None
+
     def remove(self, path: str) -> None:
         """Removes an object; one that is not there stays so."""
         bucket, key = split_path(path)
