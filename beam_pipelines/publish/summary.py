@@ -58,6 +58,9 @@ def _lines(directory: str, manifest: dataset_format.Manifest, statistics: dict[s
     image = manifest.features.get(dataset_format.IMAGE)
     if image is not None and image.kind == "image" and dataset_format.default_channels(statistics) == 1:
         yield "channels:     1 in batches, as all images are grey (batches(channels=3) repeats it)"
+    formats = statistics.get("images", {}).get("formats") or {}
+    if num_arrays := sum(formats.get(name, 0) for name in ("npy", "raw")):
+        yield f"images:       {num_arrays:,} of {sum(map(manifest.num_examples, splits)):,} came as arrays of numbers, which are no image files"
     if "boxes" in statistics and any(statistics["boxes"].values()):
         boxes = statistics["boxes"]
         yield f"boxes:        {boxes['num_clipped']:,} clipped to their image, {boxes['num_dropped']:,} outside it left out"

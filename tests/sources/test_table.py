@@ -286,6 +286,10 @@ def test_objects_have_boxes_and_classes(tmp_path: pathlib.Path) -> None:
     rows = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"], **flags}} for index, flags in enumerate([{"is_crowd": [True]}, {}, {"is_crowd": [None]}])]
     listed = Listed(write_csv(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "flags.jsonl"))
     assert [one.values["objects"].flags for one in listed.all] == [{"is_crowd": (found,)} for found in (1, 0, 0)]
+    late = [{"file_name": f"{index}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["a"]}} for index in range(103)]
+    late[101]["objects"]["is_crowd"], late[102]["objects"]["is_crowd"] = [False], [True]
+    listed = Listed(write_csv(tmp_path, "\n".join(map(json.dumps, late)).encode(), "late.jsonl"))
+    assert [letter.message for letter in listed.dead_letters.values()] == ["column 'objects' has is_crowd, which is no feature, since none of the first objects has it; expected it of these too"]
     rows = [{"file_name": "1.jpg", "objects": {"bbox": [[1.0, 2.0, 3.0, 4.0]], "category": [7]}}]
     listed = Listed(write_csv(tmp_path, to_parquet(rows), "objects.parquet"))
     assert listed.all[0].values == {"objects": Objects(((2.0, 1.0, 6.0, 4.0),), ("7",))}
@@ -533,6 +537,13 @@ def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> N
     assert listed.source.label_names() == {"label": ("cat", "dog")}
     assert [letter.reason for letter in listed.dead_letters.values()] == ["bad_label"] * 2
     assert Listed(path, label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
+    for other in ({}, {"info": {"features": {"label": {"names": ["dog", "cat"], "_type": "ClassLabel"}}}}):
+        second = {"huggingface": json.dumps(other)}  # another export of the same images, say
+        write_csv(tmp_path / "two", path.read_bytes(), "a.parquet")
+        write_csv(tmp_path / "two", table_bytes(table.replace_schema_metadata(second)), "b.parquet")
+        with pytest.raises(UserError, match="b.parquet: integers in 'label' stand for (no names|dog, cat); expected cat, dog, as in the first table"):
+            Listed(tmp_path / "two")
+        assert Listed(tmp_path / "two", label_names=("a", "b", "c")).labels == {"1.jpg": "b", "0.jpg": "a", "2.jpg": "c"}
     for odd in (b"[", b"7", b'{"info": {"features": {"label": 3}}}', b"[" * 100_000):
         path.write_bytes(table_bytes(table.replace_schema_metadata({"huggingface": odd})))
         assert Listed(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}

@@ -335,10 +335,13 @@ def write_npy_members(mode: str) -> Callable[[pathlib.Path], list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [write_npy_cells, write_npy_members("w"), write_npy_members("w:gz")], ids=["parquet", "tar", "tar.gz"])
-def test_npy_files_within_others_are_images(tmp_path, write):
+def test_npy_files_within_others_are_images(tmp_path, capsys, write):
     (tmp_path / "in").mkdir()
     options = [*write(tmp_path / "in"), "--output", str(tmp_path / "out"), "--splits=train=1", "--max_bad_fraction=0.5"]
     assert main(["prepare", *options]) == 0
+    told = capsys.readouterr()
+    assert f"images:       {NUM} of {NUM} came as arrays of numbers, " in told.out
+    assert ("--image_column=npy, as the first 8 samples have no image file" in told.err) == (write is not write_npy_cells)
     dataset = tf_input.open(tmp_path / "out")
     assert (dataset.features["image"].dtype, dataset.features["image"].shape) == ("float32", (None, None, 2))
     order = {one.tobytes(): index for index, one in enumerate(IMAGES)}

@@ -173,6 +173,31 @@ def test_which_member_is_the_image(tmp_path):
         assert bytes_of(source, listed) == expected, column
 
 
+def test_an_array_is_the_image_only_where_nothing_else_may_be(tmp_path):
+    """A map of depths beside a picture of a kind that nobody reads is not taken for the picture without a word."""
+    file = io.BytesIO()
+    np.save(file, np.zeros((4, 4), np.float32))
+    array = ("a.npy", file.getvalue())
+    alone = [array, ("a.cls", b"1"), ("a.json", b'{"of": 1}'), ("a.txt", b"t"), ("a.id", b"k")]
+    write(tmp_path / "alone/x.tar", alone)
+    with pytest.raises(UserError, match="the first 1 samples have .npy, no image file, and id, .*--image_column=npy, --image_column=id, or --image=none"):
+        open_source(tmp_path / "alone")
+    for options in ({"features": ["id"]}, {"key_column": "id"}, {"image_column": "npy"}):
+        source = open_source(tmp_path / "alone", **options)
+        assert [bytes_of(source, one) for one in list_all(source)] == [array[1]]
+        assert source.found.startswith("--image_column=npy, as the first 1 samples") == ("image_column" not in options)
+    later = [("b.npy", array[1]), ("b.cls", b"1"), ("b.tif", b"i"), ("c.npy", array[1]), ("c.cls", b"1"), ("c.jpg", JPEG)]
+    write(tmp_path / "later/x.tar", [(f"{index:03d}.{name[2:]}", data) for index in range(100) for name, data in alone[:2]] + later)
+    source = open_source(tmp_path / "later")
+    refused = [one for one in list_all(source) if isinstance(one, DeadLetter)]
+    assert [(one.path, one.reason) for one in refused] == [("x.tar:b", "ambiguous"), ("x.tar:c", "ambiguous")]
+    assert "--image_column=npy" in refused[0].message
+    write(tmp_path / "named/x.tar", [array, ("a.tif", b"i"), ("a.cls", b"1")])
+    source = open_source(tmp_path / "named", features=["npy:tensor"], image_column="tif")
+    (listed,) = list_all(source)
+    assert bytes_of(source, listed) == b"i" and bytes_of(source, listed.values["npy"]) == array[1] and not source.found
+
+
 def test_what_is_no_sample_is_ignored_and_counted(tmp_path):
     folder = tarfile.TarInfo("folder.d/")
     folder.type = tarfile.DIRTYPE

@@ -29,6 +29,7 @@ class ObjectsColumn:
 
     def __init__(self, fields: Collection[str], class_names: Collection[str], names: Mapping[str, Sequence[str]]) -> None:
         self._flags = tuple(name for name in _FLAGS if name in fields)
+        self._others = tuple(name for name in _FLAGS if name not in fields)
         self._allowed = class_names
         found = names.get(next((name for name in _CATEGORIES if name in fields), ""), ())
         self.class_names = () if class_names else tuple(found)
@@ -42,13 +43,17 @@ class ObjectsColumn:
         """`{"bbox": [[x, y, width, height], …], "category": […]}`, in pixels, or a list of such objects with one of each.
 
         Raises:
-            Refusal: It is not of that form, or a class name is none that a label may have.
+            Refusal: It is not of that form, or a class name is none that a label may have, or a flag is set that there is no feature for.
         """
         if cell is None:
             cell = []
         several = isinstance(cell, list) and all(isinstance(one, dict) for one in cell)
         if not several and not isinstance(cell, dict):
             raise Refusal("bad_objects", f"has {shown(cell)}; expected {_EXPECTED}")
+        for name in self._others:
+            values = [_field(one, (name,)) for one in cell] if several else cell.get(name)
+            if any(values) if isinstance(values, list) else values:
+                raise Refusal("bad_objects", f"has {name}, which is no feature, since none of the first objects has it; expected it of these too")
         boxes, categories, *flags = (
             [_field(one, names) for one in cell] if several else _field(cell, names)
             for names in (_BOXES, _CATEGORIES, *((name,) for name in self._flags))

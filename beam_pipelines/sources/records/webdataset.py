@@ -5,7 +5,8 @@
 | a file, a pattern (`shard-{000..010}.tar`), a folder | see `containers`; in a folder `*.tar`, `*.tar.gz`, `*.tgz` |
 | members behind one another with the same name up to the first dot of its last part | one sample; that is its key |
 | `.jpg`, `.jpeg`, `.png`, `.webp`, `.gif`, `.bmp` | the image: the first of these that there is, or `--image_column` |
-| `.npy` | the image, where the first 100 samples have none of these, and the array is nothing else; or by `--image_column` |
+| `.npy` | the image, where the first 100 samples have none of these, and nothing beside it but labels, texts and what is named; or by `--image_column` |
+| `.npy` without such an image, beside what nobody reads, as `.tif` | refused: the line names `--image_column`; a later sample of that kind is a dead letter |
 | `.cls`, `.txt`, the fields of `.json` | what `--label` and `--feature` may name |
 | other members, such as `.npy`, `.seg.png` or `.right.jpg` | what they may name too, as an array, a mask or another image |
 | `--image none` | a sample is what `--label` and `--feature` name, whatever else is in it |
@@ -54,7 +55,8 @@ _HEADER_BYTES = 1 << 16  # more than the header of a `.npy` file takes
 _OPTIONS = "has_images image_column key_column split_column group weight_column labels features label_names label_separator bad_boxes".split()
 _IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
 _ARRAY = "npy"
-_NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it
+_NO_IMAGES = frozenset({"cls", "txt", "json"})  # whether they are read or not
+_NUM_FIRST = 100  # samples that are looked at for an image before an array is taken for it, and for what objects have
 _LABELS = ("label", "class", "cls")
 
 
@@ -71,10 +73,11 @@ class WebDataset:
         has_images: Whether samples have images, as they have unless it is said that they have none.
         features: What an example has beside its image, key, height and width; class names are not known yet.
         targets: The names of those features that a model is to predict.
+        found: What to tell where arrays are taken for the images.
         num_ignored: Files, and members of tar files, that are no inputs, counted while a part is listed.
 
     Raises:
-        UserError: There is no sample, or the first has no label.
+        UserError: There is no sample, or the first has no label; or it is not clear which member is the image.
     """
 
     def __init__(self, config: PrepareConfig, *, with_sizes: bool = False, spool_directory: str | None = None) -> None:
@@ -94,20 +97,21 @@ class WebDataset:
         labels = _default_labels(first) if labels is None else labels
         self._objects = None
         if any(_means_objects(one, first) for one in labels):
-            self._objects = ObjectsColumn(_object_fields(first), config.source.names_of(OBJECT_LABEL), {})
+            some = itertools.islice(self._first_samples(config), _NUM_FIRST)
+            fields = {field for _, sample in some for field in _object_fields(sample)}
+            self._objects = ObjectsColumn(fields, config.source.names_of(OBJECT_LABEL), {})
             labels = tuple(one for one in labels if not _means_objects(one, first))
         if not self.has_images and not features:
             found = describe_names({*first.members, *first.fields()})
             raise UserError(f"no --feature is given (--image=none); the first sample has {found}; expected --feature with one of them")
-        named = {name for column in (*labels, *features) for name in column.names}
-        if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in named:
-            some = itertools.islice(self._first_samples(config), _NUM_FIRST)
-            if all(sample.members.keys().isdisjoint(_IMAGES) for _, sample in some):
-                self._images = (_ARRAY,)
+        wanted = wanted_names(config.source, *labels, *features)
+        self.found, self._beside_arrays = "", None
+        if self._images is _IMAGES and _ARRAY in first.members and _ARRAY not in wanted:
+            self._take_arrays(config, wanted)
         images = self._images if config.source.image_column else ()
         members: set[str] = set()
         samples = (members.update(sample.members) or {*sample.members, *sample.fields()} for _, sample in self._first_samples(config))
-        found, num_searched = search_names(samples, wanted_names(config.source, *labels, *features).union(images))
+        found, num_searched = search_names(samples, wanted.union(images))
         place = f"the first {num_searched:,} samples"
         if not members.issuperset(images):
             raise unknown_name("--image_column", images[0], members, place)
@@ -116,6 +120,25 @@ class WebDataset:
         self.targets = self._rows.targets + ((OBJECTS,) if self._objects else ())
         self._uses_json = self._objects is not None or not {*self._rows.value_names, *self._rows.part_names} <= members
         self._texts = frozenset({*self._rows.value_names, *(["json"] if self._uses_json else [])})
+
+    def _take_arrays(self, config: PrepareConfig, wanted: Collection[str]) -> None:
+        """An array is the image where no sample has another member that may be it.
+
+        Raises:
+            UserError: Samples have members that nobody reads, and that are no images by their names: either may be it.
+        """
+        some = [sample.members.keys() for _, sample in itertools.islice(self._first_samples(config), _NUM_FIRST)]
+        members, beside = set().union(*some), frozenset({_ARRAY, *_NO_IMAGES, *wanted})
+        if not members.isdisjoint(_IMAGES):
+            return
+        place = f"the first {len(some):,} samples"
+        if others := sorted(members - beside):
+            raise UserError(
+                f"{place} have .{_ARRAY}, no image file, and {describe_names(others)}, of which nothing is said: what is the image? "
+                f"expected --image_column={_ARRAY}, --image_column={printable(others[0])[:64]}, or --image=none"
+            )
+        self._images, self._beside_arrays = (_ARRAY,), beside
+        self.found = f"--image_column={_ARRAY}, as {place} have no image file, and nothing else that may be the image"
 
     def _first_sample(self, config: PrepareConfig) -> tuple[Sample, Callable[[str], bytes]]:
         """The first sample that can be taken, and how to read its arrays."""
@@ -213,6 +236,9 @@ class WebDataset:
         if extension is None:
             expected = f"expected one of {', '.join(self._images)}, or --image none"
             raise Refusal("no_image", f"members {describe_names(sample.members)}; {expected}")
+        if self._beside_arrays is not None and (others := sample.members.keys() - self._beside_arrays):
+            expected = f"expected --image_column={_ARRAY}, or another, which says what is the image"
+            raise Refusal("ambiguous", f"{describe_names(others)} beside .{_ARRAY}, which other samples have alone; {expected}")
         return extension
 
     def _make_row(

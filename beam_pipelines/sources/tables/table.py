@@ -108,6 +108,10 @@ class Table:
         numbers = [name for one in (*columns.labels, *source.features) for name in one.names]
         features = [one for one in source.features if all(numbers.count(name) == 1 for name in one.names)]  # else its numbers count too
         self._class_names = names_of_integers((*unnamed, *features), head.class_names)
+        classes = [one.names[0] for one in (*unnamed, *features) if len(one.names) == 1 and one.kind in ("class", "multi_label")]
+        if columns.objects and not source.names_of(OBJECT_LABEL):
+            classes += [f"{OBJECTS}/{field}" for field in head.object_fields]
+        self._known_names = {name: head.class_names.get(name, ()) for name in classes}
         self._objects = None
         if columns.objects:
             names = {name.removeprefix(f"{OBJECTS}/"): known for name, known in head.class_names.items() if name.startswith(f"{OBJECTS}/")}
@@ -163,7 +167,7 @@ class Table:
         positions = {columns[name]: known for name, known in self._class_names.items() if names.count(columns[name]) == 1}  # else its numbers count too
         others = tuple(feature.name for feature in self.features if feature.kind in _FILES)
         reader = _RowReader(self._columns, file, root, self._make_reader(root), self._objects, positions, config.source.image_suffix, others)
-        for number, row in read_rows(file, config.source, self._needed):
+        for number, row in read_rows(file, config.source, self._needed, self._known_names):
             try:
                 image = reader.read(number, row) if not isinstance(row, Refusal) else row
             except Refusal as error:

@@ -120,27 +120,35 @@ def read_first_row(file: TableFile, config: SourceConfig, columns: tuple[str, ..
         return next((row for _, row in rows if not isinstance(row, Refusal)), {})
 
 
-def read_rows(file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None) -> Iterator[Row]:
+def read_rows(
+    file: TableFile, config: SourceConfig, columns: tuple[str, ...] | None = None, names: Mapping[str, tuple[str, ...]] = {}
+) -> Iterator[Row]:
     """Yields the rows of a file, in order.
 
     Args:
         file: Where they are.
         config: What stands above the header, and what is a comment.
         columns: The only ones that are needed, which spares reading the others; None: all.
+        names: Of some of them what their integers stand for, as the first file says it; empty: it says nothing.
 
     Raises:
-        UserError: The file cannot be read, is not of its format, or lacks one of the columns.
+        UserError: The file cannot be read, is not of its format, lacks one of the columns, or says otherwise what integers stand for.
     """
     if file.format == "parquet":
-        yield from _parquet_rows(file, columns)
+        yield from _parquet_rows(file, columns, names)
         return
     with open_lines(file.path, file.name, config) as lines:
         yield from _csv_rows(file, lines, config, columns) if file.format == "csv" else _checked_json_rows(file, lines, columns)
 
 
-def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None) -> Iterator[Row]:
+def _parquet_rows(file: TableFile, columns: tuple[str, ...] | None, names: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:
     with open_parquet(file.path, file.name) as parquet:
         needed = _check_columns(file, parquet.schema_arrow.names, columns)
+        found = class_names(parquet.schema_arrow)
+        for name, expected in names.items():
+            if found.get(name, ()) != expected:
+                told = f"integers in {printable(name)!r} stand for {show_columns(found.get(name, ()))}; expected {show_columns(expected)}"
+                raise UserError(f"{printable(file.name)}: {told}, as in the first table, or --label_names for a label")
         for index, row in enumerate(parquet_rows(parquet, list(needed))):
             yield index + 1, Refusal("not_utf8", "text that is not UTF-8") if row is None else row
 
