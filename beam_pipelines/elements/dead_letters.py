@@ -6,7 +6,7 @@ import itertools
 import json
 from typing import Callable, Iterable, Iterator, NamedTuple
 
-from beam_pipelines.errors import Refusal, printable
+from beam_pipelines.errors import Refusal, RunError, printable
 
 NUM_SHOWN = 5
 NUM_THUMBNAILS = 8  # of one stage and reason
@@ -92,9 +92,16 @@ def read_lines(read: Callable[[int, int], bytes], num_bytes: int, block_bytes: i
         read: Takes an offset and a number of bytes.
         num_bytes: Of the file.
         block_bytes: That are read at once.
+
+    Raises:
+        RunError: The file is shorter: what is missing would be left out without a word.
     """
     rest = b""
     for offset in range(0, num_bytes, block_bytes):
-        *lines, rest = (rest + read(offset, min(block_bytes, num_bytes - offset))).split(b"\n")
+        wanted = min(block_bytes, num_bytes - offset)
+        block = read(offset, wanted)
+        if len(block) != wanted:
+            raise RunError(f"a file of lines has {len(block)} bytes at {offset}; expected {wanted}")
+        *lines, rest = (rest + block).split(b"\n")
         for line in lines:
             yield line + b"\n"

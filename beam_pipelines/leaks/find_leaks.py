@@ -28,6 +28,7 @@ def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, 
     total = max(sum(sizes), 1)
     return {
         "parts": dict(zip(table.parts, sizes)),
+        "num_by_bytes": int(np.count_nonzero(~table.hashes["has_look"])),  # which are alike only if their bytes are the same
         "num_pairs": counts.num_pairs,
         "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),
         # A pair comes apart unless both of it fall into one part.

@@ -124,6 +124,8 @@ def describe(found: dict[str, Any]) -> str:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{part} {num:,}" for part, num in found["parts"].items()) + " images"
+    if found["num_by_bytes"]:
+        yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, of no known format, or hashed by no more"
     at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
     yield f"{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
     for one in found["apart"]:

@@ -52,6 +52,7 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
         cut = f"{found['num_cut']:,}: {found['num_pairs_cut']:,} pairs are in two parts"
         yield "clusters cut, too large or not alike from end to end", cut
     yield "clusters with different labels", f"{found['num_conflicts']:,}"
+    yield "images compared by bytes alone", f"{now.get('num_by_bytes', 0):,}"
     yield "pairs in different splits now", f"{now['num_pairs_apart']:,} of {now['num_pairs']:,}"
     yield "the same, of splits at random", f"about {now['num_pairs_apart_at_random']:,.1f}"
     yield "groups in different splits now", f"{now['groups']['num_apart']:,} of {now['groups']['num']:,}"

@@ -124,7 +124,8 @@ def _check_leaks(contents: Contents) -> Iterator[Check]:
     if apart or groups:
         yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
     else:
-        yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike).")
+        by_bytes = f"; {num_by_bytes:,} images were compared by bytes alone" if (num_by_bytes := now.get("num_by_bytes")) else ""
+        yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike{by_bytes}).")
 
 
 def _check_boxes(statistics: Mapping[str, Any]) -> Iterator[Check]:

@@ -160,5 +160,11 @@ def test_dead_letters_of_several_runs_come_out_sorted(tmp_path_factory, runs, bl
     assert each == [b"".join(map(to_line, sorted(letters))) for letters in runs]
 
 
+def test_lines_that_are_missing_at_the_end_of_a_file_are_not_left_out_without_a_word():
+    data = b"first\nsecond\n"
+    with pytest.raises(RunError, match="6 bytes at 0; expected 13"):
+        list(read_lines(lambda offset, num: data[:6][offset : offset + num], len(data), 100))
+
+
 def to_line(letter: DeadLetter) -> bytes:
     return to_json_lines([letter]).encode()

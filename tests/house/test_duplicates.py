@@ -104,7 +104,8 @@ def test_twins_come_into_one_group_and_one_split(grouped, capfd):
     (letter,) = map(json.loads, (grouped / "dead_letters.jsonl").read_text().splitlines())
     assert (letter["path"], letter["stage"], letter["reason"]) == ("ant/cut.jpg", "check", "bad_image")
     assert main(["verify", str(grouped)]) == 0 and main(["leaks", str(grouped)]) == 0
-    assert "6 pairs alike, 0 of them apart" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "6 pairs alike, 0 of them apart" in told and "3 images compared by bytes alone" in told
 
 
 def test_a_shard_and_a_catalog_are_made_again(grouped, tmp_path):
@@ -145,6 +146,7 @@ def test_leaks_are_counted_with_hashes_in_the_catalog_and_without(source, tmp_pa
         assert main(["leaks", str(directory), "--json"]) == 1
         found.append(json.loads(capfd.readouterr().out))
     assert found[0] == found[1] == leaks_of(kept)["now"] and found[0]["num_pairs_apart"] > 0
+    assert found[0]["num_by_bytes"] == 3, "pages, which show nothing"
     (apart,) = found[0]["apart"]
     rows = rows_of(kept)
     assert apart["first"] and all({rows[key]["split"] for key in pair} == {"train", "test"} for pair in apart["first"])
