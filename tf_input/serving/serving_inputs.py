@@ -57,9 +57,11 @@ class ServingInputs:
                 self.specs[name] = tf.TensorSpec([None, *spec.shape], spec.dtype, name)
                 continue
             feature, length = dataset.features[name], f"{name}{_LENGTH_SUFFIX}"
-            if self._transform is not None or not lists.is_list(feature) or length in dataset.features:
-                found = f"inputs={self._any_size.config.input_names!r} depend on {name!r}"
-                raise ValueError(f"{found}, of which examples differ in how many values they have; expected others")
+            found = f"inputs={self._any_size.config.input_names!r} depend on {name!r}"
+            if not lists.is_list(feature):
+                raise ValueError(f"{found}, of which examples differ in how many values they have; expected others, or lists of numbers or texts")
+            if length in dataset.features:
+                raise ValueError(f"{found}, and a signature says in {length!r} how long its lists are, which a feature is called; expected others")
             self._lists[name] = length
             self.specs |= {name: tf.TensorSpec([None, *feature.shape], spec.dtype, name), length: tf.TensorSpec([None], tf.int64, length)}
 
@@ -119,7 +121,7 @@ def _to_lists(values: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
     most = tf.shape(values, tf.int64)[1]
     check = tf.debugging.Assert(tf.reduce_all((lengths >= 0) & (lengths <= most)), ["expected lengths from 0 to", most, "got", lengths])
     with tf.control_dependencies([check]):
-        return tf.RaggedTensor.from_tensor(values, tf.identity(lengths))
+        return tf.RaggedTensor.from_tensor(values, tf.identity(lengths), row_splits_dtype=tf.int32)  # as those of records
 
 
 def _of_any_size(decoder: ExampleDecoder) -> ExampleDecoder:

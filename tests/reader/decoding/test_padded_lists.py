@@ -1,6 +1,8 @@
 """Lists of any length in a batch: padded, with a mask, or ragged."""
 
+import importlib.util
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -139,6 +141,36 @@ def test_a_model_of_lists_is_served(data, tmp_path):
         tf_input.export_serving(model, train, tmp_path / "2", max_batch_size=8)
     with pytest.raises(ValueError, match="ragged tensors are not served"):
         tf_input.export_serving(model, data.batches("train", batch_size=16, inputs="ids", ragged="ragged"), tmp_path / "2")
+
+
+PREPROCESSING = """
+import tensorflow as tf
+
+def preprocessing_fn(inputs):
+    return {"twice": inputs["ids"] * 2, "letters": inputs["words"].with_flat_values(tf.cast(tf.strings.length(inputs["words"].flat_values), tf.int64)), "label": inputs["label"]}
+"""
+
+
+@pytest.mark.slow(3)
+def test_a_model_of_lists_behind_a_transform_is_served(data, tmp_path):
+    if importlib.util.find_spec("tensorflow_transform") is None:
+        pytest.skip("the extra `transform` is not installed")
+    out = shutil.copytree(data.directory, tmp_path / "out")
+    (tmp_path / "my.py").write_text(PREPROCESSING)
+    assert main(["analyze", str(out), "--preprocessing_module", str(tmp_path / "my.py")]) == 0
+    train = tf_input.open(out).batches("train", batch_size=16, seed=0, transform=True, inputs=("twice", "letters"), ragged="mask")
+    inputs = {name: keras.Input([None], dtype=dtype, name=name) for name, dtype in train.element_spec[0].items() for dtype in [dtype.dtype.name]}
+    summed = [keras.ops.sum(keras.ops.cast(inputs[name] * keras.ops.cast(inputs[f"{name}_mask"], "int64"), "float32"), axis=1) for name in ("twice", "letters")]
+    model = keras.Model(inputs, keras.ops.softmax(keras.ops.stack(summed, axis=1) / 100))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    tf_input.export_serving(model, train, tmp_path / "1")
+    serve = tf.saved_model.load(str(tmp_path / "1")).signatures
+    raw = {"ids": [[3, 5, 7, 9, 11, 2], [4, 0, 0, 0, 0, 0]], "ids_length": [6, 1], "words": [["one", ""], ["", ""]], "words_length": [1, 0]}
+    raw = {name: tf.constant(values, tf.string if name == "words" else tf.int64) for name, values in raw.items()}
+    fed = {name: values.numpy() for name, values in serve["preprocess"](**raw).items()}
+    assert fed["twice"].tolist() == [[6, 10, 14, 18, 22, 4], [8, 0, 0, 0, 0, 0]] and fed["twice_mask"].sum(axis=1).tolist() == [6, 1]
+    assert fed["letters"].tolist() == [[3], [0]] and fed["letters_mask"].tolist() == [[True], [False]]
+    np.testing.assert_allclose(serve["serving_default"](**raw)["scores"].numpy(), model(fed), rtol=1e-5)
 
 
 def test_what_does_not_fit_is_one_line(data):
