@@ -1,6 +1,7 @@
 """Versions of what data sets are made with."""
 
 import contextlib
+import functools
 import importlib.metadata
 import sys
 from typing import Mapping
@@ -11,7 +12,8 @@ _PACKAGES = ("recordmill", "apache-beam", "numpy", "pillow", "simplejpeg", "goog
 _WITHOUT_INFLUENCE = ("apache-beam", "google-crc32c", "tensorflow")
 
 
-def installed_versions() -> dict[str, str]:
+@functools.cache
+def installed_versions() -> Mapping[str, str]:
     """Package -> its version, of those that are installed; `run.json` has them."""
     versions = {}
     for package in _PACKAGES:

@@ -6,7 +6,8 @@ import types
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
 from apache_beam.transforms import core
-from apache_beam.transforms.userstate import BagStateSpec, get_dofn_specs
+from apache_beam.transforms import userstate
+from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_pipelines.runners.jobs import parse_pipeline_options
 from beam_pipelines.runners.signatures import remember_signatures
@@ -27,7 +28,9 @@ def test_signatures_are_those_of_the_methods():
             methods = [method for method in methods if isinstance(method, types.MethodType)]
             assert len(methods) > 10
             assert [core.get_signature(method) for method in methods] == [inspect.signature(method) for method in methods]
-        assert get_dofn_specs(Stateful()) == ({Stateful.SEEN}, set()) and get_dofn_specs(beam.DoFn()) == (set(), set())
+        assert userstate.get_dofn_specs(Stateful()) == ({Stateful.SEEN}, set()) and userstate.get_dofn_specs(beam.DoFn()) == (set(), set())
+        plain, stateful = core.CallableWrapperDoFn(len), core.CallableWrapperDoFn(Stateful().process)
+        assert userstate.get_dofn_specs(plain) == (set(), set()) and userstate.get_dofn_specs(stateful) == ({Stateful.SEEN}, set())
 
 
 def test_views_of_options_share_their_values():
