@@ -5,17 +5,20 @@ import gzip
 import io
 import json
 import pathlib
+import re
 import tarfile
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from beam_pipelines.__main__ import main
 from made_arrays import idx_file
 from made_images import encode, write_files
 from made_records import example, write_records
-from prepared import picture
+from prepared import make_once, picture
 
 NUM = 20
 SIDE = 16
@@ -75,6 +78,34 @@ class Case(NamedTuple):
     targets: tuple[str, ...] = ("label",)
     grey: bool = False
     has_splits: bool = False
+
+    @property
+    def command(self) -> list[str]:
+        """The options, with those of a data set of two splits and several shards."""
+        splits = [] if self.has_splits else ["--splits=train=0.5,test=0.5"]
+        return [*self.options, *splits, "--name=made", "--num_shards=5"]
+
+
+class MadeCase(NamedTuple):
+    """Where a case's files lie, what its --input is, and its data set. None of it may be changed."""
+
+    folder: pathlib.Path
+    source: pathlib.Path
+    output: pathlib.Path
+
+
+def made_case(tmp_path_factory: pytest.TempPathFactory, name: str) -> MadeCase:
+    """A case by its name, prepared once for all tests, by light processes."""
+
+    def make(root: pathlib.Path) -> pathlib.Path:
+        source = root / "in" / CASES[name].write(root / "in")
+        assert main(["prepare", "--input", str(source), "--output", str(root / "out"), *CASES[name].command]) == 0
+        return source
+
+    root_name = re.sub(r"\W+", "-", name)
+    source = make_once(tmp_path_factory, root_name, make)
+    root = next(parent for parent in (source, *source.parents) if parent.name == root_name)
+    return MadeCase(root / "in", source, root / "out")
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -4,7 +4,6 @@ An example is known by its pixels, so each case says for each picture what has t
 """
 
 import csv
-import functools
 import pathlib
 import shutil
 from typing import Any, Callable
@@ -17,23 +16,14 @@ import tensorflow_datasets as tfds
 import tf_input
 from beam_pipelines.__main__ import main
 from engines import two_workers
-from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, plain, write_csv
+from made_sources import CASES, GREYS, MASKS, NUM, PICTURES, ROWS, made_case, plain, write_csv
 from tf_input.dataset_format import Manifest, read_manifest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def prepared(tmp_path_factory) -> Callable[[str], pathlib.Path]:
     """From a case's name to its data set, which is made once."""
-
-    @functools.cache
-    def prepare(name: str) -> pathlib.Path:
-        case, root = CASES[name], tmp_path_factory.mktemp("case")
-        path = str(root / "in" / case.write(root / "in")).rstrip("/")
-        splits = [] if case.has_splits else ["--splits=train=0.5,test=0.5"]
-        assert main(["prepare", "--input", path, "--output", str(root / "out"), *case.options, *splits]) == 0
-        return root / "out"
-
-    return prepare
+    return lambda name: made_case(tmp_path_factory, name).output
 
 
 @pytest.mark.slow(0.5)

@@ -1,8 +1,6 @@
 """What waits in the spool beside an image, or instead of one, has the same bytes however a run is made, and wherever its source lies."""
 
 import hashlib
-import pathlib
-from typing import NamedTuple
 
 import pytest
 
@@ -10,7 +8,7 @@ from beam_pipelines.__main__ import main
 from beam_pipelines.runners import local
 from beam_pipelines.storage.object_stores.open_object_store import open_object_store
 from engines import digest, two_workers
-from made_sources import CASES
+from made_sources import CASES, MadeCase, made_case
 from object_stores import put, reached, shared_server
 
 # Extras beside images in files of their own, in parts of files, and in spools; several parts to list; columns of every kind. Each goes by one
@@ -24,51 +22,37 @@ ENGINES = {
     "webdataset, segmentation": ("two workers", "s3"),
     "tfrecord detection": ("the worker alone", "s3"),
 }
-OPTIONS = ("--name=made", "--num_shards=5")
 
 
-class Prepared(NamedTuple):
-    """A source by its path in a folder, the options that go with it, and the digest of its data set, by light processes."""
-
-    folder: pathlib.Path
-    path: str
-    options: list[str]
-    digest: dict[str, str]
+@pytest.fixture
+def made(name, tmp_path_factory) -> MadeCase:
+    return made_case(tmp_path_factory, name)
 
 
-@pytest.fixture(scope="module")
-def prepared(name, tmp_path_factory) -> Prepared:
-    case = CASES[name]
-    root = tmp_path_factory.mktemp("source")
-    path = case.write(root / "in")
-    options = [*case.options, *([] if case.has_splits else ["--splits=train=0.5,test=0.5"]), *OPTIONS]
-    assert prepare(str(root / "in"), path, str(root / "out"), *options) == 0
-    return Prepared(root / "in", path, options, digest(root / "out"))
-
-
-def prepare(folder: str, path: str, output: str, *options: str) -> int:
-    return main(["prepare", "--input", f"{folder}/{path}".rstrip("/"), "--output", output, *options])
+def prepare(source: str, output: str, *options: str) -> int:
+    return main(["prepare", "--input", source, "--output", output, *options])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENGINES, scope="module")
-def test_another_engine_gives_the_same_bytes(name, prepared, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ENGINES)
+def test_another_engine_gives_the_same_bytes(name, made, tmp_path, monkeypatch):
     if ENGINES[name][0] == "the worker alone":
         monkeypatch.setattr(local, "num_cores", lambda: 0)
         flags = []
     else:
         flags = two_workers(monkeypatch, tmp_path)
-    assert prepare(str(prepared.folder), prepared.path, str(tmp_path / "out"), *prepared.options, *flags) == 0
-    assert digest(tmp_path / "out") == prepared.digest
+    assert prepare(str(made.source), str(tmp_path / "out"), *CASES[name].command, *flags) == 0
+    assert digest(tmp_path / "out") == digest(made.output)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENGINES, scope="module")
-def test_an_object_store_gives_the_same_bytes(name, prepared):
-    files = {f"in/{file.relative_to(prepared.folder)}": file.read_bytes() for file in prepared.folder.rglob("*") if file.is_file()}
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_object_store_gives_the_same_bytes(name, made):
+    files = {f"in/{file.relative_to(made.folder)}": file.read_bytes() for file in made.folder.rglob("*") if file.is_file()}
     with reached(shared_server(ENGINES[name][1])) as server:
         bucket = put(server, files, folder="")
-        assert prepare(f"{bucket}/in", prepared.path, f"{bucket}/out", *prepared.options, *server.flags) == 0
-        store = open_object_store(bucket)
-        found = {name: hashlib.sha256(store.read(f"{bucket}/out/{name}")).hexdigest() for name in prepared.digest}
-        assert found == prepared.digest and set(store.top_level(bucket)[0]) == {"in", "out"}
+        source = f"{bucket}/in/{made.source.relative_to(made.folder)}".removesuffix("/.")
+        assert prepare(source, f"{bucket}/out", *CASES[name].command, *server.flags) == 0
+        store, expected = open_object_store(bucket), digest(made.output)
+        found = {name: hashlib.sha256(store.read(f"{bucket}/out/{name}")).hexdigest() for name in expected}
+        assert found == expected and set(store.top_level(bucket)[0]) == {"in", "out"}

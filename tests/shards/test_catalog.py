@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from beam_pipelines.__main__ import main
 from made_images import jpeg, png, write_class_folders, write_files
-from made_sources import CASES, CLASSES, NUM, OBJECTS, ROWS, write_csv
+from made_sources import CASES, CLASSES, NUM, OBJECTS, ROWS, made_case, write_csv
 from tf_input.dataset_format import Manifest, ShardInfo, read_manifest
 
 # Of every data set.
@@ -78,11 +78,8 @@ def records_of(path: pathlib.Path, manifest: Manifest) -> Iterator[dict[str, lis
         "arrays idx gz, class",
     ],
 )
-def test_each_row_says_what_its_record_holds(tmp_path, name):
-    case = CASES[name]
-    source = tmp_path / "in" / case.write(tmp_path / "in")
-    splits = [] if case.has_splits else ["--num_shards=train=3,test=1", "--splits=train=0.8,test=0.2"]
-    output = prepare(source, tmp_path / "out", *case.options, *splits)
+def test_each_row_says_what_its_record_holds(tmp_path_factory, name):
+    folder, _, output = made_case(tmp_path_factory, name)
     manifest = read_manifest(output)
     labels = [feature for feature in manifest.schema if feature.kind == "class_label"]
     others = [feature.name for feature in manifest.schema if feature.kind == "image" and feature.name != "image"]
@@ -109,11 +106,11 @@ def test_each_row_says_what_its_record_holds(tmp_path, name):
                 (value,) = record[feature.name]
                 assert row[feature.name] == (value.decode() if feature.kind == "text" else value)
             for other in others:
-                assert (tmp_path / "in" / row[f"{other}_path"]).read_bytes() == record[other][0]
+                assert (folder / row[f"{other}_path"]).read_bytes() == record[other][0]
 
 
 @pytest.mark.slow
-def test_where_a_row_says_that_an_image_lies_it_lies(tmp_path):
+def test_where_a_row_says_that_an_image_lies_it_lies(tmp_path_factory):
     """Bytes that were not encoded again are found there, but for what is compressed."""
     pointing = {
         "image_folder, class": True,
@@ -123,10 +120,9 @@ def test_where_a_row_says_that_an_image_lies_it_lies(tmp_path):
         "table parquet, embedded images": False,
     }
     for name, has_place in pointing.items():
-        folder = tmp_path / name
-        source = folder / "in" / CASES[name].write(folder / "in")
+        _, source, output = made_case(tmp_path_factory, name)
         root = source if source.is_dir() else source.parent
-        rows = rows_of(prepare(source, folder / "out", *CASES[name].options, "--splits=train=1"))
+        rows = rows_of(output)
         assert len(rows) == NUM
         for row in rows:
             assert row["reencoded"] is None and (root / row["path"]).is_file(), name
