@@ -67,6 +67,10 @@ SOURCES = {
 }
 
 
+# A store for each of them: they take turns.
+IN_STORES = pytest.mark.parametrize("kind, proxied", [*zip(SOURCES, ("s3", "gs", "s3", "gs", "s3"))], indirect=["proxied"])
+
+
 def put(bucket: str, kind: str, num: int, missing: str = "") -> str:
     make, name, folder = SOURCES[kind]
     objects = {path.replace("photos", folder, 1): jpeg(index) for index, path in enumerate(paths(num)) if path != missing}
@@ -83,7 +87,7 @@ def asked(faults: Faults, call: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", SOURCES)
+@IN_STORES
 def test_more_images_are_no_more_requests(proxied, kind, capsys):
     server, faults = proxied
     requests = {}
@@ -100,7 +104,7 @@ def test_more_images_are_no_more_requests(proxied, kind, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["coco", "table", "text"])
+@pytest.mark.parametrize("kind, proxied", [("coco", "gs"), ("table", "s3"), ("text", "gs")], indirect=["proxied"])
 def test_an_image_that_is_named_and_is_not_there_is_a_dead_letter(proxied, kind, tmp_path):
     server, _ = proxied
     missing = paths(20)[7]
@@ -166,7 +170,7 @@ def test_sizes_on_a_disk_are_those_of_files_alone(tmp_path):
     assert find_sizes(str(tmp_path), ["a.jpg", "link.jpg", "folder", "none.jpg", "a.jpg/b"]) == {"a.jpg": 5, "link.jpg": 5}
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@IN_STORES
 def test_each_image_has_its_own_size(proxied, kind):
     server, _ = proxied
     bucket = server.make_bucket()

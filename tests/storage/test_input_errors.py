@@ -131,6 +131,7 @@ def answering(status: int, *names: str):
 
 
 @pytest.mark.slow(5)
+@pytest.mark.parametrize("proxied", ["gs"], indirect=True)
 def test_objects_that_a_store_refuses_do_not_vanish(proxied, capsys):
     server, faults, bucket = proxied
     call = ["prepare", f"--input={bucket}/in", f"--output={bucket}/out", "--max_bad_fraction=0.5", *server.flags]
