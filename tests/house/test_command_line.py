@@ -328,17 +328,27 @@ run()
 """
 
 
+# Signal, whether what it interrupts has been written, whether that replaces a data set: all pairs.
+INTERRUPTS = [
+    (signal.SIGINT, False, False),
+    (signal.SIGINT, True, True),
+    (signal.SIGTERM, False, True),
+    (signal.SIGTERM, True, False),
+    (signal.SIGHUP, False, False),
+    (signal.SIGHUP, True, True),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("place, is_written", [("beam_pipelines.launch:settle_source", False), ("beam_pipelines.publish.summary:describe", True)])
-@pytest.mark.parametrize("replaces", [False, True])
-def test_an_interrupt_says_what_is_in_place(folder, place, is_written, number, replaces):
+@pytest.mark.parametrize("number, is_written, replaces", INTERRUPTS)
+def test_an_interrupt_says_what_is_in_place(folder, number, is_written, replaces):
+    place = "beam_pipelines.publish.summary:describe" if is_written else "beam_pipelines.launch:settle_source"
     given = ["prepare", "--input", "flowers", "--output", "out"]
     if replaces:
         assert main([*given, "--seed=5"]) == 0
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = ["-c", INTERRUPTED, f"{place}:{number}", *given, "--overwrite"]
-    run = forked_python.run(*arguments, env=environment, preloaded=("beam_pipelines.launch",))
+    run = forked_python.run(*arguments, env=environment, preloaded=forked_python.BEAM)
     told = f"{folder / 'out'} is written, whole" if is_written else "nothing was written"
     assert (run.returncode, run.stdout, run.stderr) == (128 + number, "", f"recordmill: interrupted; {told}\n")
     assert sorted(os.listdir()) == (["flowers", "out"] if is_written or replaces else ["flowers"])
