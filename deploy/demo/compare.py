@@ -67,12 +67,15 @@ def compare(prepared: pathlib.Path, class_ordered: pathlib.Path, num_steps: int 
     in_prepared_order = digits.batches("train", batch_size=BATCH_SIZE, shuffle=False)
     steps_per_pass = int(in_prepared_order.cardinality())
     num_steps = num_steps or NUM_PASSES * steps_per_pass
-    return Comparison(
-        folder_labels,
-        steps_per_pass,
-        buffered=train(in_folder_order, validation, num_steps, seed),
-        prepared=train(in_prepared_order, validation, num_steps, seed),
-    )
+    keras.utils.set_random_seed(seed)
+    model = make_model(validation[0].shape[1:])
+    start = [variable.numpy() for variable in state(model)]
+    trainings = []
+    for batches in (in_folder_order, in_prepared_order):
+        for variable, value in zip(state(model), start, strict=True):
+            variable.assign(value)
+        trainings.append(train(model, batches, validation, num_steps))
+    return Comparison(folder_labels, steps_per_pass, *trainings)
 
 
 def write_class_ordered(digits: tf_input.PreparedDataset, path: pathlib.Path) -> np.ndarray:
@@ -93,11 +96,14 @@ def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.io.decode_image(example["image"], channels=1, expand_animations=False), example["label"]
 
 
-def train(batches: tf.data.Dataset, validation: tuple[tf.Tensor, tf.Tensor], num_steps: int, seed: int) -> Training:
-    """Trains a new network; with the same seed, it starts as the same."""
-    keras.utils.set_random_seed(seed)
+def state(model: keras.Model) -> list[keras.Variable]:
+    """All that a training changes."""
+    return [*model.variables, *model.optimizer.variables]
+
+
+def train(model: keras.Model, batches: tf.data.Dataset, validation: tuple[tf.Tensor, tf.Tensor], num_steps: int) -> Training:
+    """Trains a network, from whatever it is."""
     images, labels = (tensor.numpy() for tensor in validation)
-    model = make_model(images.shape[1:])
 
     def measure() -> float:
         return float(np.mean(np.argmax(model.predict_on_batch(images), axis=-1) == labels))
@@ -111,7 +117,7 @@ def train(batches: tf.data.Dataset, validation: tuple[tf.Tensor, tf.Tensor], num
 
 
 def make_model(image_shape: tuple[int, ...]) -> keras.Model:
-    """A small convolutional network, with Keras's own settings throughout."""
+    """A small convolutional network that no training has changed, with Keras's own settings throughout."""
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -125,6 +131,7 @@ def make_model(image_shape: tuple[int, ...]) -> keras.Model:
         ]
     )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)
     return model
 
 

@@ -69,18 +69,16 @@ def distributions(tree: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) 
     return Distributions(sdist, wheel)
 
 
-@pytest.fixture(scope="module", params=Distributions._fields)
-def environment(
-    request: pytest.FixtureRequest, distributions: Distributions, tmp_path_factory: pytest.TempPathFactory
-) -> Environment:
-    """A new virtual environment with the sdist or the wheel in it; what they depend on is the running environment's."""
+@pytest.fixture(scope="module")
+def environment(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A new virtual environment with the wheel in it; what it depends on is the running environment's. The tests of Dataflow install an sdist."""
     root = tmp_path_factory.mktemp("environment")
     venv.create(root, symlinks=True)
     python = root / "bin" / "python"
     paths = sysconfig.get_paths(vars={"base": str(root), "platbase": str(root)})
     dependencies = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
     pathlib.Path(paths["purelib"], "dependencies.pth").write_text("\n".join(dependencies) + "\n")
-    run(sys.executable, "-m", "pip", "--python", python, *INSTALL, getattr(distributions, request.param), folder=root)
+    run(sys.executable, "-m", "pip", "--python", python, *INSTALL, distributions.wheel, folder=root)
     return Environment(root, tmp_path_factory.mktemp("elsewhere"))
 
 
@@ -196,7 +194,7 @@ def test_every_requirement_of_a_worker_a_trainer_and_the_site_is_pinned_within_i
 @pytest.mark.parametrize("image", sorted((CHECKOUT / "deploy").rglob("Dockerfile")), ids=lambda path: path.parent.name)
 def test_what_an_image_imports_when_it_is_built_is_there(image):
     for statement in re.findall(r'python -c "(import [^"]*)"', image.read_text()):
-        done = forked_python.run("-c", statement, cwd=CHECKOUT, preloaded=("keras", "tensorflow", "beam_pipelines.launch", "pyarrow.parquet"))
+        done = forked_python.run("-c", statement, cwd=CHECKOUT, preloaded=(*forked_python.TENSORFLOW, *forked_python.BEAM))
         assert done.returncode == 0, done.stderr
 
 
