@@ -76,13 +76,13 @@ def start_recordmill(*arguments: str, gates: pathlib.Path | None = None, before:
         env={**os.environ, "PYTHONPATH": TEST_PATH, **({GATES: str(gates)} if gates else {})},
         merged=True,
         leads=True,
-        preloaded=("beam_pipelines.launch",),
+        preloaded=forked_python.BEAM,
     )
 
 
 def two_workers(patch: pytest.MonkeyPatch, folder: pathlib.Path) -> list[str]:
     """The options of a run in this process whose two worker processes are forked off one that has imported Beam: each would take seconds."""
-    python = forked_python.write_command(folder / "python", preloaded=("beam_pipelines.launch",))
+    python = forked_python.write_command(folder / "python", preloaded=forked_python.BEAM)
     patch.setattr(sys, "executable", str(python))
     return ["--direct_num_workers=2", "--direct_running_mode=multi_processing"]
 

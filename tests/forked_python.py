@@ -6,6 +6,7 @@ TensorFlow or Keras read from the environment as they are imported.
 
 import array
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -23,6 +24,12 @@ import threading
 import types
 from typing import Mapping
 
+# What many programs find imported. Those that find more are forked off a copy of what has imported this.
+TENSORFLOW = ("keras", "tensorflow")
+BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
+
+# Of the command line of what forks programs: room for theirs.
+_ROOM = 1000
 _MOST_BYTES = 1 << 20
 _MOST_WAITING = 100
 
@@ -51,7 +58,7 @@ class ForkedPython:
         cwd: str | os.PathLike[str] = ".",
         merged: bool = False,
         leads: bool = False,
-        preloaded: tuple[str, ...] = ("keras", "tensorflow"),
+        preloaded: tuple[str, ...] = TENSORFLOW,
     ) -> None:
         asked = {"arguments": [str(one) for one in arguments], "env": dict(env or os.environ), "cwd": os.path.abspath(cwd), "leads": leads}
         read_in, write_in = os.pipe()
@@ -115,7 +122,7 @@ def run(*arguments: object, timeout: float = 240.0, **options) -> subprocess.Com
     return subprocess.CompletedProcess(list(arguments), process.returncode, stdout, stderr)
 
 
-def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = ("keras", "tensorflow")) -> pathlib.Path:
+def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, ...] = TENSORFLOW) -> pathlib.Path:
     """Makes a command that is a program with those arguments, and its own after them, in a process that is forked off.
 
     It is for those who start programs by a name: their files, working directory and environment are the program's, and its end is the
@@ -135,7 +142,13 @@ def stand_for(forker: bytes, arguments: list[str]) -> None:
         os.execv(sys.executable, [sys.executable, *arguments])
     asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
     with _ask(forker, asked, [0, 1, 2]) as state:
-        _receive(state)
+        program = _receive(state)
+
+        def end(number: int, unused_frame: object) -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(program, number)
+
+        signal.signal(signal.SIGTERM, end)
         ended = _receive(state)
     if ended < 0:
         signal.signal(-ended, signal.SIG_DFL)
@@ -157,16 +170,17 @@ def _receive(state: socket.socket) -> int:
 
 
 @functools.cache
-def _forker(*preloaded: str) -> tuple[bytes, subprocess.Popen]:
+def _forker(*preloaded: str) -> tuple[bytes, "subprocess.Popen | ForkedPython"]:
     """The address of what forks programs; and it itself, which ends as its stdin is closed, with this process."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind("")  # a name that the kernel chooses
-        listening.listen(_MOST_WAITING)
-        paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
-        command = [sys.executable, __file__, str(listening.fileno()), *preloaded]
-        environment = {**os.environ, "PYTHONPATH": paths}
-        process = subprocess.Popen(command, pass_fds=[listening.fileno()], stdin=subprocess.PIPE, env=environment)
-        return listening.getsockname(), process
+    paths = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), str(pathlib.Path(__file__).parent)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    base = next((one for one in (TENSORFLOW, BEAM) if preloaded[: len(one)] == one != preloaded), None)
+    if base:
+        process = ForkedPython(__file__, *preloaded, "", env=environment, preloaded=base)
+    else:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([sys.executable, __file__, *preloaded, _ROOM * " "], env=environment, **pipes)
+    return bytes.fromhex(process.stdout.readline()), process
 
 
 def _answer(listening: socket.socket) -> None:
@@ -205,6 +219,7 @@ def _become(asked: dict, given: list[int]) -> None:
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
+    _show([sys.executable, *asked["arguments"]])
     del sys.modules["__main__"]
     first, *rest = asked["arguments"]
     paths = asked["env"].get("PYTHONPATH", "").split(os.pathsep)
@@ -222,8 +237,19 @@ def _become(asked: dict, given: list[int]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _show(command: list[str]) -> None:
+    """Lets this process's command line, as others see it, be that one, as far as there is room."""
+    of_state = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
+    start, end = int(of_state[48 - 3]), int(of_state[49 - 3])
+    ctypes.memmove(start, "\0".join(command).encode()[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
-        importlib.import_module(name)
-    gc.freeze()  # what a program ends with need not look through all this
-    _answer(socket.socket(fileno=int(sys.argv[1])))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forker:
+        forker.bind("")  # a name that the kernel chooses
+        forker.listen(_MOST_WAITING)
+        print(forker.getsockname().hex(), flush=True)
+        for name in sys.argv[1:-1]:
+            importlib.import_module(name)
+        gc.freeze()  # what a program ends with need not look through all this
+        _answer(forker)

@@ -152,9 +152,9 @@ def test_plain_rooms_load_neither_beam_nor_tensorflow():
 
 @pytest.mark.slow(4)
 def test_tensorflow_is_loaded_where_it_is_needed():
-    written = loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", "beam_pipelines.launch")
+    written = loaded_by("import beam_pipelines.launch, beam_pipelines.pipeline", *forked_python.BEAM)
     assert "apache_beam" in written and not written & {"tensorflow", "keras", "tensorflow_transform"}
-    read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset", "keras", "tensorflow")
+    read = loaded_by("import tf_input\ntf_input.open, tf_input.PreparedDataset", *forked_python.TENSORFLOW)
     assert "tensorflow" in read and not read & {"apache_beam", "beam_pipelines", "tensorflow_transform"}
     assert not loaded_by("import tf_input.inspection.inspection") & {"tensorflow", "pyarrow"}, "tables are shown at once"
     shared = loaded_by(f"import tf_input, {', '.join(CONTRACT)}")

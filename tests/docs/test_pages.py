@@ -26,7 +26,7 @@ RUN = ("README.md", "docs/guide.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for pattern in ("*.md", "docs/*.md", "deploy/*/README.md") for path in ROOT.glob(pattern))
 MAX_README_LINES = 150
 # By all programs of the pages together: `recordmill which` wants TensorFlow too.
-PRELOADED = ("keras", "tensorflow", "beam_pipelines.launch", "pyarrow.parquet")
+PRELOADED = (*forked_python.TENSORFLOW, *forked_python.BEAM)
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -36,13 +36,11 @@ def blocks_of(page: str) -> list[Block]:
 @pytest.mark.slow(45)
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_prints_what_it_shows(page, tmp_path, tmp_path_factory):
-    """Commands of the first one are typed as they stand there. Those of the long one need not import what others have imported."""
-    commands = ""
-    if page != "README.md":
-        commands = tmp_path_factory.mktemp("commands")
-        forked_python.write_command(commands / "python", preloaded=PRELOADED)
-        recordmill = pathlib.Path(sys.executable).parent / "recordmill"
-        forked_python.write_command(commands / "recordmill", recordmill, preloaded=PRELOADED)
+    """By commands that find imported what takes seconds; tests of their own start the command itself."""
+    commands = tmp_path_factory.mktemp("commands")
+    forked_python.write_command(commands / "python", preloaded=PRELOADED)
+    recordmill = pathlib.Path(sys.executable).parent / "recordmill"
+    forked_python.write_command(commands / "recordmill", recordmill, preloaded=PRELOADED)
     run = functools.partial(forked_python.run, timeout=1200, preloaded=PRELOADED)
     outputs = run_page(ROOT / page, tmp_path, run, str(commands))
     blocks = blocks_of(page)

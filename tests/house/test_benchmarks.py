@@ -26,7 +26,7 @@ COMMAND = r"^\.venv/bin/python -m tests\.benchmarks\.(\w+) *([^#\n]*)"
 # Benchmark -> what makes its command on the page of benchmarks short, and something that it says at its end.
 SHORT = {
     "object_store_benchmark": ("--files=10 --objects=20", r"^ +20 +[\d.]+ +\d+$"),
-    "prepare_benchmark": ("--scale=0.001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +80 photos +\d+ MB"),
+    "prepare_benchmark": ("--scale=0.0001 --rounds=0 --case=tiny-strict --case=photos-resized --case=memory", r"^ +16 photos +\d+ MB"),
     "shuffle_benchmark": ("--references 3000", r"^ +3,000 +\d+ "),
     "twins_benchmark": ("--hashes 3000", r"^ +3,000 +150 "),
     "transform_benchmark": ("--copies=1 --repeats=1 --seconds=0 --passes=one", r"^uint8 +[\d,]+ "),
@@ -40,7 +40,10 @@ SHORT = {
 OTHERS = {"engines_benchmark", "gpu_benchmark", "read_benchmark"}
 
 # What the contestants import, in processes of their own.
-PRELOADED = ("keras", "tensorflow_datasets", "tfx_bsl.public.tfxio", "tensorflow_transform.beam", "beam_pipelines.launch", "moto.s3.models")
+PRELOADED = (
+    *(*forked_python.TENSORFLOW, "tensorflow_datasets", "tfx_bsl.public.tfxio", "tensorflow_transform.beam"),
+    *(*forked_python.BEAM, "moto.s3.models"),
+)
 # Runs a module as `python -m` does, where the interpreter that it starts programs with is another one.
 RUN_MODULE = """
 import runpy, sys

@@ -21,7 +21,7 @@ from beam_pipelines.errors import StorageError, UserError, find_user_facing
 from beam_pipelines.parallel import progress
 from beam_pipelines.storage.lease import make_lease, write_lease
 from engines import finish, start_prepare
-from forked_runs import Forker, forked_runs
+from forked_runs import ForkedRun
 from held_stages import Gate
 from made_images import write_class_folders, write_files
 
@@ -212,21 +212,15 @@ def test_an_error_keeps_its_path_and_kind_on_its_way_through_an_engine():
     assert find_user_facing(UserError("x")).exit_code == 2
 
 
-@pytest.fixture(scope="module")
-def forker(tmp_path_factory) -> Forker:
-    with forked_runs(tmp_path_factory.mktemp("forker")) as forker:
-        yield forker
-
-
 def status(output: pathlib.Path, capsys) -> dict:
     assert main(["status", str(output), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.slow
-def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path, forker, capsys):
+def test_status_says_what_a_killed_run_has_left_and_what_to_do(source, tmp_path, capsys):
     output = tmp_path / "out"
-    run = forker.start(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
+    run = ForkedRun(*call(source, output), signalled=f"{signal.SIGKILL.value}:beam_pipelines.shards.shard_files:write_done:2")
     assert run.wait() == -signal.SIGKILL
     found = status(output, capsys)
     assert found["data_set"] is None

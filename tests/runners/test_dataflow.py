@@ -139,7 +139,7 @@ def run(*command: str | os.PathLike, environment: dict[str, str], folder: pathli
 
 
 # What the command imports, in this order, once its arguments are right.
-PRELOADED = ("beam_pipelines.launch", "beam_pipelines.storage.object_stores.gcs", "apache_beam.runners.dataflow.dataflow_runner")
+PRELOADED = (*forked_python.BEAM, "beam_pipelines.storage.object_stores.gcs", "apache_beam.runners.dataflow.dataflow_runner")
 
 
 def recordmill(folder: pathlib.Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:

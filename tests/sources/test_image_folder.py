@@ -633,7 +633,7 @@ def test_what_refuses_a_folder_is_told_of_all_parts_whatever_their_order(tmp_pat
 def run_prepare(root: pathlib.Path, output: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(beam_pipelines.__file__).parent.parent)}
     command = ["-m", "beam_pipelines", "prepare", "--input", root, "--output", output, *options]
-    return forked_python.run(*command, env=env, preloaded=("beam_pipelines.launch",))
+    return forked_python.run(*command, env=env, preloaded=forked_python.BEAM)
 
 
 @pytest.mark.slow
