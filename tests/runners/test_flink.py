@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 
 import engines
+import forked_python
 from beam_pipelines.__main__ import main
 from beam_pipelines.runners.job_servers import reserve_port
 from engines import (
@@ -75,6 +76,13 @@ def cluster(tmp_path_factory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
+def forked_workers(cluster) -> None:
+    """From now on its workers are forked off a process that has imported Beam and TensorFlow: to each that takes seconds."""
+    preloaded = (*forked_python.TENSORFLOW, *forked_python.BEAM)
+    forked_python.write_command(cluster.folder / "boot", engines.FLINK / "boot.py", f"--cluster={cluster.folder}", preloaded=preloaded)
+
+
+@pytest.fixture(scope="module")
 def source(tmp_path_factory) -> pathlib.Path:
     return write_source(tmp_path_factory.mktemp("source") / "in", num_images=300)
 
@@ -98,7 +106,7 @@ def job_server(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def submits(cluster, job_server) -> Iterator[str]:
+def submits(cluster, forked_workers, job_server) -> Iterator[str]:
     """The option of a run that submits to the cluster by a job server that is there already: its Java takes seconds to come up."""
     server = FlinkJarJobServer(PipelineOptions([*cluster.options, job_server, f"--job_port={reserve_port()}"]))
     server.start()
@@ -107,7 +115,7 @@ def submits(cluster, job_server) -> Iterator[str]:
 
 
 @pytest.fixture
-def start(cluster, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
+def start(cluster, forked_workers, job_server, source, tmp_path) -> Callable[..., ForkedPython]:
     """Starts the command on the cluster, with both TaskManagers there."""
     cluster.wait_for_task_managers(2)
     given = (*cluster.options, job_server, engines.QUICK_SUBMISSION)
@@ -215,6 +223,17 @@ def finished_shards(directory: pathlib.Path) -> dict[str, tuple[int, int]]:
     }
 
 
+def task_manager_of(cluster: Cluster, worker: int) -> str:
+    """The name of the one that has started a worker, by a command that stands for it."""
+
+    def told(process: psutil.Process) -> list[str]:
+        return [one for one in process.cmdline() if one.startswith(("--id=", "--provision_endpoint="))]
+
+    started = {name: psutil.Process(pid).children() for name, pid in cluster.process_ids().items()}
+    (name,) = (name for name, children in started.items() if told(psutil.Process(worker)) in map(told, children))
+    return name
+
+
 def task_managers(cluster: Cluster) -> set[str]:
     """Names of those that the JobManager counts on."""
     return {one["id"] for one in cluster.ask("taskmanagers")["taskmanagers"]}
@@ -241,9 +260,7 @@ def test_task_managers_that_are_killed_change_nothing_and_cost_no_finished_shard
             held = held_at(cluster, gate, run)
             done = finished_shards(next((tmp_path / "out.incomplete").glob("*/")))
             assert bool(done) == (gate is gates[-1])
-            parents = {psutil.Process(worker).ppid() for worker in held}
-            name = next(name for name, pid in cluster.process_ids().items() if pid in parents)
-            cluster.kill(name)
+            cluster.kill(name := task_manager_of(cluster, held[0]))
             if gate is listed:
                 gate.open()
                 printed += read_until(run, f"tasks wait for slots of {has}")
@@ -267,7 +284,7 @@ def test_a_run_that_is_ended_stops_its_job_and_can_be_gone_on_from(cluster, subm
     late = f"recordmill: the job was not done after {limit} seconds, and was stopped; "
     ends = [
         (signal.SIGINT, os.killpg, (), 130, "recordmill: interrupted; "),
-        (signal.SIGTERM, os.kill, ("--resume",), 143, "recordmill: interrupted; "),
+        (signal.SIGTERM, os.kill, ("--resume", submits), 143, "recordmill: interrupted; "),
         (signal.SIGUSR1, os.kill, ("--resume", submits, limit), 1, late),
     ]
     for sent, send, options, code, told in ends:
