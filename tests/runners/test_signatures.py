@@ -5,8 +5,7 @@ import types
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, StandardOptions
-from apache_beam.transforms import core
-from apache_beam.transforms import userstate
+from apache_beam.transforms import core, userstate
 from apache_beam.transforms.userstate import BagStateSpec
 
 from beam_pipelines.runners.jobs import parse_pipeline_options
