@@ -49,8 +49,8 @@ class Column:
         name: Of the feature.
         names: Of the columns that it is made of.
         kind: One of `KINDS`.
-        shape: Of a value; empty: one value, or, of an array or a tensor, what the first has; (None,): a list of any length. None: a side of
-            a tensor that differs.
+        shape: Of a value; empty: one value, or, of an array or a tensor, what the first has; (None,): a list of any length, of a multi_label
+            one that is known to be it. None: a side of a tensor that differs.
         dtype: Of a tensor; empty: what the first has.
     """
 

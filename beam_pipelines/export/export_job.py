@@ -10,10 +10,11 @@ from beam_pipelines.config.output_paths import OutputPaths
 from beam_pipelines.errors import StorageError, UserError, did_you_mean, printable
 from beam_pipelines.export.export_objects import ExportedValues
 from beam_pipelines.export.image_folder import class_feature
-from beam_pipelines.export.record_files import check_array_record
+from beam_pipelines.export.record_files import ARRAY_RECORD
 from beam_pipelines.publish.output_directory import check_output, is_new
 from beam_pipelines.publish.written_data_set import check_names, open_data_set
 from beam_pipelines.storage.files import is_remote
+from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from tf_input.dataset_format import Manifest
 
 # Written last. It is hidden, since to who reads a format every other file there is a part of the data.
@@ -81,8 +82,8 @@ def make_job(config: ExportConfig) -> ExportJob:
         class_feature(manifest)
     if config.to in ("parquet", "webdataset"):
         ExportedValues(manifest)
-    if config.to == "array_record":
-        check_array_record()
+    if config.to == ARRAY_RECORD:
+        check_array_record(f"--to={ARRAY_RECORD}")
     check_output(config.output, config.directory, config.overwrite, ExportJob.output_option, last_file=EXPORT)
     output = _resolve(config.output)
     return ExportJob(

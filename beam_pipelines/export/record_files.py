@@ -1,13 +1,12 @@
 """Formats `tfrecord` and `array_record`: the very records, in other files."""
 
-import importlib.util
 import pathlib
 import tempfile
 import zlib
 from typing import Iterable, Iterator
 
-from beam_pipelines.errors import UserError
 from beam_pipelines.export.examples import ExportedExample
+from beam_pipelines.tfrecord.array_record_reader import check_array_record
 from beam_pipelines.tfrecord.record_writer import frame
 from tf_input.dataset_format import shard_place
 
@@ -37,15 +36,9 @@ def array_record_file(name: str, split: str, shard_index: int, num_shards: int) 
     return f"{name}-{split}.array_record-{shard_place(shard_index, num_shards)}"
 
 
-def check_array_record() -> None:
-    """UserError where the library that writes them is not installed."""
-    if importlib.util.find_spec("array_record") is None:
-        raise UserError("--to=array_record: array_record is not installed; expected `pip install 'recordmill[export]'`")
-
-
 def array_record_pieces(examples: Iterable[ExportedExample]) -> Iterator[bytes]:
     """The bytes of an ArrayRecord file, in pieces: its library writes to local paths alone."""
-    check_array_record()
+    check_array_record(f"--to={ARRAY_RECORD}")
     from array_record.python.array_record_module import ArrayRecordWriter
 
     with tempfile.TemporaryDirectory(prefix="recordmill-") as folder:

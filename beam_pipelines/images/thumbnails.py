@@ -73,6 +73,18 @@ def make_thumbnail_of_refused(data: bytes, raw: RawImage | None = None, side: in
         return None
 
 
+def check_thumbnail(encoded: bytes) -> None:
+    """Refusal where bytes are not such a small JPEG as `make_thumbnail` makes."""
+    if len(encoded) > _MAX_BYTES:
+        raise Refusal("bad_image", f"{len(encoded)} bytes; expected at most {_MAX_BYTES}")
+    if identify(encoded) != "jpeg":
+        raise Refusal("bad_image", "no JPEG")
+    header = read_jpeg_header(encoded)
+    if max(header.height, header.width) > SIDE:
+        raise Refusal("bad_image", f"{header.width} x {header.height} pixels; expected at most {SIDE} x {SIDE}")
+    check_image(encoded, "decode")
+
+
 def _decode_damaged(data: bytes, side: int) -> np.ndarray:
     """uint8 [height, width, 3], not smaller than a thumbnail unless the image is; what is missing is grey."""
     image_format = identify(data)

@@ -219,7 +219,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_source_options(group: argparse._ArgumentGroup) -> None:
     """Adds the options on the source to a group of the options of `prepare`."""
     add = group.add_argument
-    add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said)")
+    add("--source", choices=tuple(SOURCES), help="what IN is (default: guessed from the names there, and said); tfrecord: ArrayRecord files too")
     add(
         "--image",
         choices=("none",),

@@ -29,8 +29,9 @@ from beam_pipelines.sources.records.record_directories import read_directory
 from beam_pipelines.sources.records.record_layouts import Layout, find_layout
 from beam_pipelines.sources.records.tfrecord import is_record_file
 from beam_pipelines.storage.files import is_remote, open_file
+from beam_pipelines.tfrecord.array_record_reader import RecordFileReader
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record, read_records
+from beam_pipelines.tfrecord.record_reader import BadRecord, NoRecordsError, Record
 from tf_input.first_records import MAX_RECORDS
 
 _RECORDS_OF_CLASS = 4  # for each different number: with fewer, numbers are no classes
@@ -93,6 +94,7 @@ class _Files:
     def __init__(self, path: str) -> None:
         directory = read_directory(path.rstrip("/") or "/", None)
         self._layout: Layout | None = None
+        self._reader = RecordFileReader()
         if directory:
             self._root, self._layout, self.splits = Root(path), directory.layout, dict(sorted(directory.files.items()))
         else:
@@ -105,8 +107,9 @@ class _Files:
         """Those of a file."""
         path = f"{self._root.path}/{name}"
         try:
-            with open_file(f"{self._root.path}/{self._root.relative(name)}") as file:
-                yield from read_records(file)
+            inside = f"{self._root.path}/{self._root.relative(name)}"
+            with open_file(inside) as file:
+                yield from self._reader.read(inside, file)
         except (NoRecordsError, OutsideError) as error:
             raise UserError(f"{printable(path)}: {error}") from None
         except OSError as error:

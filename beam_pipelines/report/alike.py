@@ -75,12 +75,13 @@ def show_alike(leaks: Leaks, sample: Sample, album: Album) -> Iterator[Alike]:
     album.load_places(places.values())
     for title, num, what, clusters in kinds:
         note = f"The first {len(clusters):,} of {num:,} {what}." if len(clusters) < num else ""
-        shown = [[_show(twin, places.get(twin.key), album) for twin in twins[:_NUM_TWINS]] for twins in clusters]
+        shown = [[_show(twin, places.get(twin.key), leaks, album) for twin in twins[:_NUM_TWINS]] for twins in clusters]
         if clusters:
             yield Alike(title, note, [Cluster(examples, len(twins) > _NUM_TWINS) for examples, twins in zip(shown, clusters)])
 
 
-def _show(twin: Twin, place: Place | None, album: Album) -> Shown:
+def _show(twin: Twin, place: Place | None, leaks: Leaks, album: Album) -> Shown:
     key = twin.key[:_MAX_NAME]
     told = f"{twin.told[:_MAX_NAME]}: {key}" if twin.told else key
-    return album.show_place(place, key, told if place else f"{told} (left out)")
+    without = "left out" if twin.key in leaks.dropped else "not found"
+    return album.show_place(place, key, told if place else f"{told} ({without})")

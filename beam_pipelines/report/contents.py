@@ -7,15 +7,15 @@ import json
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple
 
+from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES
 from beam_pipelines.errors import UserError, printable
 from beam_pipelines.storage.files import files_at, open_file
 from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, RUN, STATISTICS, TWINS, Feature, Manifest
 
-_MAX_LINES = 200_000  # of dead letters that are read
-_MAX_LINE_BYTES = 1 << 16
+_MAX_LINES = 200_000  # that are read of a file
 _NUM_SHOWN = 3  # of one reason
 _MAX_THUMBNAILS = 500
-_MAX_TWINS = 2_000  # lines that are read
+_MAX_TWINS = 2_000  # whose clusters are kept
 
 
 class Refused(NamedTuple):
@@ -54,10 +54,12 @@ class Leaks:
     Attributes:
         facts: `leaks.json`.
         clusters: The first ones of `twins.jsonl`.
+        dropped: Keys of images that were left out.
     """
 
     facts: Mapping[str, Any]
     clusters: list[list[Twin]]
+    dropped: frozenset[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,7 @@ def read_contents(directory: str, manifest: Manifest) -> Contents:
         OSError: One can't be read.
     """
     refused, num_read = _read_dead_letters(directory)
-    leaks = Leaks(_read_object(directory, LEAKS), _read_clusters(directory)) if _exists(directory, LEAKS) else None
+    leaks = Leaks(_read_object(directory, LEAKS), *_read_twins(directory)) if _exists(directory, LEAKS) else None
     return Contents(manifest, _read_object(directory, STATISTICS), _read_object(directory, RUN), refused, num_read, leaks)
 
 
@@ -136,9 +138,12 @@ def _decode(directory: str, thumbnail: str) -> bytes:
         raise UserError(f"{printable(f'{directory}/{DEAD_LETTER_THUMBNAILS}')}: a thumbnail is no base64: {error}") from None
 
 
-def _read_clusters(directory: str) -> list[list[Twin]]:
-    lines = _read_lines(directory, TWINS, ("cluster", "key", "label"), _MAX_TWINS)
-    return [[Twin(key, label) for _, key, label in cluster] for _, cluster in itertools.groupby(lines, lambda line: line[0])]
+def _read_twins(directory: str) -> tuple[list[list[Twin]], frozenset[str]]:
+    """The first clusters, and the keys of images that were left out."""
+    lines = _read_lines(directory, TWINS, ("cluster", "key", "label", "dropped"), _MAX_LINES)
+    first = list(itertools.islice(lines, _MAX_TWINS))
+    clusters = [[Twin(key, label) for _, key, label, _ in cluster] for _, cluster in itertools.groupby(first, lambda line: line[0])]
+    return clusters, frozenset(key for _, key, _, dropped in itertools.chain(first, lines) if dropped == str(True))
 
 
 def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
@@ -146,7 +151,7 @@ def _read_lines(directory: str, name: str, fields: tuple[str, ...], most: int) -
     path = f"{directory}/{name}"
     with open_file(path) as file:
         for number in range(1, most + 1):
-            if not (line := file.readline(_MAX_LINE_BYTES)):
+            if not (line := file.readline(MAX_LINE_BYTES)):
                 return
             try:
                 values = json.loads(line)

@@ -1,5 +1,7 @@
 """Where examples are, by their keys: a split is in the order of hashes of its keys, so that the catalogs of one or two shards tell it."""
 
+import bisect
+import itertools
 from typing import Iterable, Iterator, Sequence
 
 from beam_pipelines.elements.shuffle_keys import shuffle_orders
@@ -8,7 +10,7 @@ from beam_pipelines.report.sample import Place, read_keys
 from beam_pipelines.storage.files import is_remote
 from tf_input.dataset_format import Manifest, ShardInfo
 
-_MAX_STEPS = 8  # one or two, unless there are many shards of a few examples
+_MAX_STEPS = 8  # by guess; one or two do, unless there are many shards of a few examples
 
 
 def find_keys(directory: str, manifest: Manifest, keys: Iterable[str]) -> dict[str, Place]:
@@ -34,23 +36,35 @@ def _orders(seed: int, keys: Sequence[str]) -> list[float]:
 def _find_in_split(
     directory: str, split: int, infos: Sequence[ShardInfo], seed: int, keys: Sequence[str]
 ) -> Iterator[tuple[str, Place]]:
-    """From the shard where a key would be if shards were cut at equal hashes, on to the one where it is."""
-    orders, num = dict(zip(keys, _orders(seed, keys))), len(infos)
-    shards, bounds = {key: min(int(order * num), num - 1) for key, order in orders.items()}, dict.fromkeys(keys, (0, num - 1))
-    for _ in range(_MAX_STEPS):
-        wanted, shards = shards, {}
-        for shard, stored in _read_all(directory, infos, sorted(set(wanted.values()))):
-            missing = {key for key, at in wanted.items() if at == shard}
+    """From the shard where a key would be if all hashes were equally far apart, on to the one where it is. Empty shards are passed over."""
+    shards = [shard for shard, info in enumerate(infos) if info.num_examples]
+    if not shards:
+        return
+    starts = list(itertools.accumulate((infos[shard].num_examples for shard in shards), initial=0))
+    orders, bounds = dict(zip(keys, _orders(seed, keys))), dict.fromkeys(keys, (0, len(shards) - 1))
+    guesses = {key: _at(starts, order * starts[-1]) for key, order in orders.items()}
+    for step in itertools.count():
+        wanted, guesses = guesses, {}
+        for guess, stored in _read_all(directory, [infos[shard] for shard in shards], sorted(set(wanted.values()))):
+            missing = {key for key, at in wanted.items() if at == guess}
             records = {key: record for record, key in enumerate(stored) if key in missing}
-            yield from ((key, Place(split, shard, record)) for key, record in records.items())
-            first, last = _orders(seed, [stored[0], stored[-1]]) if stored else [0.0, 1.0]
+            yield from ((key, Place(split, shards[guess], record)) for key, record in records.items())
+            first, last = _orders(seed, [stored[0], stored[-1]])
             for key in missing - records.keys():
-                low, high = bounds[key]
-                away = min(orders[key] - first, 0) + max(orders[key] - last, 0)
-                low, high = (low, shard - 1) if away < 0 else (shard + 1, high)
-                if away and low <= high:
-                    bounds[key] = low, high
-                    shards[key] = min(max(shard + round(away * num), low), high)
+                (low, high), is_before = bounds[key], orders[key] < first
+                low, high = (low, guess - 1) if is_before else (guess + 1, high)
+                if low > high or first <= orders[key] <= last:
+                    continue
+                away = (orders[key] - (first if is_before else last)) * starts[-1]  # in examples
+                near = _at(starts, starts[guess if is_before else guess + 1] + away)
+                bounds[key], guesses[key] = (low, high), min(max(near, low), high) if step < _MAX_STEPS else (low + high) // 2
+        if not guesses:
+            return
+
+
+def _at(starts: Sequence[int], rank: float) -> int:
+    """The place of the shard in which an example would be, by its rank in the split: of the shards where each begins, and the last ends."""
+    return min(max(bisect.bisect_right(starts, rank) - 1, 0), len(starts) - 2)
 
 
 def _read_all(directory: str, infos: Sequence[ShardInfo], shards: Sequence[int]) -> Iterator[tuple[int, list[str]]]:

@@ -17,6 +17,7 @@ _FILES = {
     "webdataset": ("*.tar", "*.tar.gz", "*.tgz"),
     "tfrecord": (
         *("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrec", "*.record"),
+        *("*.array_record*", "*.arrayrecord*"),
         *("*.tfrecord-*-of-*", "*-of-[0-9][0-9][0-9][0-9][0-9]", "*-of-[0-9][0-9][0-9][0-9][0-9][0-9]"),
     ),
     "arrays": ("*.npz", "*.npy", "*-ubyte", "*-ubyte.gz", "data_batch_*.bin", "test_batch.bin"),

@@ -35,9 +35,9 @@ class Record(NamedTuple):
     """One record.
 
     Attributes:
-        offset: Of its header, in the file as it is when decompressed.
+        offset: Of its header, in the file as it is when decompressed; in an ArrayRecord file the number of the record.
         data: What it holds.
-        header, footer: What stands before and behind the data: their length, and checksums.
+        header, footer: What stands before and behind the data: their length, and checksums; of an ArrayRecord nothing.
     """
 
     offset: int
@@ -50,8 +50,8 @@ class BadRecord(NamedTuple):
     """A stretch of a file that is no record.
 
     Attributes:
-        offset: Where it begins.
-        num_bytes: How much is lost; 0 where a compressed file does not say.
+        offset: Where it begins; in an ArrayRecord file the number of the record.
+        num_bytes: How much is lost; 0 where the file does not say.
         message: What was found against what was expected.
     """
 

@@ -17,11 +17,8 @@ from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReade
 from beam_pipelines.tfrecord.index_row import IndexRows
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_example import ExampleCheck
-from beam_pipelines.verify.damage import Damage
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
 from tf_input.dataset_format import INDEX_HEADER, INDEX_ROW, Feature, Manifest, ShardInfo, catalog_features, decode_index
-
-# What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
-MAX_DAMAGES = 100
 
 _COUNTED_RECORDS = 1024
 

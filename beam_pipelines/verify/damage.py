@@ -4,6 +4,9 @@ from typing import Any, NamedTuple
 
 from beam_pipelines.errors import printable
 
+# What is told of one file: a shard whose beginning is gone has a million records that are not where they should be.
+MAX_DAMAGES = 100
+
 
 class Damage(NamedTuple):
     """One thing that is not as it was written.

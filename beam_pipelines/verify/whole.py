@@ -1,5 +1,6 @@
 """What a data set has beside its shards, and what holds for all of them together."""
 
+import itertools
 import json
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -8,8 +9,9 @@ import numpy as np
 from beam_pipelines.publish.metadata import derived_files
 from beam_pipelines.publish.written_data_set import open_data_set
 from beam_pipelines.storage.files import files_at, is_remote
-from beam_pipelines.verify.damage import Damage
-from tf_input.dataset_format import CROISSANT, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
+from beam_pipelines.verify.check_lines import check_dead_letters, check_twins
+from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
+from tf_input.dataset_format import CROISSANT, DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, RUN, STATISTICS, TWINS, Manifest
 
 
 def read_manifest(directory: str) -> tuple[Manifest, list[Damage]]:
@@ -93,11 +95,11 @@ def _check_derived(directory: str, manifest: Manifest, statistics: Mapping[str, 
 
 
 def _check_dead_letters(directory: str, manifest: Manifest) -> Iterator[Damage]:
-    data = _read(directory, DEAD_LETTERS)
-    if isinstance(data, Damage):
-        yield data
-    elif (count := data.count(b"\n")) != manifest.num_dead_letters:
-        yield Damage(DEAD_LETTERS, f"{count} lines; expected {manifest.num_dead_letters}")
+    dead_letters, thumbnails = _read(directory, DEAD_LETTERS), b""
+    if files_at(directory).exists(f"{directory}/{DEAD_LETTER_THUMBNAILS}"):  # only where anything can be seen
+        thumbnails = _read(directory, DEAD_LETTER_THUMBNAILS)
+    damages = [one for one in (dead_letters, thumbnails) if isinstance(one, Damage)]
+    yield from damages or itertools.islice(check_dead_letters(dead_letters, thumbnails, manifest.num_dead_letters), MAX_DAMAGES)
 
 
 def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Damage]:
@@ -109,8 +111,8 @@ def _check_twins(directory: str, manifest: Manifest, found: Any) -> Iterator[Dam
     data = _read(directory, TWINS)
     if isinstance(data, Damage):
         yield data
-    elif (count := data.count(b'"dropped": true')) != manifest.num_dropped:
-        yield Damage(TWINS, f"{count} images are left out; expected {manifest.num_dropped}")
+    else:
+        yield from itertools.islice(check_twins(data, manifest.num_dropped), MAX_DAMAGES)
 
 
 def _read_object(directory: str, name: str) -> dict[str, Any] | Damage:

@@ -34,11 +34,13 @@ AGAIN = {
     "parquet": ("data", "--source=table"),
     "image_folder": ("",),
     "tfrecord": ("", "--source=tfrecord", "--key_column=key", "--label_names={}/label.labels.txt"),
+    "array_record": ("", "--key_column=key"),
 }
 LABELS = ("--label={}", "--label=colours:multi_label", "--label=weather", "--label=objects")
 RICH_AGAIN = (
     ("tar", "", "--source=webdataset", "--key_column=key", *(one.format("mask=mask.png:mask") for one in LABELS)),
     ("parquet", "data", "--source=table", *(one.format("mask:mask") for one in LABELS)),
+    ("array", "", "--key_column=key", *(one.format("mask:mask") for one in LABELS)),
 )
 NAMES = ("ant/0.jpg", "ant/0.png", "ant/a.b.c.jpeg", "ant/50%.jpg", "bee/é ü.jpg", "bee/😀.png")
 
@@ -147,7 +149,7 @@ def test_hugging_faces_library_reads_it_with_class_names(made: pathlib.Path, tmp
 
 @pytest.mark.slow
 def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Boxes, masks, several classes, texts, numbers and weights, by both formats that can hold them."""
+    """Boxes, masks, several classes, texts, numbers and weights, by the formats that can hold them and say what they are."""
     rich = analyzed_rich(tmp_path_factory)
     rows = {row["file_name"]: row for row in map(json.loads, (rich.parent / "in/rows.jsonl").read_text().splitlines())}
     source = {name: (rich.parent / "in" / row["mask"]).read_bytes() for name, row in rows.items()}
@@ -155,6 +157,7 @@ def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, 
         members = {member.name: tar.extractfile(member).read() for member in tar}
     samples = [(name.removesuffix(".json"), json.loads(data)) for name, data in members.items() if name.endswith(".json")]
     table = pq.read_table(next(export(rich, tmp_path / "parquet", "parquet").glob("data/*.parquet")))
+    export(rich, tmp_path / "array", "array_record")
     assert len(samples) == len(rows)
     for (name, fields), cells in zip(samples, table.to_pylist(), strict=True):
         row = rows[fields["key"]]
@@ -178,16 +181,18 @@ def test_everything_that_belongs_to_an_image_goes_along(tmp_path: pathlib.Path, 
 
 
 @pytest.mark.slow
-def test_boxes_and_masks_come_back_from_compressed_records(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_boxes_masks_and_classes_come_back_from_compressed_records(tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     rich = analyzed_rich(tmp_path_factory)
     exported = export(rich, tmp_path / "exported", "tfrecord")
-    options = ["--source=tfrecord", "--key_column=key", "--label=objects", "--label=mask:mask", "--name=out", "--num_shards=1"]
-    options += ["--layout=image=image,objects/bbox=objects/bbox,objects/label=objects/label", f"--label_names={exported}/objects-label.labels.txt"]
+    options = ["--source=tfrecord", "--key_column=key", "--label=objects", "--label=mask:mask", "--label=colours:multi_label", "--num_shards=1"]
+    options += ["--layout=image=image,objects/bbox=objects/bbox,objects/label=objects/label"]
+    options += [f"--label_names={head}={exported}/{name}.labels.txt" for head, name in (("objects", "objects-label"), ("colours", "colours"))]
     assert main(["prepare", "--input", str(exported), "--output", str(tmp_path / "again"), *options]) == 0
-    names = ("key", "image", "mask", "objects/bbox", "objects/label", "weight")
+    names = ("key", "image", "mask", "objects/bbox", "objects/label", "colours", "weight")
     one, other = ([[ExampleReader(record).values(name) for name in names] for record in records(directory, "train")] for directory in (rich, tmp_path / "again"))
-    assert one == other
-    assert read_manifest(rich).features["objects/label"] == read_manifest(tmp_path / "again").features["objects/label"]
+    assert one == other and [0, 1] in [values[-2] for values in one]  # of two classes these are both, and not a 0 or 1 for each
+    for name in ("objects/label", "colours"):
+        assert read_manifest(rich).features[name] == read_manifest(tmp_path / "again").features[name]
 
 
 def test_tensors_and_lists_keep_their_types_and_shapes() -> None:
@@ -354,4 +359,4 @@ def test_prism_writes_the_same_bytes(made: pathlib.Path, tmp_path: pathlib.Path)
 
 
 def test_every_format_is_one_that_the_tests_know() -> None:
-    assert set(FORMATS) == {*AGAIN, "array_record", "dali_index"}
+    assert set(FORMATS) == {*AGAIN, "dali_index"}

@@ -8,14 +8,30 @@ import pathlib
 import re
 import shutil
 
+import hypothesis
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import strategies as st
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.elements.shuffle_keys import shuffle_orders
 from beam_pipelines.report.find_keys import find_keys
 from beam_pipelines.report.sample import read_examples
 from made_images import encode, jpeg, noise, png, write_class_folders, write_files
-from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, LEAKS, MANIFEST, REPORT, STATISTICS, TWINS, read_manifest
+from tf_input.dataset_format import (
+    DEAD_LETTER_THUMBNAILS,
+    DEAD_LETTERS,
+    LEAKS,
+    MANIFEST,
+    REPORT,
+    STATISTICS,
+    TWINS,
+    Manifest,
+    ShardInfo,
+    read_manifest,
+)
 
 HOSTILE = [
     *("<script>alert(1)</script>", '"><img src=http://x.invalid/ onerror=alert(1)>', "a&amp;b", "{{ 7*7 }}{% x"),
@@ -368,6 +384,32 @@ def test_leaks_are_shown(alike, tmp_path):
     told = [(f"{split}: {key}", True) for pair in leaks["first"] for split, key in zip(leaks["parts"], pair)]
     assert page.figures["leaks"][: len(told)] == told and "Leaks: " in page.sections["summary"]
     assert re.search(r"share of a\s*train \d+\.\d%, test \d+\.\d%", page.sections["leaks"])
+
+
+def test_only_what_was_left_out_is_called_so(alike, tmp_path):
+    out = tmp_path / "out"
+    assert main(["prepare", "--input", str(alike), "--output", str(out), "--duplicates=keep", "--splits=train=1", "--quiet"]) == 0
+    twins = out / TWINS
+    twins.write_text(twins.read_text().replace("a/0 again.jpg", "a/gone.jpg"))
+    assert main(["report", str(out)]) == 0
+    assert ("a: a/gone.jpg (not found)", False) in Page(out / REPORT).figures["leaks"]
+
+
+@hypothesis.settings(max_examples=15, deadline=None)
+@hypothesis.given(seed=st.integers(0, 9), sizes=st.lists(st.sampled_from([0, 0, 1, 2, 5, 60]), min_size=1, max_size=40))
+def test_a_key_is_found_in_shards_of_any_size(tmp_path_factory, seed, sizes):
+    """Also where most are empty, and where a few hold all."""
+    folder = tmp_path_factory.mktemp("catalogs")
+    keys = [f"k{index}" for index in range(sum(sizes))]
+    ordered = [keys[place] for place in np.argsort(shuffle_orders(seed, [key.encode() for key in keys]))] if keys else []
+    infos, expected = [], {}
+    for shard, size in enumerate(sizes):
+        mine, ordered = ordered[:size], ordered[size:]
+        pq.write_table(pa.table({"key": pa.array(mine, pa.string())}), folder / f"{shard}.parquet")
+        infos.append(ShardInfo(f"s{shard}", size, 0, 0, f"{shard}.idx", 0, 0, f"{shard}.parquet"))
+        expected |= {key: (1, shard, record) for record, key in enumerate(mine)}
+    manifest = Manifest("made", seed, (), {"none": (), "train": tuple(infos)}, len(keys), 0, targets=())
+    assert find_keys(str(folder), manifest, [*keys, "absent"]) == expected
 
 
 def test_any_key_is_found_from_a_few_catalogs(tmp_path):

@@ -169,6 +169,7 @@ def test_a_cell_that_is_not_what_its_kind_expects_is_refused(
         ([0.0, 1.0, 0.0], "c:float[3] reads 3 numbers, c:multi_hot[3] a 0 or 1 for each class"),
         ([0, 1, 1, 0], "c:float[4] reads 4 numbers, c:multi_hot[4] a 0 or 1 for each class"),
         ([0.25, 0.75], "c:float[2] reads 2 numbers"),
+        ([0, 1], "c:float[2] reads 2 numbers, c:multi_hot[2] a 0 or 1 for each class, c:multi_label several classes"),
         ([3, 17], "c:float[2] reads 2 numbers, c:multi_label several classes"),
         (["cat", "dog"], "c:multi_label reads several classes"),
         (0.5, "c:float reads a number"),
@@ -310,8 +311,9 @@ def test_the_classes_of_a_multi_hot_are_the_label_names(tmp_path: pathlib.Path) 
     ):
         with pytest.raises(UserError, match=message):
             make_reader(tmp_path, labels, label_names=names)
-    with pytest.raises(Refusal, match="multi_hot"):  # of two classes, where nothing is repeated
+    with pytest.raises(Refusal, match="is multi_hot, and without --label_names these are numbers"):  # of two classes, where nothing is repeated
         make_reader(tmp_path, ["x:multi_label"], label_names=("cat", "dog")).read({"x": [1, 0]})
+    assert make_reader(tmp_path, ["x:multi_label"]).read({"x": [1, 0]}) == ("", {"label": ("0", "1")})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from typing import Iterator
 
 import pytest
+from test_array_record import write_array_record
 from test_tfrecord import JPEG, detected, example, write
 from test_webdataset import make_tar
 
@@ -62,17 +63,14 @@ def server() -> Iterator[StoreServer]:
 SUFFIXES = ["", "/train-*", "/**/*.x", "/train-{0..1}.x", "/train-0.x", "/[!t]*/*.x", "/v?l/0.x"]
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "webdataset"])
-def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind):
+@pytest.mark.parametrize(("kind", "extension"), [("tfrecord", "tfrecord"), ("tfrecord", "array_record"), ("webdataset", "tar")])
+def test_an_object_store_is_read_like_a_folder(server, tmp_path, kind, extension):
     if kind == "tfrecord":
-        path = write(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detected(1))
-        contents, extension, source = path.read_bytes(), "tfrecord", TfRecord
+        writer = write_array_record if extension == "array_record" else write
+        path = writer(tmp_path / "one", example(image=JPEG, label=1), example(image=JPEG), detected(1))
+        contents, source = path.read_bytes(), TfRecord
     else:
-        contents, extension, source = (
-            make_tar([("a.jpg", JPEG), ("a.cls", b"1"), ("../b.jpg", JPEG)]),
-            "tar",
-            WebDataset,
-        )
+        contents, source = make_tar([("a.jpg", JPEG), ("a.cls", b"1"), ("../b.jpg", JPEG)]), WebDataset
     names = [f"train-0.{extension}", f"train-1.{extension}", f"val/0.{extension}"]
     files = {**dict.fromkeys(names, contents), "README": b"#", ".x/0.tar": b"#"}
     folder = write_files(tmp_path / "in", files)

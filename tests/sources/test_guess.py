@@ -39,7 +39,7 @@ FOLDERS = {
         ["train.bin", "test.bin", "fine_label_names.txt"],
         ["mnist.npz"],
     ],
-    "tfrecord": [["train-00000-of-00002", "train-00001-of-00002"], ["a.tfrecord"], ["dataset_info.json", "x-train.tfrecord-00000-of-00001"]],
+    "tfrecord": [["train-00000-of-00002", "train-00001-of-00002"], ["a.tfrecord"], ["dataset_info.json", "x-train.tfrecord-00000-of-00001"], ["a.array_record"]],
     "webdataset": [["000.tar", "001.tar"]],
 }
 FILES = {
@@ -47,7 +47,7 @@ FILES = {
     "coco": ["instances.json"],
     "arrays": ["mnist.npz", "x.npy", "t10k-images-idx3-ubyte"],
     "webdataset": ["a.tar", "shard-{000..010}.tar", "*.tar"],
-    "tfrecord": ["a.tfrecord", "a.tfrecord-00000-of-00010", "train-*-of-00010", "*.tfrecord", "train-00001-of-00010"],
+    "tfrecord": ["a.tfrecord", "a.tfrecord-00000-of-00010", "train-*-of-00010", "*.tfrecord", "train-00001-of-00010", "a.array_record", "a.array_record-*"],
     "text": ["train.txt", "list.lst"],
 }
 

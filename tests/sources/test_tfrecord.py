@@ -368,6 +368,9 @@ NAMES = {
     "train-00000-of-00010": True,
     "a.tfrecord.gz": True,
     "a.record-00000-of-00002": True,
+    "a.array_record": True,
+    "a.array_record-00000-of-00002": True,
+    "a.arrayrecord": True,
     "README.md": False,
     "a.tfrecordish": False,
     "a.idx": False,
@@ -485,6 +488,21 @@ def test_label_names_name_integers(tmp_path):
     assert good.label == "dog" and bad.reason == "bad_label"
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[0], [0, 1], [1]], [("cat",), ("cat", "dog"), ("dog",)]),
+        ([[1], [0], [0, 0]], [("dog",), ("cat",), "bad_label"]),  # which no list of classes is
+        ([[0, 1], [], [1, 0]], ["bad_label", (), "bad_label"]),  # nobody knows: perhaps a 0 or 1 for each of two classes
+    ],
+)
+def test_numbers_of_two_classes_are_told_from_flags_by_other_records(tmp_path, labels, expected):
+    write(tmp_path / "x.tfrecord", *(example(image=JPEG, label=one) for one in labels))
+    for named in (None, ["label:multi_label"]):
+        listed = list_all(open_source(tmp_path, named, label_names=("cat", "dog")))
+        assert [one.reason if isinstance(one, DeadLetter) else one.values["label"] for one in listed] == expected
+
+
 def test_no_label_at_all(tmp_path):
     write(tmp_path / "x.tfrecord", example(image=JPEG, label=1))
     source = open_source(tmp_path, ["none"])
@@ -562,7 +580,7 @@ def test_classes_of_tensorflow_datasets_have_their_names(tfds_directory):
             "another format",
             "dataset_info.json",
             b'{"name": "x", "fileFormat": "riegeli", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
-            "expected tfrecord",
+            "expected tfrecord or array_record",
         ),
         (
             "a split's name",

@@ -1,5 +1,6 @@
 """`recordmill verify`: whatever bit of a data set changes is found, and named by file, record and byte."""
 
+import base64
 import json
 import pathlib
 import shutil
@@ -17,10 +18,10 @@ from beam_pipelines.tfrecord.record_writer import RecordWriter
 from beam_pipelines.verify.check_shard import VerifyContext, check_shard
 from beam_pipelines.verify.whole import read_manifest
 from engines import has_go, prism
-from made_images import png, write_class_folders, write_files
+from made_images import encode, jpeg, png, write_class_folders, write_files
 from made_rich import analyzed_rich
 from object_stores import put, reached, shared_server
-from tf_input.dataset_format import MANIFEST, Manifest
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, MANIFEST, TWINS, Manifest
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,41 @@ def test_what_is_gone_cut_off_or_edited_is_named(copied: pathlib.Path, capfd: py
     assert code == 1 and files == metadata | {one.index, second.name}
     assert {damage["file"] for damage in quick["damages"]} == files
     assert report["examples_verified"] == 11 and first.name not in files
+
+
+@pytest.mark.slow
+def test_each_line_that_other_commands_read_is_such_as_was_written(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:
+    images = {f"ant/{index}.jpg": jpeg(index) for index in range(6)}
+    source = write_files(tmp_path / "in", {**images, "ant/cut.jpg": jpeg(9, 64, 64)[:-300], "ant/no.jpg": b"", "ant/twin.jpg": jpeg(0)})
+    out, typed = tmp_path / "out", ("--splits=train=1", "--max_bad_fraction=1", "--duplicates=drop")
+    assert main(["prepare", "--input", str(source), "--output", str(out), *typed]) == 0
+    thumbnails, letters, twins = (out / name for name in (DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS))
+    assert verify(capfd, out, "--quick")[0] == 0
+    (line,) = thumbnails.read_text().splitlines()
+    seen, first, second = json.loads(line), *letters.read_text().splitlines(keepends=True)
+    large = base64.b64encode(encode(np.zeros((200, 200, 3), np.uint8), "JPEG")).decode()
+    cut = base64.b64encode(base64.b64decode(seen["thumbnail"])[:-99]).decode()
+    cases = [
+        (thumbnails, line[:-9], 1, "no JSON"),
+        (thumbnails, json.dumps(seen | {"thumbnail": "%%"}) + "\n", 1, "no thumbnail"),
+        (thumbnails, json.dumps(seen | {"thumbnail": large}) + "\n", 1, "200 x 200 pixels; expected at most"),
+        (thumbnails, json.dumps(seen | {"thumbnail": cut}) + "\n", 1, "no thumbnail: JPEG"),
+        (thumbnails, json.dumps(seen | {"thumbnail": "YWJj"}) + "\n", 1, "no JPEG"),
+        (thumbnails, f"{line}\n" + json.dumps(seen | {"path": "ant/other.jpg"}) + "\n", 2, "'ant/other.jpg', which is no dead letter"),
+        (thumbnails, line, 1, "an end of line"),
+        (letters, first + "[]\n", 2, "a list; expected an object"),
+        (letters, first + second.replace('"reason"', '"raison"'), 2, "no reason such as is written"),
+        (letters, first + "\xff\n", 2, "no JSON"),
+        (twins, twins.read_text().replace('"dropped": true', '"dropped": 1'), 2, "no dropped such as is written"),
+    ]
+    for path, text, number, reason in cases:
+        whole = path.read_bytes()
+        path.write_text(text, "latin-1")
+        code, report, _ = verify(capfd, out, "--quick")
+        damage = report["damages"][0]
+        assert code == 1 and damage["file"] == path.name and damage["reason"].startswith(f"line {number}: ") and reason in damage["reason"], damage
+        assert damage["offset"] == sum(map(len, text.splitlines(keepends=True)[: number - 1]))
+        path.write_bytes(whole)
 
 
 def test_a_key_twice_and_a_group_in_two_splits_are_found(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture) -> None:

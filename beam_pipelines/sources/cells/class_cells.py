@@ -99,19 +99,30 @@ def _fitting_kinds(column: str, cell: Any) -> str:
     if not all(isinstance(one, (int, float)) for one in values):
         return ""
     flags = f", {column}:multi_hot[{len(values)}] a 0 or 1 for each class" if set(values) <= {0, 1} else ""
-    several = f", {column}:multi_label several classes" if not flags and all(isinstance(one, int) for one in values) else ""
+    are_numbers = all(type(one) is int for one in values) and not is_one_flag_each(values, 0)
+    several = f", {column}:multi_label several classes" if are_numbers else ""
     return f"{column}:float[{len(values)}] reads {len(values)} numbers{flags}{several}"
 
 
-def read_classes(cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR) -> tuple[str, ...]:
+def read_classes(
+    cell: Any, label_names: Collection[str], separator: str = DEFAULT_SEPARATOR, *, are_numbers: bool = False
+) -> tuple[str, ...]:
     """The class names in a list, or in a text with a separator between them, each once.
+
+    Args:
+        cell: Of a column, or a field.
+        label_names: Those that there may be; empty: any.
+        separator: In a text.
+        are_numbers: It is known that 0 and 1 are the numbers of two classes, and not a 0 for one and a 1 for the other.
 
     Raises:
         Refusal: One is none, or the list has a 0 or 1 for each class.
     """
     cells = _items(cell, separator)
-    if is_one_flag_each(cells, len(label_names)):
-        raise bad_cell("bad_label", cell, "class names, or numbers of classes; the kind of a 0 or 1 for each class is multi_hot")
+    if is_one_flag_each(cells, 0 if are_numbers else len(label_names)):
+        expected = "class names, or numbers of classes; the kind of a 0 or 1 for each class is multi_hot"
+        could_be_numbers = not is_one_flag_each(cells, 0)
+        raise bad_cell("bad_label", cell, f"{expected}, and without --label_names these are numbers" if could_be_numbers else expected)
     return tuple(sorted({known(read_class(one), label_names) for one in cells}))
 
 

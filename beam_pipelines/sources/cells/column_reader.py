@@ -112,7 +112,7 @@ def _converter(column: Column, root: Root, label_names: Collection[str], separat
         case "class":
             return lambda cell: read_one_class(column.names[0], cell, label_names)
         case "multi_label":
-            return lambda cell: read_classes(cell, label_names, separator)
+            return lambda cell: read_classes(cell, label_names, separator, are_numbers=bool(column.shape))
         case "multi_hot":
             names = column.positions(label_names)
             return lambda cell: read_multi_hot(cell, names)

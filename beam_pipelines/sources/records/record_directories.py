@@ -36,6 +36,7 @@ from tf_input.dataset_format import (
     shard_place,
 )
 
+_FILE_FORMATS = ("tfrecord", "array_record")
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _BOXES, _OBJECT_LABEL = f"{OBJECTS}/bbox", f"{OBJECTS}/{LABEL}"
 
@@ -162,8 +163,8 @@ def _read_json(folder: str, name: str) -> dict[str, Any]:
 
 def _name_shards(info: dict[str, Any], split: dict[str, Any]) -> Iterator[tuple[str, str]]:
     file_format = info.get("fileFormat") or "tfrecord"
-    if file_format != "tfrecord":
-        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80}; expected tfrecord")
+    if file_format not in _FILE_FORMATS:
+        raise UserError(f"{DATASET_INFO}: fileFormat {file_format!r:.80}; expected {' or '.join(_FILE_FORMATS)}")
     num_shards = len(split["shardLengths"])
     for shard in range(num_shards):
         place = shard_place(shard, num_shards)

@@ -3,7 +3,8 @@
 The layouts that are known, and the language of `--layout`: see `tf_input.record_layouts`, which `tf_input.open_tfrecords` uses too.
 """
 
-from typing import Any, Callable, Iterable, Mapping, NamedTuple
+import dataclasses
+from typing import Any, Callable, Collection, Iterable, Mapping, NamedTuple
 
 from beam_pipelines.config.columns import Column
 from beam_pipelines.config.prepare_config import SourceConfig
@@ -52,6 +53,7 @@ class Layout(NamedTuple):
         numbers: Feature -> how to read it, of those that are bytes of numbers, such as an image without a format.
         stated: What the layout says; None: the data set describes itself.
         sides: Items of it that say the shape of bytes of numbers.
+        counts: Feature -> how many values the first records have.
         found: What to tell of a layout that nobody stated; empty: nothing.
     """
 
@@ -69,6 +71,7 @@ class Layout(NamedTuple):
     numbers: Mapping[str, Item] = {}
     stated: record_layouts.Layout | None = None
     sides: tuple[str, ...] = ()
+    counts: Mapping[str, frozenset[int]] = {}
     found: str = ""
 
 
@@ -145,6 +148,7 @@ def _layout_of(
         numbers={items[name].name: items[name] for name in first_records.number_items(stated, seen)},
         stated=stated,
         sides=sides,
+        counts={name: one.counts for name, one in seen.items()},
         found="" if source.layout else found,
     )
 
@@ -207,8 +211,15 @@ def choose_columns(source: SourceConfig, layout: Layout) -> tuple[tuple[Column, 
         raise UserError("the data set has no class label, or several; expected --label with one of its features, or --label none")
     if source.labels is None and not labels and layout.name == record_layouts.VALUES:
         raise UserError(f"records have no {LABEL!r}; expected --label with one of their features, or --label none")
+    labels = tuple(_settle_list(column, layout.counts.get(column.names[0], ()), source) for column in labels)
     taken = {name for column in (*labels, *source.features) for name in (column.name, *column.names)}
     kept = tuple(column for column in layout.features if taken.isdisjoint((column.name, *column.names)))
     if not layout.image and not source.features and not kept:
         raise UserError("--image=none: expected --feature for each feature that an example is to have, such as --feature x:float[4]")
     return labels, source.features + kept
+
+
+def _settle_list(column: Column, counts: Collection[int], source: SourceConfig) -> Column:
+    """Of two classes, 0 and 1 may be a 0 or 1 for each: unless other records have one value, which are numbers of classes then."""
+    is_list = column.kind == "multi_label" and bool(set(counts) - {0, len(source.names_of(column.name))})
+    return dataclasses.replace(column, shape=(None,)) if is_list else column

@@ -1,19 +1,21 @@
 """Source `tfrecord`: records of `tf.train.Example`, as others wrote them, and as we do: to be shuffled and sharded anew.
 
+They are in TFRecord or in ArrayRecord files, which are told apart by their first bytes.
+
 | what is found | what becomes of it |
 | --- | --- |
 | a file, a pattern (`train-*.tfrecord`), a folder | see `containers` |
-| in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*-00000-of-00010` | ignored, and counted |
+| in a folder: any other name than `*.tfrecord*`, `*.tfrec`, `*.record`, `*.array_record*`, `*-00000-of-00010` | ignored, and counted |
 | a data set of TensorFlow Datasets, or our own | its splits, class names and features: see `record_directories` |
 | another layout | found by the first 64 records, or `--layout`: see `record_layouts` |
 | records of which `--feature` names all that is of bytes; `--image none` | examples of values alone |
 | an image with a format; uint8 pixels | a pointer into the file; nothing is copied |
-| a file that is compressed, as GZIP or ZLIB | its images, masks and arrays are spooled |
+| a file that is compressed, as GZIP or ZLIB; an ArrayRecord file | its images, masks and arrays are spooled |
 | no key | `FILE#INDEX`, unless `--key_column` names a feature, or the layout has one |
 | integers for classes | they stay what they are, unless the data set or `--label_names` names them |
 | all files named like splits | they are the splits, unless `--split_folders=no` |
-| a damaged record, or one without a usable image | dead letter `FILE@OFFSET`; see `record_reader` |
-| a file that is no TFRecord file | the run is refused |
+| a damaged record, or one without a usable image | dead letter `FILE@OFFSET`, of an ArrayRecord file `FILE#INDEX`; see `record_reader` |
+| a file that is neither, or an ArrayRecord file that is cut off | the run is refused |
 
 Of the records that are listed one at a time is in memory.
 """
@@ -27,6 +29,7 @@ from beam_pipelines.config.prepare_config import OBJECT_LABEL, PrepareConfig
 from beam_pipelines.elements.dead_letters import DeadLetter
 from beam_pipelines.elements.labeled_image import NO_IMAGE, ArrayPart, FilePart, LabeledImage
 from beam_pipelines.errors import Refusal, UserError, printable
+from beam_pipelines.sources.folders.file_listing import matches
 from beam_pipelines.sources.folders.image_folder import nfc
 from beam_pipelines.sources.folders.layouts import refuse_options
 from beam_pipelines.sources.folders.roots import OutsideError, Root
@@ -47,12 +50,13 @@ from beam_pipelines.sources.records.row_reader import RowReader, search_names, w
 from beam_pipelines.storage.files import open_file
 from beam_pipelines.storage.input_errors import listing_error
 from beam_pipelines.storage.spool import ObjectSpoolWriter, SpoolWriter, own_spool
+from beam_pipelines.tfrecord.array_record_reader import RecordFileReader, is_array_record
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
-from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed, read_records
+from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, is_compressed
 from tf_input.dataset_format import OBJECTS, Feature
 
 _NAME = re.compile(
-    r".*(\.tfrecords?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
+    r".*(\.(tf|array_?)records?(\..*|[-_].*)?|\.tfrec|\.record|-\d+-of-\d+)(\.gz|\.zlib)?", re.IGNORECASE | re.DOTALL
 )
 _Part = TypeVar("_Part", FilePart, ArrayPart, LabeledImage)
 _OPTIONS = (
@@ -62,7 +66,7 @@ _OPTIONS = (
 
 
 class TfRecord:
-    """The records of TFRecord files.
+    """The records of TFRecord and ArrayRecord files.
 
     Args:
         config: Where they lie, and what is in them.
@@ -84,6 +88,7 @@ class TfRecord:
         refuse_options(config.source, tuple(_OPTIONS))
         self.num_ignored = 0
         self._spool_directory = spool_directory
+        self._reader = RecordFileReader()
         self._first_problem = ""
         self._open_input(config)
         example = self._first_example()
@@ -126,11 +131,12 @@ class TfRecord:
         self._containers = None
         if directory:
             self._root = Root(folder)
-            self._names = sorted(directory.files)
+            self._names = sorted(name for name in directory.files if not matches(name, config.ignore))
+            self._num_ignored = len(directory.files) - len(self._names)
             self._splits: Mapping[str, str] = directory.files if config.split_folders is not False else {}
         else:
             self._containers = Containers(
-                config, is_record_file, "files named *.tfrecord, or such as train-00000-of-00010"
+                config, is_record_file, "files named *.tfrecord or *.array_record, or such as train-00000-of-00010"
             )
             self._root = self._containers.root
             self._names = self._containers.names
@@ -151,7 +157,7 @@ class TfRecord:
     def _first_examples(self) -> Iterator[ExampleReader]:
         for name in self._names:
             with contextlib.suppress(OutsideError), self._open(name) as file:
-                for record in _records(name, file):
+                for record in self._records(name, file):
                     try:
                         if isinstance(record, Record):
                             yield ExampleReader(record.data)
@@ -167,6 +173,12 @@ class TfRecord:
         except OSError as error:
             raise listing_error(error, path, f"{printable(path)} cannot be read: {error.strerror or error}") from error
 
+    def _records(self, name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
+        try:
+            yield from self._reader.read(f"{self.root}/{self._root.relative(name)}", file)
+        except NoRecordsError as error:
+            raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None
+
     def label_names(self) -> Mapping[str, Collection[str]]:
         names: dict[str, Collection[str]] = dict(self._rows.label_names)
         if self._objects and self._objects.class_names:
@@ -181,6 +193,8 @@ class TfRecord:
         if self._containers:
             self.num_ignored, dead_letters = self._containers.beside(part)
             yield from dead_letters
+        else:
+            self.num_ignored = self._num_ignored if part == self._names[0] else 0
         try:
             self._root.relative(part)
         except OutsideError as error:
@@ -188,15 +202,16 @@ class TfRecord:
             return
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(self._open(part))
-            is_spooled = self._spool_directory and is_compressed(file)
+            is_array = is_array_record(file)
+            is_spooled = self._spool_directory and (is_array or is_compressed(file))
             spool = stack.enter_context(own_spool(self._spool_directory)) if is_spooled else None
-            for index, record in enumerate(_records(part, file)):
-                yield self._list_record(part, index, record, spool)
+            for index, record in enumerate(self._records(part, file)):
+                path = f"{printable(part)}#{index:08d}" if is_array else f"{printable(part)}@{record.offset}"
+                yield self._list_record(part, path, index, record, spool)
 
     def _list_record(
-        self, part: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
+        self, part: str, path: str, index: int, record: Record | BadRecord, spool: SpoolWriter | ObjectSpoolWriter | None
     ) -> LabeledImage | DeadLetter:
-        path = f"{printable(part)}@{record.offset}"
         if isinstance(record, BadRecord):
             return DeadLetter(path, "list", "bad_record", record.message)
         try:
@@ -244,12 +259,5 @@ def _spool(image: LabeledImage, record: Record, spool: SpoolWriter | ObjectSpool
 
 
 def is_record_file(name: str) -> bool:
-    """Whether a file is named like one of TFRecords."""
+    """Whether a file is named like one of TFRecords, or of ArrayRecords."""
     return bool(_NAME.fullmatch(name))
-
-
-def _records(name: str, file: BinaryIO) -> Iterator[Record | BadRecord]:
-    try:
-        yield from read_records(file)
-    except NoRecordsError as error:
-        raise UserError(f"{printable(name)}: {error} (--ignore={printable(name)!r} leaves it out)") from None

@@ -1,0 +1,97 @@
+"""Files of JSON lines, which `recordmill report` and `recordmill repair` read: dead letters, their thumbnails, images that are alike."""
+
+import base64
+import io
+import json
+from typing import Any, Iterator, Mapping, NamedTuple
+
+from beam_pipelines.elements.dead_letters import MAX_LINE_BYTES, DeadLetter
+from beam_pipelines.images.thumbnails import check_thumbnail
+from beam_pipelines.verify.damage import Damage
+from tf_input.dataset_format import DEAD_LETTER_THUMBNAILS, DEAD_LETTERS, TWINS
+
+_TEXT, _TEXT_OR_NULL = (str,), (str, type(None))
+_DEAD_LETTER = dict.fromkeys(DeadLetter._fields[:-1], _TEXT)
+_TWIN = {"cluster": _TEXT, "key": _TEXT, "label": _TEXT_OR_NULL, "dropped": (bool,)}
+_GROUPED = {"group": _TEXT, "own_group": _TEXT_OR_NULL}
+
+
+class _Line(NamedTuple):
+    """A line of a file: its number, from 1, its first byte, and its fields."""
+
+    file: str
+    number: int
+    offset: int
+    fields: Mapping[str, Any]
+
+    def damage(self, reason: str) -> Damage:
+        return Damage(self.file, f"line {self.number}: {reason}", offset=self.offset)
+
+    def name(self) -> tuple[str, ...]:
+        """What tells a dead letter from others."""
+        return tuple(self.fields[name] for name in _DEAD_LETTER)
+
+
+def check_dead_letters(dead_letters: bytes, thumbnails: bytes, num_dead_letters: int) -> Iterator[Damage]:
+    """Whether a file has so many dead letters, and another one small pictures of some of them."""
+    seen: dict[tuple[str, ...], _Line] = {}
+    for line in _read_lines(DEAD_LETTER_THUMBNAILS, thumbnails, _DEAD_LETTER | {"thumbnail": _TEXT}):
+        if isinstance(line, Damage):
+            yield line
+            continue
+        seen[line.name()] = line
+        try:
+            check_thumbnail(base64.b64decode(line.fields["thumbnail"], validate=True))
+        except ValueError as error:  # a Refusal, too
+            yield line.damage(f"no thumbnail: {error}")
+    num = 0
+    for num, line in enumerate(_read_lines(DEAD_LETTERS, dead_letters, _DEAD_LETTER), start=1):
+        if isinstance(line, Damage):
+            yield line
+        else:
+            seen.pop(line.name(), None)
+    if num != num_dead_letters:
+        yield Damage(DEAD_LETTERS, f"{num} lines; expected {num_dead_letters}")
+    for line in seen.values():
+        yield line.damage(f"a thumbnail of {line.fields['path']!r}, which is no dead letter")
+
+
+def check_twins(twins: bytes, num_dropped: int) -> Iterator[Damage]:
+    """Whether a file says of images that are alike what became of them, and that so many were left out."""
+    found = 0
+    for line in _read_lines(TWINS, twins, _TWIN):
+        if isinstance(line, Damage):
+            yield line
+        elif wrong := _wrong_fields(line.fields, _GROUPED) if "group" in line.fields else "":
+            yield line.damage(wrong)
+        else:
+            found += line.fields["dropped"]
+    if found != num_dropped:
+        yield Damage(TWINS, f"{found} images are left out; expected {num_dropped}")
+
+
+def _read_lines(name: str, data: bytes, expected: Mapping[str, tuple[type, ...]]) -> Iterator[_Line | Damage]:
+    """The lines of a file, those that are damaged as what is wrong with them."""
+    offset = 0
+    for number, text in enumerate(io.BytesIO(data), start=1):
+        line = _Line(name, number, offset, {})
+        offset += len(text)
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:  # of UTF-8, too
+            yield line.damage(f"no JSON: {error}")
+            continue
+        if wrong := _wrong_fields(fields, expected):
+            yield line.damage(wrong)
+        elif len(text) > MAX_LINE_BYTES or not text.endswith(b"\n"):
+            yield line.damage(f"{len(text)} bytes; expected at most {MAX_LINE_BYTES}, and an end of line")
+        else:
+            yield line._replace(fields=fields)
+
+
+def _wrong_fields(fields: Any, expected: Mapping[str, tuple[type, ...]]) -> str:
+    """What is wrong with the fields of a line; empty: nothing."""
+    if not isinstance(fields, dict):
+        return f"a {type(fields).__name__}; expected an object"
+    wrong = [name for name, types in expected.items() if not isinstance(fields.get(name, 0), types)]
+    return f"no {', '.join(wrong)} such as is written" if wrong else ""

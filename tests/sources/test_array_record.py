@@ -1,0 +1,125 @@
+"""Source `tfrecord`, of ArrayRecord files: as their own library and TensorFlow Datasets write them, and damaged ones."""
+
+import io
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
+from PIL import Image
+from test_tfrecord import JPEG, example, list_all, open_source
+
+import made_images
+from beam_pipelines.elements.dead_letters import DeadLetter
+from beam_pipelines.errors import UserError
+from beam_pipelines.storage.spool import SpoolReader
+
+
+def write_array_record(path: pathlib.Path, *records: bytes, options: str = "group_size:1") -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = ArrayRecordWriter(str(path), options)
+    for record in records:
+        writer.write(record)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("options", ["group_size:1", "group_size:3,brotli", "group_size:4,transpose:true", "group_size:100,uncompressed"])
+def test_images_are_spooled_however_records_are_stored(tmp_path: pathlib.Path, options: str) -> None:
+    """With what else is pointed at; and all else is as in TFRecords."""
+    images = [made_images.jpeg(seed) for seed in range(8)]
+    records = [example(image=image, label=index, other=image[::-1]) for index, image in enumerate(images)]
+    write_array_record(tmp_path / "in/train.array_record", *records, options=options)
+    write_array_record(tmp_path / "in/test.array_record", options=options)
+    source = open_source(tmp_path / "in", spool=str(tmp_path / "spool"), features=["other:mask"])
+    assert source.found.startswith("layout image_label: image=image")
+    reader, listed = SpoolReader(str(tmp_path / "spool")), list_all(source)
+    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in listed] == images
+    others = [one.values["other"] for one in listed]
+    assert [reader.read(one.spool, one.offset, one.num_bytes) for one in others] == [image[::-1] for image in images]
+    reader.close()
+    assert [(one.key, one.label, one.split) for one in listed] == [(f"train.array_record#{n:08d}", str(n), "train") for n in range(8)]
+
+
+@pytest.mark.parametrize(("group_size", "lost"), [(1, [4, 7]), (3, [3, 4, 5, 6, 7])])
+def test_a_damaged_chunk_costs_its_own_records_alone(tmp_path: pathlib.Path, group_size: int, lost: list[int]) -> None:
+    records = [example(image=JPEG, label=index, note=f"note {index}") for index in range(8)]
+    path = write_array_record(tmp_path / "x.array_record", *records, options=f"group_size:{group_size},uncompressed")
+    data = path.read_bytes()
+    for index in (4, 7):
+        assert data.count(b"note %d" % index) == 1
+        data = data.replace(b"note %d" % index, b"NOTE %d" % index)
+    path.write_bytes(data)
+    bad = [(one.path, one.stage, one.reason) for one in list_all(open_source(tmp_path)) if isinstance(one, DeadLetter)]
+    assert bad == [(f"x.array_record#{index:08d}", "list", "bad_record") for index in lost]
+    good = [one.label for one in list_all(open_source(tmp_path)) if not isinstance(one, DeadLetter)]
+    assert good == [str(n) for n in range(8) if n not in lost]
+
+
+def test_no_flipped_bit_gives_other_records(tmp_path: pathlib.Path) -> None:
+    records = [example(image=JPEG, label=index) for index in range(3)]
+    path = write_array_record(tmp_path / "x.array_record", *records)
+    data, whole = path.read_bytes(), list_all(open_source(tmp_path))
+    places = [place for place, byte in enumerate(data) if byte]
+    for place in places[:: len(places) // 60]:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        try:
+            listed = list_all(open_source(tmp_path))
+        except UserError as error:
+            assert len(str(error).splitlines()) == 1 and "x.array_record" in str(error)
+        else:
+            assert len(listed) == 3 and all(one in whole or isinstance(one, DeadLetter) for one in listed), place
+
+
+def test_what_is_no_array_record_is_told_in_one_line(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = write_array_record(tmp_path / "x.array_record", example(image=JPEG, label=1)).read_bytes()
+    cases = [
+        ("cut off", whole[:-100], "no ArrayRecord file that is whole"),
+        ("short", whole[:99], "64KB"),
+        ("another", b"<html>" * 99, "no TFRecord file"),
+    ]
+    for case, data, message in cases:
+        (tmp_path / "y.array_record").write_bytes(data)
+        with pytest.raises(UserError, match=message) as caught:
+            list_all(open_source(tmp_path))
+        assert str(caught.value).startswith("y.array_record") and str(caught.value).isprintable(), case
+        assert len(list_all(open_source(tmp_path, ignore=("y.array_record",)))) == 1
+    (tmp_path / "y.array_record").unlink()
+    monkeypatch.setitem(sys.modules, "array_record", None)
+    with pytest.raises(UserError, match=r"x.array_record: array_record is not installed; expected `pip install 'recordmill\[export\]'`"):
+        open_source(tmp_path)
+
+
+@pytest.mark.slow
+def test_what_tensorflow_datasets_writes(tmp_path: pathlib.Path) -> None:
+    """Its splits, its class names, and the bytes that its library gives."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    features = {
+        "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
+        "label": tfds.features.ClassLabel(names=["cat", "dog"]),
+        "note": tfds.features.Text(),
+    }
+    images = {n: made_images.noise(n) for n in range(6)}
+    rows = [(n, {"image": image, "label": n % 2, "note": f"n{n}"}) for n, image in images.items()]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="made",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict(features),
+        data_dir=str(tmp_path),
+        split_datasets={"train": rows[:4], "test": rows[4:]},
+        file_format="array_record",
+    )
+    source = open_source(tmp_path / "made/1.0.0", spool=str(tmp_path / "spool"), key_column="note")
+    assert source.label_names() == {"label": ("cat", "dog")} and source.targets == ("label",)
+    reader, listed = SpoolReader(str(tmp_path / "spool")), {one.key: one for one in list_all(source)}
+    for n, image in images.items():
+        one = listed.pop(f"n{n}")
+        assert (one.label, one.split) == (("cat", "dog")[n % 2], "train" if n < 4 else "test")
+        stored = reader.read(one.spool, one.offset, one.num_bytes)
+        assert np.array_equal(Image.open(io.BytesIO(stored)), image)
+    reader.close()
+    assert not listed
+    (left_out,) = (path.name for path in (tmp_path / "made/1.0.0").glob("*-test.array_record-*"))
+    source = open_source(tmp_path / "made/1.0.0", ignore=(left_out,))
+    assert len(list_all(source)) == 4 and source.num_ignored == 1
