@@ -3,6 +3,7 @@
 import collections
 import gc
 import logging
+import multiprocessing.spawn
 import os
 import pathlib
 import signal
@@ -62,6 +63,18 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
+def quick_spawn(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Processes that `multiprocessing` starts anew are forked off one that has imported TensorFlow. Gives the command which does that, for a
+    program to say so too."""
+    import forked_python  # here, as what it asserts is to be shown
+
+    before, command = multiprocessing.spawn.get_executable(), forked_python.write_command(tmp_path / "python")
+    multiprocessing.set_executable(command)
+    yield command
+    multiprocessing.set_executable(before)
+
+
+@pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """pytest's own, of what our two packages say: other libraries warn of what earlier tests did, or from threads that these have left."""
 
@@ -76,8 +89,9 @@ def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and need not be looked through again and again."""
+    """What was imported stays, and need not be looked through again and again; what is made since, graphs mostly, not for each few hundred objects."""
     gc.freeze()
+    gc.set_threshold(7_000, 10, 10)
 
 
 def _dealt_with(item: pytest.Item) -> str:

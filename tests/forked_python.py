@@ -7,6 +7,7 @@ TensorFlow or Keras read from the environment as they are imported.
 import array
 import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
 import importlib
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import types
-from typing import Mapping
+from typing import Mapping, Sequence
 
 # What many programs find imported. Those that find more are forked off a copy of what has imported this.
 TENSORFLOW = ("keras", "tensorflow")
@@ -32,6 +33,7 @@ BEAM = ("beam_pipelines.launch", "pyarrow.parquet")
 _ROOM = 1000
 _MOST_BYTES = 1 << 20
 _MOST_WAITING = 100
+_MOST_FILES = 16  # of a program, as it starts
 
 
 class ForkedPython:
@@ -64,7 +66,8 @@ class ForkedPython:
         read_in, write_in = os.pipe()
         read_out, write_out = os.pipe()
         self._stderr = tempfile.TemporaryFile("w+")
-        self._state = _ask(_forker(*preloaded)[0], asked, [read_in, write_out, write_out if merged else self._stderr.fileno()])
+        files = [read_in, write_out, write_out if merged else self._stderr.fileno()]
+        self._state = _ask(_forker(*preloaded)[0], asked, files, range(3))
         for descriptor in (read_in, write_out):
             os.close(descriptor)
         self.stdin, self.stdout = os.fdopen(write_in, "w"), os.fdopen(read_out)
@@ -127,6 +130,7 @@ def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, 
 
     It is for those who start programs by a name: their files, working directory and environment are the program's, and its end is the
     command's. It works as long as this process lives. What `python` takes before a program, such as -I, the interpreter itself gets.
+    `multiprocessing.set_executable` may be given it: processes that are started anew are then forked off too.
     """
     said = [*map(str, arguments)]
     code = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})"
@@ -138,10 +142,12 @@ def write_command(path: pathlib.Path, *arguments: object, preloaded: tuple[str, 
 
 def stand_for(forker: bytes, arguments: list[str]) -> None:
     """Ends as the program does."""
+    if arguments[0] == "-B":  # which `multiprocessing` passes on, and the environment says too
+        arguments = arguments[1:]
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         os.execv(sys.executable, [sys.executable, *arguments])
     asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
-    with _ask(forker, asked, [0, 1, 2]) as state:
+    with _ask(forker, asked, _open_files()) as state:
         program = _receive(state)
 
         def end(number: int, unused_frame: object) -> None:
@@ -156,10 +162,18 @@ def stand_for(forker: bytes, arguments: list[str]) -> None:
     sys.exit(ended)
 
 
-def _ask(forker: bytes, asked: dict, given: list[int]) -> socket.socket:
-    """Asks for a program with those files; a number comes back as it starts, its process id, and one as it ends."""
+def _open_files() -> list[int]:
+    """The descriptors of this process, the standard ones first: `multiprocessing` tells a process that it starts anew the numbers of others."""
+    with os.scandir("/proc/self/fd") as found:
+        listed = sorted(int(one.name) for one in found)
+    return [one for one in listed if os.path.exists(f"/proc/self/fd/{one}")]  # without that of the list
+
+
+def _ask(forker: bytes, asked: dict, given: Sequence[int], numbers: Sequence[int] | None = None) -> socket.socket:
+    """Asks for a program with those files, of those numbers there, or of their own; a number comes back as it starts, its process id, and one as it ends."""
     state = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     state.connect(forker)
+    asked = {**asked, "numbers": [*(given if numbers is None else numbers)]}
     socket.send_fds(state, [json.dumps(asked).encode()], given)
     return state
 
@@ -191,7 +205,7 @@ def _answer(listening: socket.socket) -> None:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             listening.close()
-            data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, 3)
+            data, given, *_ = socket.recv_fds(asked, _MOST_BYTES, _MOST_FILES)
             process_id = os.fork()
             if process_id == 0:
                 asked.close()
@@ -209,9 +223,12 @@ def _answer(listening: socket.socket) -> None:
 
 def _become(asked: dict, given: list[int]) -> None:
     """Runs a program, as the interpreter does."""
-    for target, descriptor in enumerate(given[:3]):
-        os.dup2(descriptor, target)
+    above = max([*given, *asked["numbers"]]) + 1
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # where none is in the place of another
     for descriptor in given:
+        os.close(descriptor)
+    for descriptor, number in zip(kept, asked["numbers"]):
+        os.dup2(descriptor, number)
         os.close(descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
     if asked["leads"]:

@@ -1,7 +1,9 @@
 """Keras around the data, on the backend that KERAS_BACKEND says; as a script, as a process has one backend.
 
-    KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER [ANALYSED_DATASET]
+    KERAS_BACKEND=jax python keras_backend_training.py DATASET FOLDER IMAGES [ANALYSED_DATASET]
 """
+
+from __future__ import annotations  # which say what imports TensorFlow
 
 import os
 import pathlib
@@ -14,6 +16,31 @@ import tf_input
 
 SIZE, NUM_BATCHES, NUM_VALID = (12, 16), 12, 17
 OPTIONS = {"batch_size": 8, "image_size": SIZE, "seed": 0}
+
+
+def check_layers(images: np.ndarray, path: pathlib.Path) -> None:
+    """Layers on images, uint8 [batch, height, width, 3], without TensorFlow: they normalise, vary them in training, and are saved and loaded."""
+    from tf_input.dataset_format import Feature
+    from tf_input.decoding.layers import augmentation_layer, normalization_layer
+
+    statistics = {"splits": {"train": {"pixels": {"mean": [120.0, 110.0, 100.0], "variance": [4000.0, 4100.0, 4200.0]}}}}
+    augment = augmentation_layer(tf_input.Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=5)
+    normalize = normalization_layer(statistics, Feature("image", "image"))
+    assert "tensorflow" not in sys.modules
+    model = keras.Sequential([keras.Input(images.shape[1:], dtype="uint8"), augment, normalize])
+    normalized = model.predict(images, verbose=0)
+    np.testing.assert_allclose(normalized, (images - [120, 110, 100]) / np.sqrt([4000, 4100, 4200]), atol=1e-4)
+    varied = keras.ops.convert_to_numpy(augment(images, training=True))
+    assert varied.shape == images.shape and varied.dtype == "float32" and (varied != images).any(axis=(1, 2, 3)).all()
+    assert varied.min() >= 0 and varied.max() <= 255
+    model.add(keras.layers.GlobalAveragePooling2D())
+    model.add(keras.layers.Dense(1))
+    model.compile(loss="mse", jit_compile=keras.backend.backend() == "jax")
+    losses = model.fit(images, np.zeros(len(images)), batch_size=4, epochs=2, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+    model.save(path)
+    loaded = keras.saving.load_model(path)
+    np.testing.assert_allclose(loaded.predict(images, verbose=0), model.predict(images, verbose=0), atol=1e-5)
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -140,9 +167,10 @@ def export_transformed(directory: str, path: pathlib.Path) -> None:
     assert not names & {"tensorflow_transform", "tfx_bsl", "apache_beam", "beam_pipelines", "tf_keras"}
 
 
-def main(directory: str, folder: pathlib.Path, analysed: str = "") -> None:
-    flowers = tf_input.open(directory)
+def main(directory: str, folder: pathlib.Path, images: str, analysed: str = "") -> None:
     assert keras.backend.backend() == os.environ["KERAS_BACKEND"]
+    check_layers(np.load(images), folder / "layers.keras")
+    flowers = tf_input.open(directory)
     valid = flowers.batches("validation", **OPTIONS)
     whole = fit(flowers, folder / "whole")
     assert steps_of(whole) == 2 * NUM_BATCHES

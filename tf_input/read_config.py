@@ -262,6 +262,11 @@ class ReadConfig:
         return any(getattr(self, name) is not None for name in SELECTING)
 
     @property
+    def has_functions(self) -> bool:
+        """Whether examples or batches pass through functions of the user."""
+        return self.map_example is not None or self.map_batch is not None
+
+    @property
     def augmentation(self) -> Augmentation | None:
         """None where images are not to be augmented."""
         return Augmentation() if self.augment is True else self.augment or None

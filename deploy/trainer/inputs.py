@@ -1,6 +1,7 @@
 """What each worker reads: its rows of every batch, so many for each of its replicas, weights included."""
 
 import dataclasses
+import math
 from typing import Any, Callable, Iterator
 
 import tensorflow as tf
@@ -92,7 +93,7 @@ def evaluation_batches(
     num_rows, num_local = batch_size // strategy.num_replicas_in_sync, strategy.num_replicas_in_sync // hosts[0]
     read = {"batch_size": batch_size, "image_size": image_size, "hosts": hosts, "shuffle": False, "use_weights": False, "channels": 3}
     read["class_weight"] = {}  # all count 1; what fills up a batch, 0
-    num_steps = len(dataset.batches(split, **read))
+    num_steps = math.ceil(dataset.num_examples(split) / batch_size)
     num_steps = min(num_steps, limit_steps or num_steps)
 
     def of_worker(_: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -101,4 +102,5 @@ def evaluation_batches(
         data = data.concatenate(tf.data.Dataset.from_tensors(nothing).repeat())
         return data.take(num_steps * num_local).prefetch(tf.data.AUTOTUNE)
 
-    return Batches(lambda epoch, step: strategy.distribute_datasets_from_function(of_worker), Position(num_batches=num_steps))
+    distributed = strategy.distribute_datasets_from_function(of_worker)  # the same in each epoch
+    return Batches(lambda epoch, step: distributed, Position(num_batches=num_steps))

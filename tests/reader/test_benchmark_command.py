@@ -63,13 +63,12 @@ def test_each_stage_is_measured(mixed, capsys):
 
 
 CASES = {
-    "another split": (
-        ["--split", "validation"],
+    "another split, in an exact order": (
+        ["--split", "validation", "--shuffle", "exact"],
         "validation: ",
-        "in the order of the shards",
+        'in the order "exact"',
         ["read", "parse", "decode", "batch"],
     ),
-    "an exact order": (["--shuffle", "exact"], "train: ", 'in the order "exact"', ["read", "parse", "decode", "batch"]),
     "no shuffle": (
         ["--shuffle", "none"],
         "train: ",

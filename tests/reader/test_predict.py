@@ -84,8 +84,8 @@ def test_what_models_may_give(mixed):
 def test_what_is_left_out_is_left_out_of_all_columns(mixed, model, tmp_path):
     """A part of several hosts, whose last batches are filled up, and damaged records."""
     whole = mixed.predict(model, "train", **OPTIONS)
-    parts = [mixed.predict(model, "train", hosts=(5, index), **OPTIONS) for index in range(5)]
-    assert [len(part["key"]) for part in parts] == [19, 19, 19, 18, 18]
+    parts = [mixed.predict(model, "train", hosts=(2, index), **OPTIONS) for index in range(2)]
+    assert [len(part["key"]) for part in parts] == [47, 46]
     rows = {key: output.tolist() for part in parts for key, output in zip(part["key"], part["output"])}
     np.testing.assert_allclose(list(map(rows.get, whole["key"])), whole["output"], rtol=1e-5)  # sums of batches of other sizes may round otherwise
     found = mixed.predict(model, "train", where="label == 'cow'", take=20, **OPTIONS)

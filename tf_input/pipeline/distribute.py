@@ -103,7 +103,7 @@ def service_batches(
     seed = None if config.seed is None else epoch_key(config.seed, config.start_epoch)
     data = read_shards(dataclasses.replace(config, seed=seed, drop_remainder=False), part.shards)
     _check_graph(data, config.service)
-    if config.map_example is None and config.map_batch is None:  # whose shapes may be known to their user alone
+    if not config.has_functions:  # whose shapes may be known to their user alone
         _check_shapes(data)
     _warn_of_silence(config.service)
     data = data.apply(

@@ -38,7 +38,6 @@ def read_batches(
     config, share, make_inputs, seed = plan.config, plan.share, plan.make_inputs, plan.seed
     are_held = [part.held is not None for part in plan.parts]
     count = share.num_batches - config.start_step
-    has_functions = config.map_example is not None or config.map_batch is not None
 
     def generate() -> Iterator[np.ndarray]:
         """Each with a note: (key, step, *pass or zeros)."""
@@ -58,7 +57,7 @@ def read_batches(
         note, inputs, rows = unpack(packed, are_held)
         inputs = [tf.ensure_shape(one, [plan.static_size]) for one in inputs]
         outputs = decode_batch(inputs, note[:2], None if plan.has_all_rows else rows)
-        return (outputs, note[:2], plan.batch_decoder.join_rows(rows), note[2:]) if has_functions else (outputs, note[2:])
+        return (outputs, note[:2], plan.batch_decoder.join_rows(rows), note[2:]) if config.has_functions else (outputs, note[2:])
 
     data = tf.data.Dataset.from_generator(generate, output_signature=packed_spec(are_held))
     data = data.apply(tf.data.experimental.assert_cardinality(count))
@@ -66,7 +65,7 @@ def read_batches(
     batch_bytes = max(1, share.local_size * plan.batch_decoder.num_output_bytes)
     num_calls = max(1, min(num_cores(), config.read_buffer // batch_bytes - _NUM_PREFETCHED))
     data = data.map(_plain(decode), num_parallel_calls=num_calls, deterministic=True)
-    data = apply_functions(data, config.map_example, config.map_batch, config.keys) if has_functions else data
+    data = apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
     return _note_ends(data.prefetch(_NUM_PREFETCHED) if prefetch else data, position, share.num_batches)
 
 
@@ -185,19 +184,23 @@ def example_spec(decode: Callable[[tf.Tensor, tf.Tensor | None, tf.Tensor], Any]
         return decode(records, seed, tf.range(tf.size(records, tf.int64)))
 
     shape = [local_batch_size(config.batch_size, (config.hosts or (1, 0))[0]) if config.drop_remainder else None]
-    specs = tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64)
-    data = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=specs)
-    return _decode(data, decode_batch, config).element_spec
+    return _decode(nothing((tf.TensorSpec(shape, tf.string), tf.TensorSpec([2], tf.int64))), decode_batch, config).element_spec
+
+
+def nothing(spec: Any) -> tf.data.Dataset:
+    """A data set of such elements, for what would become of them: it has none."""
+    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(tf.data.Dataset.range(0)), spec)
 
 
 def _decode(data: tf.data.Dataset, decode_batch: Callable[..., Any], config: ReadConfig) -> tf.data.Dataset:
     """Only after batching, so that it is one call and one parse for a whole batch."""
 
     def decode(batch: tf.Tensor, seed: tf.Tensor) -> Any:
-        return decode_batch(batch, seed if config.augment else None), seed, tf.range(tf.size(batch, tf.int64))
+        outputs = decode_batch(batch, seed if config.augment else None)
+        return (outputs, seed, tf.range(tf.size(batch, tf.int64))) if config.has_functions else outputs
 
     data = data.map(_plain(decode), num_parallel_calls=num_cores(), deterministic=True)
-    return apply_functions(data, config.map_example, config.map_batch, config.keys)
+    return apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
 
 
 def _plain(function: Callable) -> Callable:

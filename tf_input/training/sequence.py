@@ -24,6 +24,7 @@ from tf_input.epochs.position import Position
 from tf_input.forks import check_fork
 from tf_input.mixture import Mixture
 from tf_input.options import named_options
+from tf_input.pipeline import ladder
 from tf_input.pipeline.plan import Plan
 from tf_input.pipeline.user_functions import apply_functions
 from tf_input.read_config import ReadConfig
@@ -186,8 +187,7 @@ def _input_spec(part: Plan) -> Any:
     size = part.static_size
     if part.held is None:
         return tf.TensorSpec([size], tf.string)
-    numbers = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=tf.TensorSpec([size], tf.int64))
-    return numbers.map(part.look_up).element_spec
+    return ladder.nothing(tf.TensorSpec([size], tf.int64)).map(tf.autograph.experimental.do_not_convert(part.look_up)).element_spec
 
 
 def _make_decode(
@@ -196,17 +196,21 @@ def _make_decode(
     """A function from what a batch is decoded from, its rows and its seed, to the batch; inputs and rows of each part."""
     decode_batch = dataset.batch_decoder(split, config, has_padding)
 
-    def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        return decode_batch(inputs, seed, rows), seed, decode_batch.join_rows(rows)
+    def decode(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
+        outputs = decode_batch(inputs, seed, rows)
+        return (outputs, seed, decode_batch.join_rows(rows)) if config.has_functions else outputs
 
     def make(inputs: Any, rows: Any, seed: tf.Tensor) -> Any:
         # As a data set of one element: a `tf.function` is optimised otherwise, and rounds otherwise.
         data = tf.data.Dataset.from_tensors((inputs, rows, seed)).map(tf.autograph.experimental.do_not_convert(decode))
-        return apply_functions(data, config.map_example, config.map_batch, config.keys).get_single_element()
+        data = apply_functions(data, config.map_example, config.map_batch, config.keys) if config.has_functions else data
+        return data.get_single_element()
 
     of_rows = tuple(tf.TensorSpec([None], tf.int64) for _ in specs)
-    # Traced here, once: of one that is traced as it is called TensorFlow warns in a process that makes a few sequences.
-    return tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False).get_concrete_function()
+    made = tf.function(make, [tuple(specs), of_rows, tf.TensorSpec([2], tf.int64)], autograph=False)
+    # Traced once, for the first batch: of one that is traced as it is called TensorFlow warns in a process that makes a few sequences.
+    traced = functools.cache(made.get_concrete_function)
+    return lambda *inputs: traced()(*inputs)
 
 
 _in_worker: dict[str, Callable[..., Any]] = {}  # of a worker process, in which nothing else can keep it

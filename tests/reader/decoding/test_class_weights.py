@@ -77,6 +77,7 @@ def test_keras_multiplies_the_loss_of_each_head(heads):
     outputs = {name: keras.layers.Dense(n, activation="softmax", name=name)(hidden) for name, n in (("weather", 2), ("ground", 3))}
     model = keras.Model(image, outputs)
     model.compile("sgd", dict.fromkeys(outputs, "sparse_categorical_crossentropy"), jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     data = heads.batches("train", **OPTIONS, **options)
     found = model.evaluate(data, verbose=0, return_dict=True)["loss"]
     x, y, weights = read(heads, **options)
@@ -147,6 +148,7 @@ def test_classes_of_a_mask_have_weights_pixel_by_pixel(masks):
     zeros = keras.layers.Conv2D(1, 1, kernel_initializer="zeros", bias_initializer="zeros")(image)
     model = keras.Model(image, zeros)
     model.compile("sgd", "mse", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)
     data = masks.batches("train", **OPTIONS, targets=name, use_weights=False, class_weight={255: 0})
     squares = np.where(y[name] == 255, 0, y[name].astype(np.float64) ** 2)
     assert model.evaluate(data, verbose=0) == pytest.approx(squares.mean(), rel=1e-5)

@@ -1,10 +1,4 @@
-"""Layers on uint8 batches: normalised by the statistics, augmented in training; saved, loaded, on each backend."""
-
-import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
+"""Layers on uint8 batches: normalised by the statistics, augmented in training; saved, loaded. Other backends: `keras_backend_training.py`."""
 
 import keras
 import numpy as np
@@ -158,43 +152,3 @@ def test_wrong_use_is_named():
         RandomFlipAndColors(hue=0.7)
     with pytest.raises(ValueError, match="4 channels"):
         augmentation_layer(COLORS)(np.zeros((1, 4, 4, 4), np.uint8), training=True)
-
-
-ON_A_BACKEND = """
-import sys, keras, numpy as np
-from tf_input.decoding.layers import augmentation_layer, normalization_layer
-from tf_input.dataset_format import Feature
-from tf_input.read_config import Augmentation
-assert keras.backend.backend() == sys.argv[1] and "tensorflow" not in sys.modules
-images = np.load(sys.argv[2])
-statistics = {"splits": {"train": {"pixels": {"mean": [120.0, 110.0, 100.0], "variance": [4000.0, 4100.0, 4200.0]}}}}
-augment = augmentation_layer(Augmentation(brightness=0.4, contrast=0.3, saturation=0.6, hue=0.1), seed=5)
-normalize = normalization_layer(statistics, Feature("image", "image"))
-model = keras.Sequential([keras.Input(images.shape[1:], dtype="uint8"), augment, normalize])
-normalized = model.predict(images, verbose=0)
-np.testing.assert_allclose(normalized, (images - [120, 110, 100]) / np.sqrt([4000, 4100, 4200]), atol=1e-4)
-varied = keras.ops.convert_to_numpy(augment(images, training=True))
-assert varied.shape == images.shape and varied.dtype == "float32" and (varied != images).any(axis=(1, 2, 3)).all()
-assert varied.min() >= 0 and varied.max() <= 255
-model.add(keras.layers.GlobalAveragePooling2D())
-model.add(keras.layers.Dense(1))
-model.compile(loss="mse")
-losses = model.fit(images, np.zeros(len(images)), batch_size=4, epochs=2, verbose=0).history["loss"]
-assert np.isfinite(losses).all()
-model.save(sys.argv[2] + ".keras")
-loaded = keras.saving.load_model(sys.argv[2] + ".keras")
-np.testing.assert_allclose(loaded.predict(images, verbose=0), model.predict(images, verbose=0), atol=1e-5)
-"""
-
-
-@pytest.mark.slow(8)
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_other_backends_do_the_same(tmp_path, backend):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    np.save(tmp_path / "images.npy", pictures())
-    root = pathlib.Path(tf_input.__file__).parents[1]
-    environment = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "true", "PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", ON_A_BACKEND, backend, str(tmp_path / "images.npy")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]

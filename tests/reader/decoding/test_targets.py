@@ -98,10 +98,12 @@ def test_each_kind_has_its_shape_and_dtype(rich):
         ("floors", np.int64, (), [index * 10**10 for index in ORDER]),
         ("key", object, (), [f"k{index}".encode() for index in ORDER]),
     ]
+    _, y = whole_split(rich, targets=[name for name, *_ in cases], use_weights=False)
     for name, dtype, shape, expected in cases:
-        _, y = whole_split(rich, targets=name, use_weights=False)
-        assert (y.dtype, y.shape) == (dtype, (NUM_EXAMPLES, *shape)), name
-        np.testing.assert_array_equal(y, expected, err_msg=name)
+        assert (y[name].dtype, y[name].shape) == (dtype, (NUM_EXAMPLES, *shape)), name
+        np.testing.assert_array_equal(y[name], expected, err_msg=name)
+    _, alone = whole_split(rich, targets="pose", use_weights=False)
+    np.testing.assert_array_equal(alone, y["pose"])
 
 
 @pytest.mark.parametrize(
@@ -232,14 +234,11 @@ def test_masks_boxes_and_maps_show_what_their_image_shows(rich, tmp_path):
     raw = [Feature("image", "pixels", (*size, 3)) if feature.name == "image" else feature for feature in schema]
     as_pixels = {**values, "image": pixels.tobytes()}
     sizes, count = ((40, 80), (80, 80)), 20
-    for kind, features, one in (("file", schema, values), ("pixels", raw, as_pixels)):
+    still = [{"fit": "crop"}, {"fit": "stretch"}]
+    varied = [{"augment": True, "seed": 0}, {"augment": tf_input.Augmentation(crop=False), "fit": "pad", "seed": 0}]
+    for kind, features, one, views in (("file", schema, values, still + varied), ("pixels", raw, as_pixels, varied)):
         dataset = write_data_set(tmp_path / kind, features, {"train": [one] * count}, ("mask", "objects", "heat"), None, sizes)
-        for options in (
-            {"fit": "crop"},
-            {"fit": "stretch"},
-            {"augment": True, "seed": 0},
-            {"augment": tf_input.Augmentation(crop=False), "fit": "pad", "seed": 0},
-        ):
+        for options in views:
             options |= {"batch_size": count, "image_size": (32, 32), "use_weights": False, "max_objects": 1}
             x, y = whole_split(dataset, **options)
             for index in range(count):

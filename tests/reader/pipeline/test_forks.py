@@ -5,6 +5,7 @@ The threads of pytest's process are not to be among those that are forked: each 
 
 import json
 import pathlib
+from typing import Callable
 
 import pytest
 
@@ -15,7 +16,7 @@ PROGRAM = """
 import json, multiprocessing, sys
 import tf_input
 
-directory, before, method = sys.argv[1:]
+directory, before, method, executable = sys.argv[1:]
 OPTIONS = dict(batch_size=4, image_size=8, seed=0)
 flowers = tf_input.open(directory)
 READ = {
@@ -53,6 +54,7 @@ def child(accesses, results):
 
 if __name__ == "__main__":
     found = {}
+    multiprocessing.set_executable(executable)
     context = multiprocessing.get_context(method)
     for accesses in [[access] for access in READ] if before != "nothing" and method == "fork" else [["example", "sequence"]]:
         results = context.SimpleQueue()
@@ -67,19 +69,29 @@ if __name__ == "__main__":
 """
 
 
-def run(folder: pathlib.Path, before: str, method: str) -> dict[str, str]:
-    program = folder / "program.py"
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return prepare_images(tmp_path_factory.mktemp("made"), num_images={"ant": 12, "bee": 12})
+
+
+@pytest.fixture
+def run(directory: pathlib.Path, tmp_path: pathlib.Path, quick_spawn: pathlib.Path) -> Callable[[str, str], dict[str, str]]:
+    """The program, and what it found."""
+    program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    directory = prepare_images(folder / "made", num_images={"ant": 12, "bee": 12})
-    done = forked_python.run(program, directory, before, method)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+
+    def run(before: str, method: str) -> dict[str, str]:
+        done = forked_python.run(program, directory, before, method, quick_spawn)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return json.loads(done.stdout)
+
+    return run
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", ["read", "tensorflow"])
-def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, tmp_path: pathlib.Path) -> None:
-    found = run(tmp_path, before, "fork")
+def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, run) -> None:
+    found = run(before, "fork")
     if before == "read":
         assert found.pop("parent") == found.pop("what batches made before are") == "read"
     assert len(found) == (10 if before == "read" else 6)
@@ -87,8 +99,8 @@ def test_a_process_forked_after_tensorflow_has_run_is_told_at_once(before: str, 
         assert result.startswith("RuntimeError: this process was forked") and "'spawn'" in result, (access, result)
 
 
-@pytest.mark.slow(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("before, method", [("nothing", "fork"), ("read", "spawn")])
-def test_processes_that_can_read_do(before: str, method: str, tmp_path: pathlib.Path) -> None:
-    found = run(tmp_path, before, method)
+def test_processes_that_can_read_do(before: str, method: str, run) -> None:
+    found = run(before, method)
     assert set(found.values()) == {"read"}, found

@@ -47,7 +47,7 @@ def test_examples_can_be_pickled(flowers):
 
 
 @pytest.mark.slow(6)
-def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers):
+def test_a_process_opens_a_data_set_once_however_often_it_is_sent(flowers, quick_spawn):
     tasks = [(flowers[split], index) for split in flowers for index in range(17)] + [(flowers["train"][5:9], -1)]
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         for (found, num_opened), (examples, index) in zip(pool.map(read, *zip(*tasks)), tasks, strict=True):
@@ -80,6 +80,7 @@ def test_grain_reads_examples(flowers):
 
 
 GRAIN_PROGRAM = """
+import multiprocessing
 import sys
 
 import grain
@@ -88,6 +89,7 @@ from absl import flags
 
 if __name__ == "__main__":
     flags.FLAGS(sys.argv[:1])  # which Grain's worker processes want to be parsed
+    multiprocessing.set_executable(sys.argv[2])
     train = grain.MapDataset.source(tf_input.open(sys.argv[1])["train"]).shuffle(seed=3)
     batches = train.to_iter_dataset().batch(8).mp_prefetch(grain.MultiprocessingOptions(num_workers=2))
     print(*(key for one in batches for key in one["key"]), sep="\\n")
@@ -95,9 +97,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow(10)
-def test_grain_reads_examples_in_processes(flowers, tmp_path):
+def test_grain_reads_examples_in_processes(flowers, tmp_path, quick_spawn):
     (tmp_path / "program.py").write_text(GRAIN_PROGRAM)
-    run = forked_python.run(tmp_path / "program.py", flowers.directory)
+    run = forked_python.run(tmp_path / "program.py", flowers.directory, quick_spawn)
     assert run.returncode == 0, run.stderr
     assert sorted(run.stdout.split()) == sorted(example["key"] for example in flowers["train"])
 

@@ -97,15 +97,16 @@ def test_the_trainer_reads_full_batches_of_distinct_examples(dataset, service, m
 
 
 def test_hosts_have_shards_of_their_own(dataset, service):
-    for drop_remainder in (False, True):
-        options = {"batch_size": 3 * 16, "image_size": SIZE, "drop_remainder": drop_remainder, "service": service.address}
-        hosts = [list(dataset.batches("train", hosts=(3, index), **options).as_numpy_iterator()) for index in range(3)]
-        sizes = [[len(labels) for _, labels in host] for host in hosts]
-        shards = [shard.num_examples for shard in dataset.manifest.splits["train"]]
-        count = min(sum(shards[index::3]) for index in range(3))
-        assert sizes == [[16] * (count // 16) + [count % 16] * (count % 16 > 0 and not drop_remainder)] * 3
-        read = sum(map(names_of, hosts), Counter())
-        assert set(read.values()) == {1}
+    options = {"batch_size": 3 * 16, "image_size": SIZE, "service": service.address}
+    hosts = [list(dataset.batches("train", hosts=(3, index), **options).as_numpy_iterator()) for index in range(3)]
+    sizes = [[len(labels) for _, labels in host] for host in hosts]
+    shards = [shard.num_examples for shard in dataset.manifest.splits["train"]]
+    count = min(sum(shards[index::3]) for index in range(3))
+    assert sizes == [[16] * (count // 16) + [count % 16] * (count % 16 > 0)] * 3
+    read = sum(map(names_of, hosts), Counter())
+    assert set(read.values()) == {1}
+    full = dataset.batches("train", hosts=(3, 1), drop_remainder=True, **options)
+    assert [len(labels) for _, labels in full] == [16] * (count // 16)
 
 
 def test_functions_run_on_the_workers_if_they_are_of_tensorflow(dataset, service):

@@ -66,6 +66,7 @@ def make_model(activation: str | None = None, units: int = 3, scale: float = 1.0
         "sigmoid": keras.losses.BinaryCrossentropy(),
     }
     model.compile("adam", losses[activation], jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     return model
 
 
@@ -186,7 +187,7 @@ def _nodes(path: pathlib.Path) -> list:
 
 
 @pytest.mark.slow(4)
-@pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop"), ((40, 32), "pad")], ids=str)
+@pytest.mark.parametrize("sizes, fit", [(None, "pad"), ((40, 32), "crop")], ids=str)
 def test_without_a_transform(sizes, fit, tmp_path):
     """Trained on uint8 images of `batches(image_size=...)`; images of one small size are decoded otherwise there."""
     made = tf_input.open(prepare_images(tmp_path, num_images={"ant": 12, "bee": 12, "cow": 12}, image_size=sizes))

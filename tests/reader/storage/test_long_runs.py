@@ -1,6 +1,8 @@
 """What an epoch asks of a store, in bytes and in requests, and what of it is held."""
 
+import functools
 import pathlib
+from typing import Callable
 
 import numpy as np
 import pytest
@@ -27,12 +29,21 @@ def photographs(tmp_path_factory) -> pathlib.Path:
     return write_files(tmp_path_factory.mktemp("source"), {f"{'ab'[i % 2]}/{i:03d}.jpg": pixels[i % 8] for i in range(420)})
 
 
+@pytest.fixture(scope="module")
+def made(photographs, tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    @functools.cache
+    def make(case: str) -> pathlib.Path:
+        folder = tmp_path_factory.mktemp("made")
+        options = ["--num_shards", f"train={NUM_SHARDS[case]}", "--splits", "train=1", "--check=header"]
+        assert main(["prepare", "--input", str(photographs), "--output", str(folder / "out"), *options]) == 0
+        return folder / "out"
+
+    return make
+
+
 @pytest.mark.parametrize("scheme, case", [("gs", "runs that are shards"), ("s3", "shards of some runs")])
-def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(photographs, tmp_path, monkeypatch, scheme, case):
-    made = tmp_path / "made"
-    options = ["--num_shards", f"train={NUM_SHARDS[case]}", "--splits", "train=1", "--overwrite"]
-    assert main(["prepare", "--input", str(photographs), "--output", str(made), *options]) == 0
-    with RangeServer(made) as server:
+def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(made, monkeypatch, scheme, case):
+    with RangeServer(made(case)) as server:
         for name, value in server.environment(scheme).items():
             monkeypatch.setenv(name, value)
         dataset = tf_input.open(server.root(scheme))
@@ -40,7 +51,7 @@ def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(photographs, tmp_p
         split_bytes = sum(shard.num_bytes for shard in shards)
         assert split_bytes > 8 * UNIT
         server.reset()
-        read = {"batch_size": 32, "image_size": 64, "memory_budget": 0, "seed": 0}
+        read = {"batch_size": 32, "inputs": "key", "memory_budget": 0, "seed": 0}  # records are read whole, and none is decoded
         num_images = sum(len(labels) for _, labels in dataset.batches("train", **read))
         assert num_images == 420 and server.num_bytes <= 1.05 * split_bytes
         assert len(server.requests) <= 1.2 * split_bytes / UNIT, server.requests
@@ -48,8 +59,6 @@ def test_of_an_epoch_each_byte_is_asked_for_once_in_long_runs(photographs, tmp_p
         server.reset()
         parts = [sum(len(batch[1]) for batch in dataset.batches("train", hosts=(2, index), **read)) for index in range(2)]
         assert parts == [210, 210] and server.num_bytes <= (1.1 if is_larger_than_the_buffer(split_bytes) else 2.1) * split_bytes
-
-
         # Of a part of it, what is chosen, with what lies between two that are near.
         data = dataset.batches("train", **read, subset=0.1)
         server.reset()
@@ -63,16 +72,14 @@ def is_larger_than_the_buffer(num_bytes: int) -> bool:
     return num_bytes > tf_input.ReadConfig.read_buffer
 
 
-def test_a_small_buffer_holds_no_more(photographs, tmp_path, monkeypatch):
-    made = tmp_path / "made"
-    assert main(["prepare", "--input", str(photographs), "--output", str(made), "--num_shards=train=4", "--splits=train=1"]) == 0
-    with RangeServer(made) as server:
+def test_a_small_buffer_holds_no_more(made, monkeypatch):
+    with RangeServer(made("runs that are shards")) as server:
         for name, value in server.environment("gs").items():
             monkeypatch.setenv(name, value)
         dataset = tf_input.open(server.root("gs"))
         split_bytes = sum(shard.num_bytes for shard in dataset.manifest.splits["train"])
         server.reset()
-        data = dataset.batches("train", batch_size=8, image_size=64, memory_budget=0, seed=0, read_buffer=8 << 20)
+        data = dataset.batches("train", batch_size=8, inputs="key", memory_budget=0, seed=0, read_buffer=8 << 20)
         batches = iter(data)
         next(batches)
         held = server.num_bytes  # once the first batch is there, as much as is read ahead; what is decoded ahead is of one window

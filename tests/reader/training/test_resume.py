@@ -114,6 +114,7 @@ def test_a_killed_training_goes_on_with_the_same_batches_to_the_same_weights(dat
 def fit(dataset, folder, train=None, epochs=EPOCHS, steps_per_execution=1, callbacks=(), **options):
     train = dataset.batches("train", **OPTIONS) if train is None else train
     model = make_model(folder / "log")
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice, as in trainings that are killed
     model.steps_per_execution = steps_per_execution
     backup = tf_input.BackupAndRestore(folder / "backups", train, **options)
     try:
@@ -192,6 +193,7 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     fit(dataset, tmp_path, None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
     (place,) = backups(tmp_path)
     assert place[0] == 1 and place[1] > 0
+    shutil.copytree(tmp_path / "backups", tmp_path / "stopped/backups")
     train, seen = dataset.batches("train", **OPTIONS), []
     model = make_model(tmp_path / "log")
     model.steps_per_execution = steps_per_execution
@@ -201,8 +203,6 @@ def test_a_resumed_training_makes_a_step_for_each_batch_and_says_where_it_goes_o
     assert seen == [(1, 2 * NUM_BATCHES), (2, 3 * NUM_BATCHES)]
     assert not [one for one in recwarn if "ran out of data" in str(one.message)]
     assert f"resumed at epoch 2, batch {place[1] + 1}, from {tmp_path / 'backups'}" in capsys.readouterr().out
-    fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [Interrupt(1, 8)], save_freq=4)
-    seen.clear()
     model = fit(dataset, tmp_path / "stopped", None, 3, steps_per_execution, [EndAfterAnEpoch()])
     assert model.optimizer.iterations.numpy() == 2 * NUM_BATCHES
 
@@ -323,7 +323,6 @@ class Loop:
         self.read.append(hashlib.md5(np.asarray(images).tobytes()).hexdigest())
         self._update(images, labels)
 
-    @tf.function(input_signature=[tf.TensorSpec((None, *SIZE, 3), tf.uint8), tf.TensorSpec((None,), tf.int64)], autograph=False)
     def _update(self, images, labels) -> None:
         with tf.GradientTape() as tape:
             loss = keras.losses.sparse_categorical_crossentropy(labels, self.model(images, training=True), from_logits=True)
@@ -426,10 +425,11 @@ def test_a_damaged_backup_is_refused_by_name(dataset, begun):
     (path,) = (begun / "backups").iterdir()
     data = bytearray(path.read_bytes())
     data[data.rindex(b"NUMPY") + 130] ^= 255  # in the last array
+    train = dataset.batches("train", **OPTIONS)
     for damaged in (bytes(data), bytes(data[:1000]), b""):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=f"{path.name}: a damaged backup: "):
-            fit(dataset, begun)
+            fit(dataset, begun, train)
 
 
 def test_what_was_not_finished_is_no_backup(dataset, begun):

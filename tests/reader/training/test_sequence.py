@@ -94,7 +94,7 @@ def test_who_makes_batches_ahead_makes_the_same(mixed):
 
 
 @pytest.mark.slow(10)
-def test_processes_make_the_same(mixed):
+def test_processes_make_the_same(mixed, quick_spawn):
     options = {**OPTIONS, "augment": True, "map_example": darken, "shuffle": "exact"}
     expected = tf_input.Sequence(mixed, "train", **options)
     sequence = tf_input.Sequence(mixed, "train", workers=2, use_multiprocessing=True, **options)
@@ -113,7 +113,7 @@ def test_processes_make_the_same(mixed):
 
 
 @pytest.mark.slow(5)
-def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
+def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path, quick_spawn):
     """It is sent what it decodes: of a split in memory, it needs no shard."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
@@ -204,6 +204,7 @@ def small_model() -> keras.Model:
     layers = [keras.Input((*SIZE, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3, activation="softmax")]
     model = keras.Sequential(layers)
     model.compile("sgd", "sparse_categorical_crossentropy", jit_compile=False)
+    model.optimizer.build(model.trainable_variables)  # else the first step is traced twice
     return model
 
 

@@ -1,7 +1,6 @@
 """The trainer of `deploy/trainer`, for a few steps on the CPU: alone, on two devices, in two processes, and on again."""
 
 import dataclasses
-import hashlib
 import inspect
 import json
 import os
@@ -216,27 +215,6 @@ def run_two_workers(code: str, *flags: object) -> list[str]:
     return finish(*(start(SMALL_MODEL + code, *flags, "--worker_index", index) for index in range(2)))
 
 
-@pytest.mark.slow(8)
-def test_two_workers_train_one_model(data, tmp_path):
-    said = run_two_workers(TELL, "--data", data, "--output", tmp_path, *FLAGS, "--epochs", 1)
-    results, dataset = results_of(tmp_path), tf_input.open(data)
-    num_steps = dataset.num_examples("train") // BATCH
-    assert (results["replicas"], results["step"]) == (2, num_steps)
-    assert results["history"][0]["eval_examples"] == dataset.num_examples("validation")
-    told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
-    assert told[0]["weights"] == told[1]["weights"]
-    assert [one["hosts"] for one in told] == [[2, 0], [2, 1]]
-    read = [one["read"] for one in told]
-    assert len(read[0]) == len(read[1]) == num_steps * BATCH // 2
-    assert len({*read[0], *read[1]}) == num_steps * BATCH  # each image once, on one of them
-    found = [one["found"] for one in told]
-    num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
-    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
-    for index, text in enumerate(said):
-        assert re.search(rf"train: found 2 hosts by the \w+Strategy in whose scope it is read; this is number {index}, ", text)
-    assert "model.keras" in said[0] and "model.keras" not in said[1]
-
-
 STOP_AFTER_A_BACKUP = """
 import os, tf_input
 save = tf_input.Backup.save
@@ -248,24 +226,55 @@ tf_input.Backup.save = save_and_stop
 """
 
 
-@pytest.mark.slow(9)
-def test_any_number_of_workers_goes_on_with_what_two_have_begun(data, tmp_path, monkeypatch, capsys):
+TWO_EPOCHS = (*FLAGS, "--epochs", "2", "--save_steps", "4")
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> pathlib.Path:
+    """What a training of two epochs, which nothing interrupted, has left."""
+    folder, handler = tmp_path_factory.mktemp("whole"), signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "make_model", make_small_model)
+        assert train.main([*TWO_EPOCHS, "--data", str(data), "--output", str(folder)]) == 0
+    signal.signal(signal.SIGTERM, handler)
+    return folder
+
+
+def weights_of(folder: pathlib.Path) -> list[np.ndarray]:
+    return keras.models.load_model(folder / "model.keras").get_weights()
+
+
+@pytest.mark.slow(12)
+def test_two_workers_train_one_model_and_any_number_goes_on_with_it(data, whole, tmp_path, monkeypatch, capsys):
     """To the model that one of them alone makes: its batches are the same, whoever reads them."""
     monkeypatch.setattr(models, "make_model", make_small_model)
-    flags = ("--data", data, *FLAGS, "--epochs", 2, "--save_steps", 4, "--eval_split", "none")
-    assert train.main([*map(str, flags), "--output", str(tmp_path / "whole")]) == 0
+    flags, dataset = ("--data", data, *TWO_EPOCHS), tf_input.open(data)
     run_two_workers(STOP_AFTER_A_BACKUP, *flags, "--output", tmp_path / "one")
     assert [path.name for path in (tmp_path / "one/backups").iterdir()] == ["backup-00000001-00000004.npz"]
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     assert train.main([*map(str, flags), "--output", str(tmp_path / "one"), "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
-    for text in run_two_workers("", *flags, "--output", tmp_path / "two", "--resume"):
-        assert "resumed at epoch 2, batch 5, from " in text
-    expected, *others = (keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "one", "two"))
-    for weights in others:
-        for weight, same in zip(weights, expected, strict=True):
+    said = run_two_workers(TELL, *flags, "--output", tmp_path / "two", "--resume")
+    assert all("resumed at epoch 2, batch 5, from " in text for text in said)
+    for name in ("one", "two"):
+        for weight, same in zip(weights_of(tmp_path / name), weights_of(whole), strict=True):
             np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5)
-    assert results_of(tmp_path / "two")["step"] == 2 * STEPS
+
+    results = results_of(tmp_path / "two")
+    assert (results["replicas"], results["step"]) == (2, 2 * STEPS)
+    assert [epoch["eval_examples"] for epoch in results["history"]] == [dataset.num_examples("validation")] * 2
+    told = [json.loads(re.search(r"told (.*)", text)[1]) for text in said]
+    assert told[0]["weights"] == told[1]["weights"]
+    assert [one["hosts"] for one in told] == [[2, 0], [2, 1]]
+    read = [one["read"] for one in told]
+    assert len(read[0]) == len(read[1]) == STEPS * BATCH // 2
+    assert len({*read[0], *read[1]}) == STEPS * BATCH  # each image once, on one of them
+    found = [one["found"] for one in told]
+    num_each = -(-dataset.num_examples("train") // 2)  # of which one may fill up a batch
+    assert len(found[0]) == len(found[1]) == num_each and len({*found[0], *found[1]}) == dataset.num_examples("train")
+    for index, text in enumerate(said):
+        assert re.search(rf"train: found 2 hosts by the \w+Strategy in whose scope it is read; this is number {index}, ", text)
+    assert "model.keras" in said[0] and "model.keras" not in said[1]
 
 
 def train_small_model(data: pathlib.Path, **settings) -> tuple[list[np.ndarray], dict[str, float]]:
@@ -295,7 +304,7 @@ def trained(data) -> tuple[list[np.ndarray], dict[str, float]]:
 @pytest.mark.slow(5)
 def test_xla_and_many_steps_in_a_call_train_the_same_model(data, trained):
     expected, results = trained
-    for settings in ({"steps_per_execution": 3}, {"jit_compile": True}, {"jit_compile": True, "steps_per_execution": 5}):
+    for settings in ({"steps_per_execution": 3}, {"jit_compile": True, "steps_per_execution": 5}):
         weights, others = train_small_model(data, **settings)
         for weight, same in zip(weights, expected, strict=True):
             np.testing.assert_allclose(weight, same, rtol=1e-3, atol=1e-5, err_msg=str(settings))
@@ -311,8 +320,8 @@ def test_mixed_precision_with_xla(data, trained, precision):
     assert results["loss"] == pytest.approx(expected["loss"], rel=0.05)
 
 
-@pytest.mark.slow(5)
-def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tmp_path, monkeypatch, capsys):
+@pytest.mark.slow(4)
+def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, whole, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(models, "make_model", make_small_model)
     save = tf_input.Backup.save
 
@@ -321,22 +330,16 @@ def test_a_training_that_goes_on_within_an_epoch_becomes_the_same_model(data, tm
         if (backup.epoch, backup.step) == (1, 4):
             os.kill(os.getpid(), signal.SIGTERM)  # as a scheduler does
 
-    def run(name: str, *more: str) -> int:
-        here = ("--data", str(data), "--output", str(tmp_path / name), "--eval_split", "none")
-        return train.main([*here, *FLAGS, "--epochs", "3", *more])
-
-    assert run("whole") == 0
+    flags = [*TWO_EPOCHS, "--data", str(data), "--output", str(tmp_path)]
     monkeypatch.setattr(tf_input.Backup, "save", save_and_stop)
-    assert run("parts", "--save_steps", "4") == 130
+    assert train.main(flags) == 130
     monkeypatch.setattr(tf_input.Backup, "save", save)
     assert "resumed" not in capsys.readouterr().out
-    assert run("parts", "--save_steps", "4", "--resume") == 0
+    assert train.main([*flags, "--resume"]) == 0
     assert "resumed at epoch 2, batch 5, from " in capsys.readouterr().out
-    whole, parts = results_of(tmp_path / "whole"), results_of(tmp_path / "parts")
-    assert whole["step"] == parts["step"] == 3 * STEPS
-    assert [epoch["steps"] for epoch in parts["history"]] == [STEPS, STEPS - 4, STEPS]
-    made = [keras.models.load_model(tmp_path / name / "model.keras").get_weights() for name in ("whole", "parts")]
-    for weight, same in zip(*made, strict=True):
+    assert results_of(whole)["step"] == results_of(tmp_path)["step"] == 2 * STEPS
+    assert [epoch["steps"] for epoch in results_of(tmp_path)["history"]] == [STEPS, STEPS - 4]
+    for weight, same in zip(weights_of(tmp_path), weights_of(whole), strict=True):
         np.testing.assert_allclose(weight, same, rtol=1e-4, atol=1e-6)
 
 
@@ -364,30 +367,21 @@ def test_the_training_split_is_found_and_changed_data_are_told(data, tmp_path, m
     assert changed in line
 
 
-def epoch_digest(batches: inputs.Batches, epoch: int) -> tuple[str, int]:
-    iterator, digest, count = batches.iterator(epoch), hashlib.md5(), 0
-    for batch in iterator:
-        count += 1
-        for part in batch:
-            digest.update(part.numpy().tobytes())
-    return digest.hexdigest(), count
-
-
-@pytest.mark.slow(5)
+@pytest.mark.slow(3)
 def test_an_epoch_depends_on_seed_and_number_alone(data):
     def make(seed: int) -> inputs.Batches:
         strategy = tf.distribute.get_strategy()
         return inputs.training_batches(tf_input.open(data), "train", strategy, BATCH, seed=seed, image_size=32, augment=True)
 
+    def read(batches: inputs.Batches, epoch: int, step: int = 0) -> list[bytes]:
+        return [b"".join(part.numpy().tobytes() for part in batch) for batch in batches.iterator(epoch, step)]
+
     first, again, other = make(0), make(0), make(1)
-    assert epoch_digest(first, 3) == epoch_digest(again, 3)  # as after --resume, where no earlier epoch was read
-    whole, rest = list(first.iterator(3)), list(again.iterator(3, 4))
-    assert len(rest) == STEPS - 4
-    for batch, same in zip(whole[4:], rest, strict=True):
-        for part, other_part in zip(batch, same, strict=True):
-            np.testing.assert_array_equal(part, other_part)
-    digests = {epoch_digest(batches, epoch) for batches in (first, other) for epoch in range(3)}
-    assert len(digests) == 6 and {count for _, count in digests} == {STEPS}
+    whole = read(first, 3)
+    assert read(again, 3) == whole  # as after --resume, where no earlier epoch was read
+    assert read(again, 3, 4) == whole[4:]
+    epochs = [whole, read(first, 0), read(other, 0), read(other, 3)]
+    assert len({batch for epoch in epochs for batch in epoch}) == 4 * STEPS == sum(map(len, epochs))
 
 
 @pytest.mark.slow
