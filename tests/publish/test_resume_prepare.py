@@ -104,12 +104,12 @@ def check_resumed(output: pathlib.Path, unbroken: dict[str, str], kept: dict[str
 
 
 def test_killed_again_and_again_it_comes_to_the_same_bytes(source, unbroken, tmp_path):
-    """24 kills or more, in chains: each run of a chain but the last is killed, and the next one goes on.
+    """40 kills or more, in chains: each run of a chain but the last is killed, and the next one goes on.
 
     Half of them at a random time of a run's life, the others within its writing: when some shards more are finished.
     """
     randomness, num_kills, num_while_writing, chain, seconds = random.Random(15), 0, 0, 0, None
-    while num_kills < 24 or num_while_writing < 9:
+    while num_kills < 40 or num_while_writing < 15:
         assert chain < 60, f"{num_kills} kills, {num_while_writing} of them amid the writing"
         output = tmp_path / f"{chain}" / "out"
         output.parent.mkdir()
