@@ -162,7 +162,7 @@ class PrepareConfig:
         output_layout: How shards lie in the output: one of `LAYOUTS`.
         descriptions: Feature -> what it is, in words, for whoever reads the data set.
         duplicates: What becomes of images that are alike: one of `DUPLICATES`; None: they are not looked for.
-        duplicate_distance: Bits of 64 in which the perceptual hashes of images may differ that are alike.
+        duplicate_distance: Bits of the 64 lowest of a perceptual hash in which images may differ that are alike; of the 192 others a third may.
         exact_only: Whether only images of the same bytes are alike; then none is decoded to find out.
         move_to: The split that images come to which are alike and in different splits, as the source says; None: that is refused.
         about: What is told of the data set on its card, by names of `dataset_format.ABOUT`.

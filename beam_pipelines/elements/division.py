@@ -54,6 +54,8 @@ class Division:
         num_strata: Strata.
         num_small: Those of fewer inputs, or groups, than there are splits.
         first_small: The first of these.
+        num_first_small: The inputs, or groups, of that.
+        first_small_lacks: Splits that have nothing of it.
         excess: What groups stood in the way of; None where every split has got its share of every stratum, give or take one.
     """
 
@@ -65,6 +67,8 @@ class Division:
     num_strata: int = 0
     num_small: int = 0
     first_small: str = ""
+    num_first_small: int = 0
+    first_small_lacks: tuple[str, ...] = ()
     excess: Excess | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -87,6 +91,8 @@ class Division:
     def warnings(self) -> Iterator[str]:
         """What may not be what the user expects, a line each."""
         if self.num_small:
-            of = "inputs or groups" if self.num_groups else "inputs"
-            strata = "1 stratum has" if self.num_small == 1 else f"{self.num_small:,} strata have"
-            yield f"{', '.join(self.by)}: {strata} fewer {of} than there are splits, such as {show_stratum(self.first_small)!r}"
+            num, others = self.num_first_small, self.num_small - 1
+            has = f"{num:,} {'input or group' if self.num_groups else 'input'}" if num == 1 else f"{num:,} {'inputs or groups' if self.num_groups else 'inputs'}"
+            lacking = f"nothing of it is in {', '.join(self.first_small_lacks)}"
+            too = f"; {others:,} other {'stratum has' if others == 1 else 'strata have'} too few as well" if others else ""
+            yield f"{', '.join(self.by)}: {show_stratum(self.first_small)!r} has {has}, fewer than the {len(self.shares)} splits: {lacking}{too}"

@@ -17,6 +17,8 @@ class Twins:
         lines: A line of JSON for each of them, as `twins.jsonl` has them.
         looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS].
         edges: Pairs of them that are near, int64 [num_edges, 2].
+        counts_all_pairs: False: where thousands of images look like each other, each was compared with one that stands for them; of these, and
+            of all that counts pairs, there may be more.
         num_pairs: Pairs that are alike.
         num_clusters: Clusters.
         num_images: Images in clusters.
@@ -35,6 +37,7 @@ class Twins:
     lines: Stretch
     looks: Stretch
     edges: Stretch
+    counts_all_pairs: bool = True
     num_pairs: int = 0
     num_clusters: int = 0
     num_images: int = 0
@@ -55,6 +58,11 @@ class Twins:
 
     def warnings(self) -> Iterator[str]:
         """What may not be what the user expects, a line each."""
+        if not self.counts_all_pairs:
+            yield (
+                "duplicates: thousands of images look like each other, as frames of one camera do: each was compared with one that stands for "
+                "them, and there are more pairs than are counted; --exact_only counts the same bytes alone"
+            )
         if self.num_cut:
             were = "1 cluster of images that are alike was" if self.num_cut == 1 else f"{self.num_cut:,} clusters of images that are alike were"
             yield (

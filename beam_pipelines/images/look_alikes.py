@@ -7,18 +7,22 @@ Images are first put together to *looks*: those with the same hash, and of those
 those with the same bytes. What is near is then looked for among looks, of which there are fewer; a million blank pages are one look.
 """
 
-from typing import Iterable, Iterator, NamedTuple, Sequence
+from typing import Iterable, NamedTuple, Sequence
 
 import numpy as np
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs
+from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
 # Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair is one.
-_MAX_EDGES = 1 << 25
+_MAX_EDGES = 1 << 24
 # What is compared a second time, in one part of a search: some minutes.
 _MAX_COMPARED = 1 << 32
+# Where there are more edges, a look stands for those like it, if they are so many: as few as it takes. None: no look does.
+_CROWDS = (None, 1024, 64, 4)
+# Looks of one band that may come to stand for others.
+_MAX_LEADERS = 1024
 
 # Of the 192 bits above the lowest so many may differ: at random it would be half of them, and 64 or less once in 400,000 times.
 _MAX_FINE_BITS = 64
@@ -26,6 +30,19 @@ _FINE_MIRROR = np.array([0, MIRROR, 2**64 - 1], np.uint64)
 
 # What is known of one image: a hash of its bytes, and its perceptual hash where it shows something.
 HASH_ROW = np.dtype([("content", "<u8", (2,)), ("look", "<u8", (HASH_WORDS,)), ("has_look", "?")])
+
+
+class Edges(NamedTuple):
+    """Pairs of looks that are near.
+
+    Attributes:
+        pairs: uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
+        are_all: Whether all pairs are there. Where thousands look like each other, each is near one that stands for them, and their other
+            pairs are left out.
+    """
+
+    pairs: np.ndarray
+    are_all: bool
 
 
 class Looks(NamedTuple):
@@ -75,51 +92,73 @@ def _unique(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ordered[is_new], places
 
 
-def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> np.ndarray:
+def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     """Pairs of looks that are near, as they are or one of them mirrored, as far as one part of the search finds them.
+
+    Where there are more than can be held, as of frames of one camera, fewer are looked for: see `Edges`. Which ones follows from the hashes alone.
 
     Args:
         hashes: See `Looks`.
         distance: Bits of the first word that may differ.
         part: One of `search_parts(len(hashes))`.
 
-    Returns:
-        uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
-
     Raises:
-        UserError: There are too many to hold.
+        UserError: There are too many all the same.
     """
-    found, num_edges, num_compared = [np.zeros(0, np.uint64)], 0, 0
-    order = np.argsort(hashes[:, 0], kind="stable")
-    for one, other in _candidates(hashes[order, 0], distance, part):
-        one, other = np.minimum(order[one], order[other]), np.maximum(order[one], order[other])
-        keep = _stays_near(hashes[one] ^ hashes[other])
-        found.append((one[keep] << 32 | other[keep]).astype(np.uint64))
-        num_edges, num_compared = num_edges + len(found[-1]), num_compared + len(one)
-        _check_number(num_edges, num_compared)
-    return np.sort(np.concatenate(found))
+    limit = _MAX_EDGES // len(search_parts(len(hashes)))
+    for crowd in _CROWDS:
+        stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
+        if crowd is not None:
+            stands, of_crowds = _gather_crowds(hashes, distance, part, crowd)
+        found, num_edges, num_compared = of_crowds, 0, 0
+        standing = np.flatnonzero(stands)
+        for one, other in near_pairs(hashes[standing, 0], distance, part):
+            one, other = standing[one], standing[other]
+            keep = _stays_near(hashes[one] ^ hashes[other])
+            found.append(_pack(one[keep], other[keep]))
+            num_edges, num_compared = num_edges + len(found[-1]), num_compared + len(one)
+            if num_edges > limit or num_compared > _MAX_COMPARED:
+                break
+        else:
+            return Edges(_distinct(found), crowd is None)
+        if num_compared > _MAX_COMPARED:
+            break
+    raise UserError("duplicates: the images look too much alike for this hash: too many pairs are near; expected --exact_only, or other images")
 
 
-def _candidates(words: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Looks whose first words are near, the smaller first, some at a time. Frames of one camera may all have one first word: it is looked for once.
+def _gather_crowds(hashes: np.ndarray, distance: int, part: SearchPart, crowd: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Leaves out looks that another one stands for: one with the same value of a band that has so many near it.
 
-    Args:
-        words: uint64 [num_looks], ascending.
-        distance, part: See `find_edges`.
+    Returns:
+        Which looks are left, bool [num_looks]; and packed edges of the others, those that are of this part.
     """
-    unique, starts, sizes = np.unique(words, return_index=True, return_counts=True)
-    for one, other in near_pairs(unique, distance, part):
-        is_single = (sizes[one] == 1) & (sizes[other] == 1)
-        yield starts[one[is_single]], starts[other[is_single]]
-        for first, second in zip(one[~is_single].tolist(), other[~is_single].tolist()):
-            seconds = np.arange(starts[second], starts[second] + sizes[second])
-            for look in range(starts[first], starts[first] + sizes[first]):
-                yield np.full(len(seconds), look), seconds
-    if (part.band, part.part) == (0, 0):
-        for word in np.flatnonzero(sizes > 1).tolist():
-            end = starts[word] + sizes[word]
-            for look in range(starts[word], end - 1):
-                yield np.full(end - look - 1, look), np.arange(look + 1, end)
+    stands, found = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
+    band = order_by_band(hashes[:, 0], part)
+    values, starts, sizes = np.unique(band.values, return_index=True, return_counts=True)
+    for place in np.flatnonzero(sizes > crowd).tolist():
+        rest = band.places[starts[place] : starts[place] + sizes[place]]
+        for _ in range(_MAX_LEADERS):
+            if len(rest) <= crowd:
+                break
+            leader, rest = rest[0], rest[1:]
+            is_near = hash_distance(hashes[rest, 0] ^ hashes[leader, 0]) <= distance
+            is_near[is_near] = _stays_near(hashes[rest[is_near]] ^ hashes[leader])
+            if np.count_nonzero(is_near) >= crowd:
+                followers, rest = rest[is_near], rest[~is_near]
+                stands[followers] = False
+                if values[place] % part.num_parts == part.part:
+                    found.append(_pack(np.minimum(leader, followers), np.maximum(leader, followers)))
+    return stands, found
+
+
+def _distinct(packed: Sequence[np.ndarray]) -> np.ndarray:
+    """Ascending; many times as fast as NumPy's own, which hashes."""
+    ordered = np.sort(np.concatenate(packed))
+    return ordered[np.diff(ordered, prepend=~ordered[:1]) != 0]
+
+
+def _pack(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return (one << 32 | other).astype(np.uint64)
 
 
 def _stays_near(differing: np.ndarray) -> np.ndarray:
@@ -129,20 +168,11 @@ def _stays_near(differing: np.ndarray) -> np.ndarray:
     return np.bitwise_count(fine).sum(axis=1) <= _MAX_FINE_BITS
 
 
-def join_edges(packed: Iterable[np.ndarray]) -> np.ndarray:
-    """Edges that `find_edges` has found in several parts, each once, in ascending order: int64 [num_edges, 2]; UserError as there."""
-    parts = [np.zeros(0, np.uint64), *packed]
-    _check_number(sum(map(len, parts)))
-    edges = np.unique(np.concatenate(parts))
-    return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64)
-
-
-def _check_number(num_edges: int, num_compared: int = 0) -> None:
-    if num_edges > _MAX_EDGES or num_compared > _MAX_COMPARED:
-        raise UserError(
-            f"duplicates: more than {_MAX_EDGES:,} pairs of images have hashes that are near; expected a lower --duplicate_distance, or --exact_only: "
-            "they look too much alike for this hash"
-        )
+def join_edges(parts: Iterable[Edges]) -> tuple[np.ndarray, bool]:
+    """Edges of several parts of a search, each once, in ascending order: int64 [num_edges, 2]; and whether they are all."""
+    parts = list(parts)
+    edges = _distinct([np.zeros(0, np.uint64), *(part.pairs for part in parts)])
+    return np.stack([edges >> np.uint64(32), edges & np.uint64(0xFFFFFFFF)], axis=1).astype(np.int64), all(part.are_all for part in parts)
 
 
 def components(num: int, edges: np.ndarray) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Pairs of 64-bit hashes of which few bits differ, as they are or one of them mirrored, without a look at all pairs.
 
 Multi-index hashing (Norouzi, Punjani, Fleet, https://doi.org/10.1109/TPAMI.2013.231): of two hashes that differ in at most 8 bits, one of
-three bands differs in at most two. Two such bands meet where each of them has flipped at most one bit. So each band is entered with none
-and with one of its bits flipped; what meets is compared, and each pair comes once. A band and what it would be mirrored are entered
-as one, so that a pair of which one is mirrored meets there too.
+three bands differs in at most two. So hashes are put into the order of a band, and each is compared with those whose band is the same but for none,
+one or two bits; each pair comes once. Bands of a hash and of the same mirrored are one, so that a pair of which one is mirrored meets there too.
+
+What is compared grows with the square of the number of hashes, and stays below what all else takes until there are some millions.
 """
 
-import functools
-from typing import Callable, Iterator, NamedTuple
+import itertools
+from typing import Callable, Iterable, Iterator, NamedTuple
 
 import numpy as np
 
@@ -18,32 +19,65 @@ MIRROR = 0xFFFFFFFF_00000000
 
 _BAND_BITS = 21
 _BANDS = (1, 22, 43)  # the first bit of each; that before them is the same in all hashes
-_VALUES = (1 << _BAND_BITS) - 1
-# Entries of a band that are held together, about; and pairs that are compared at a time, as much as a processor's cache holds.
-_PART_ENTRIES = 1 << 23
-_BLOCK_PAIRS = 1 << 16
-# Of an entry as one number: a value of 21 bits stands before these.
-_FLIP_BITS, _PLACE_BITS = 5, 32
+# Of few hashes fewer bits of a band tell enough of them apart, and make shorter tables; but two bits are never taken for a mirrored band.
+_MIN_BITS, _SPARE_BITS = 14, 3
+
+# Hashes that a part of a search begins with, and those of them that are looked up at a time: as much as a processor's cache holds.
+_PART_HASHES = 1 << 21
+_BLOCK_HASHES = 1 << 16
+_FEW_HASHES = 1 << 12
 
 
 class SearchPart(NamedTuple):
-    """A part of a search, which is as much as is held in memory at a time.
+    """A part of a search, for one process.
 
     Attributes:
         band: Its place among the bands.
-        part: Which of the values of that band: those whose lowest bits are this.
-        num_parts: A power of two, as many as these bits tell apart.
+        part: Which hashes it begins with: those with this rest of the band's value.
+        num_parts: How many rests there are.
+        bits: Of the band, the highest ones of it.
     """
 
     band: int
     part: int
     num_parts: int
+    bits: int
+
+
+class Band(NamedTuple):
+    """Hashes in the order of a band.
+
+    Attributes:
+        values: The band's value in each, ascending: int64 [num_hashes].
+        places: Of each in the order that they came in, ascending where values are equal: int64 [num_hashes].
+        mirror: What a mirrored value differs in; 0: nothing.
+        is_mirrored: Which of them are entered as their mirror image, so that the highest bit is not set: bool [num_hashes].
+    """
+
+    values: np.ndarray
+    places: np.ndarray
+    mirror: int
+    is_mirrored: np.ndarray
 
 
 def search_parts(num_hashes: int) -> list[SearchPart]:
     """The parts of a search among so many hashes. Each pair is found in one of them."""
-    num_parts = 1 << (num_hashes * (_BAND_BITS + 1) // _PART_ENTRIES).bit_length()
-    return [SearchPart(band, part, num_parts) for band in range(len(_BANDS)) for part in range(num_parts)]
+    num_parts = -(-num_hashes // _PART_HASHES) or 1
+    bits = min(_BAND_BITS, max(_MIN_BITS, num_hashes.bit_length() + _SPARE_BITS))
+    return [SearchPart(band, part, num_parts, bits) for band in range(len(_BANDS)) for part in range(num_parts)]
+
+
+def order_by_band(hashes: np.ndarray, part: SearchPart) -> Band:
+    """Sorts hashes, uint64 [num_hashes] and fewer than 2**32, by the band of a part of a search."""
+    first = _BANDS[part.band] + _BAND_BITS - part.bits
+    mirror = MIRROR >> first & (1 << part.bits) - 1
+    values = (hashes >> np.uint64(first)).astype(np.uint32) & np.uint32((1 << part.bits) - 1)
+    is_mirrored = (values >> np.uint32(part.bits - 1)).astype(bool) & bool(mirror)
+    values ^= is_mirrored * np.uint32(mirror)
+    # Values and places as one number each: many times as fast as an order of them.
+    ordered = np.sort(values.astype(np.uint64) << np.uint64(32) | np.arange(len(hashes), dtype=np.uint64))
+    places = (ordered & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    return Band((ordered >> np.uint64(32)).astype(np.int64), places, mirror, is_mirrored[places])
 
 
 def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -63,18 +97,27 @@ def near_pairs(hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[
     """
     if not 0 <= distance <= MAX_DISTANCE:
         raise ValueError(f"distance={distance}; expected 0 to {MAX_DISTANCE}")
-    entries = _make_entries(hashes, part)
-    places = entries & np.uint64((1 << _PLACE_BITS) - 1)
-    flips = (entries >> np.uint64(_PLACE_BITS) & np.uint64((1 << _FLIP_BITS) - 1)).astype(np.int8)
-    keys, may_be_near = _make_keys(hashes[places], flips, distance, part.band)
-    for one, other in _compare(entries >> np.uint64(_PLACE_BITS + _FLIP_BITS), keys, may_be_near):
-        # Two that differ in one bit or in two meet where either flips, and equal ones in each entry; only one of these ways counts.
-        keep = (places[one] < places[other]) & ((flips[one] == 0) | (flips[one] < flips[other]))
-        one, other = places[one[keep]], places[other[keep]]
+    band = order_by_band(hashes, part)
+    for ones, others in _in_blocks(_meet(band, hashes[band.places], distance, part)):
+        one, other = band.places[ones], band.places[others]
         differing = hashes[one] ^ hashes[other]
         keep = (hash_distance(differing) <= distance) & (_first_band(differing) == part.band)
         if keep.any():
-            yield one[keep].astype(np.int64), other[keep].astype(np.int64)
+            one, other = one[keep], other[keep]
+            yield np.minimum(one, other), np.maximum(one, other)
+
+
+def _in_blocks(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same pairs, many at a time."""
+    waiting, num = [], 0
+    for pair in pairs:
+        waiting.append(pair)
+        num += len(pair[0])
+        if num >= _BLOCK_HASHES:
+            yield tuple(map(np.concatenate, zip(*waiting)))
+            waiting, num = [], 0
+    if waiting:
+        yield tuple(map(np.concatenate, zip(*waiting)))
 
 
 def hash_distance(differing: np.ndarray) -> np.ndarray:
@@ -83,58 +126,69 @@ def hash_distance(differing: np.ndarray) -> np.ndarray:
     return counts[..., 0] + np.minimum(counts[..., 1], 32 - counts[..., 1])
 
 
-def _make_entries(hashes: np.ndarray, part: SearchPart) -> np.ndarray:
-    """uint64 [num_entries], ascending: values of a band, the bit that is flipped, from 1 (0: none), and the place of the hash."""
-    rest = part.num_parts - 1
-    mirror = MIRROR >> _BANDS[part.band] & _VALUES
-    # Of a band and the same mirrored that one is entered whose highest bit is not set. To flip that bit too mirrors the others.
-    values = (hashes >> np.uint64(_BANDS[part.band])).astype(np.uint32) & np.uint32(_VALUES)
-    if mirror:
-        values ^= (values >> np.uint32(_BAND_BITS - 1)) * np.uint32(mirror)
-    patterns = [0, *(1 << bit for bit in range(_BAND_BITS))]
-    if mirror:
-        patterns[-1] ^= mirror
-    rests = (values & np.uint32(rest)).astype(np.uint16)
-
-    @functools.cache
-    def with_rest(wanted: int) -> np.ndarray:
-        return np.flatnonzero(rests == wanted).astype(np.uint64)
-
-    found = []
-    for flip, pattern in enumerate(patterns):
-        places = with_rest((part.part ^ pattern) & rest)
-        flipped = (values[places] ^ np.uint32(pattern)).astype(np.uint64)
-        found.append(flipped << np.uint64(_PLACE_BITS + _FLIP_BITS) | np.uint64(flip << _PLACE_BITS) | places)
-    return np.sort(np.concatenate(found))  # one number each: many times as fast as an order of them
+def _meet(band: Band, hashes: np.ndarray, distance: int, part: SearchPart) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places in a band of pairs that may be near, some at a time; hashes are in its order."""
+    keys, mirror_key, may_be_near = _make_keys(band, hashes, distance)
+    values = band.values
+    starts = np.zeros((1 << part.bits) + 1, np.intp)
+    np.cumsum(np.bincount(values, minlength=1 << part.bits), out=starts[1:])
+    is_there = starts[1:] > starts[:-1]
+    begun = np.flatnonzero(values % part.num_parts == part.part) if part.num_parts > 1 else np.arange(len(values))
+    for first in range(0, len(begun), _BLOCK_HASHES):
+        block = begun[first : first + _BLOCK_HASHES]
+        yield from _compare(block, block + 1, starts.take(values[block] + 1), keys[block], keys, may_be_near)
+        for highest, masks in _masks(part.bits, band.mirror):
+            # The greater of two values is the one that has the highest bit in which they differ.
+            ones = block[values[block] >> highest & 1 == 0]
+            of_ones, own_keys = values[ones], keys[ones]
+            for mask, is_mirrored in masks:
+                others = of_ones ^ mask
+                met = np.flatnonzero(is_there.take(others))
+                others, own = others.take(met), own_keys.take(met)
+                yield from _compare(ones.take(met), starts.take(others), starts.take(others + 1), own ^ mirror_key if is_mirrored else own, keys, may_be_near)
 
 
-def _make_keys(hashes: np.ndarray, flips: np.ndarray, distance: int, band: int) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """What is compared of entries that meet, and what says of their exclusive or whether they may be near."""
-    if not MIRROR >> _BANDS[band] & _VALUES:  # nobody knows which are mirrored: in the upper half few bits differ, or nearly all
+def _masks(bits: int, mirror: int) -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+    """In what values of a band differ that meet, by the highest bit of that; and whether one of the two is then mirrored."""
+    flips = [1 << bit for bit in range(bits)]
+    flips[-1] ^= mirror  # which is no bit of a value then: to flip it mirrors all others
+    of_highest: dict[int, list[tuple[int, bool]]] = {}
+    for number, flip in enumerate(flips):
+        for mask in (flip, *(flip ^ other for other in flips[:number])):
+            of_highest.setdefault(mask.bit_length() - 1, []).append((mask, bool(mirror) and number == bits - 1))
+    yield from of_highest.items()
+
+
+def _make_keys(band: Band, hashes: np.ndarray, distance: int) -> tuple[np.ndarray, np.unsignedinteger, Callable[[np.ndarray], np.ndarray]]:
+    """What is compared of hashes that meet; in what those differ that are mirrored; and what says of their exclusive or whether they may be near."""
+    if not band.mirror:  # nobody knows which are mirrored: in the upper half few bits differ, or nearly all
         step = np.uint8(distance)
-        return (hashes >> np.uint64(32)).astype(np.uint32), lambda differing: (np.bitwise_count(differing) + step) % 32 <= 2 * step
-    is_mirrored = (hashes >> np.uint64(_BANDS[band] + _BAND_BITS - 1) & np.uint64(1)) ^ (flips == _BAND_BITS)
-    return hashes ^ is_mirrored * np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
+        return (hashes >> np.uint64(32)).astype(np.uint32), np.uint32(0), lambda differing: (np.bitwise_count(differing) + step & 31) <= 2 * step
+    return hashes ^ band.is_mirrored * np.uint64(MIRROR), np.uint64(MIRROR), lambda differing: np.bitwise_count(differing) <= distance
 
 
 def _compare(
-    values: np.ndarray, keys: np.ndarray, may_be_near: Callable[[np.ndarray], np.ndarray]
+    ones: np.ndarray, others: np.ndarray, ends: np.ndarray, own_keys: np.ndarray, keys: np.ndarray, may_be_near: Callable[[np.ndarray], np.ndarray]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of all pairs that have one value and may be near, some thousands of them at a time, from values in ascending order."""
-    starts = np.flatnonzero(np.diff(values, prepend=~values[:1]))
-    sizes = np.diff(np.append(starts, len(values)))
-    for size in (np.flatnonzero(np.bincount(sizes, minlength=2)[2:]) + 2).tolist():
-        # Groups of one size lie side by side, a column each.
-        of_size = starts[sizes == size]
-        step = max(1, _BLOCK_PAIRS // size)
-        for first in range(0, len(of_size), step):
-            block = of_size[first : first + step]
-            columns = keys[block + np.arange(size)[:, None]]
-            for row in range(size - 1):
-                is_candidate = may_be_near(columns[row] ^ columns[row + 1 :])
-                if is_candidate.any():
-                    below, group = np.nonzero(is_candidate)
-                    yield block[group] + row, block[group] + row + 1 + below
+    """Compares each of some places in a band with those from another one up to an end."""
+    while len(ones) > _FEW_HASHES:  # all of them with their first, then with their second
+        is_left = others < ends
+        if np.count_nonzero(is_left) < 0.75 * len(is_left):
+            left = np.flatnonzero(is_left)
+            ones, others, ends, own_keys, is_left = ones.take(left), others.take(left), ends.take(left), own_keys.take(left), True
+        is_near = may_be_near(keys.take(others, mode="clip") ^ own_keys) & is_left
+        if is_near.any():
+            yield ones[is_near], others[is_near]
+        others = others + 1
+    behind = np.cumsum(np.maximum(ends - others, 0))  # the rest, pair by pair
+    firsts = np.flatnonzero(np.diff(behind // _BLOCK_HASHES, prepend=-1)).tolist()
+    for first, stop in itertools.pairwise([*firsts, len(behind)]):
+        nums = np.diff(behind[first:stop], prepend=behind[first - 1] if first else 0)
+        pairs = np.repeat(np.arange(first, stop), nums)
+        met = np.arange(len(pairs)) + np.repeat(others[first:stop] + nums - np.cumsum(nums), nums)
+        is_near = may_be_near(keys.take(met) ^ own_keys.take(pairs))
+        if is_near.any():
+            yield ones[pairs[is_near]], met[is_near]
 
 
 def _first_band(differing: np.ndarray) -> np.ndarray:
@@ -143,6 +197,6 @@ def _first_band(differing: np.ndarray) -> np.ndarray:
     differing = differing ^ is_mirrored * np.uint64(MIRROR)
     found = np.full(len(differing), len(_BANDS), np.int8)
     for band in reversed(range(len(_BANDS))):
-        in_band = differing >> np.uint64(_BANDS[band]) & np.uint64(_VALUES)
+        in_band = differing >> np.uint64(_BANDS[band]) & np.uint64((1 << _BAND_BITS) - 1)
         found[np.bitwise_count(in_band) <= MAX_DISTANCE // len(_BANDS)] = band
     return found

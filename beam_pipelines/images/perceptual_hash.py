@@ -54,7 +54,8 @@ def look_at(data: bytes, check: str) -> np.ndarray:
         return _grey(check_image(data, check, full_scale=True, images=ImageConfig(encoding="raw")).pixels)
     header = read_jpeg_header(data)
     check_size("jpeg", header.height, header.width)
-    reduction = next(one for one in (8, 4, 2, 1) if one == 1 or min(header.height, header.width) >= one * _SIDE)
+    side = min(header.height, header.width)
+    reduction = 1 if side < 2 * _SIDE else 2 if side < 4 * _SIDE else 4 if side < 8 * _SIDE else 8
     pixels = decode_jpeg(data, header, "RGB" if header.num_components == 4 else "GRAY", check == "strict", reduction)
     orientation = exif_orientation(header.exif) if header.exif else 1
     return _grey(pixels if orientation == 1 else np.atleast_3d(turn(to_image(pixels), orientation)))
@@ -85,12 +86,13 @@ def _hash(images: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     of_shapes: dict[tuple[int, ...], list[int]] = {}
     for place, image in enumerate(images):
         of_shapes.setdefault(image.shape, []).append(place)
-    small = np.empty((len(images), _SIDE, _SIDE))
-    for places in of_shapes.values():
-        small[places] = _shrink(np.stack([images[place] for place in places]))
+    shrunk = [_shrink(np.concatenate([images[place] for place in places]).reshape(-1, *shape)) for shape, places in of_shapes.items()]
+    small = shrunk[0]
+    if len(shrunk) > 1:
+        small = np.concatenate(shrunk)[np.argsort([place for places in of_shapes.values() for place in places])]
     positive = np.take((_COSINES @ small @ _COSINES.T).reshape(-1, _LOW * _LOW) > 0, _ORDER, axis=1)
     positive[:, 0] = False  # the mean of the image, which is no part of its look
-    sums, squares = small.sum(axis=(1, 2)), (small**2).sum(axis=(1, 2))
+    sums, squares = small.sum(axis=(1, 2)), np.einsum("ijk,ijk->i", small, small)
     has_look = _SIDE**2 * squares - sums**2 >= (_FLAT * _GREY_UNITS * _SIDE**2) ** 2
     return np.packbits(positive, axis=1, bitorder="little").view("<u8"), has_look
 

@@ -15,19 +15,21 @@ _NUM_SHOWN = 5
 _BLOCK_EDGES = 1 << 16
 
 
-def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray) -> dict[str, Any]:
+def find_leaks(table: ImageTable, looks: Looks, edges: np.ndarray, counts_all_pairs: bool) -> dict[str, Any]:
     """What is apart, as `leaks.json` has it under `now`.
 
     Args:
         table: Of all images, in their splits.
         looks: Theirs.
         edges: Pairs of looks that are alike, int64 [num_edges, 2].
+        counts_all_pairs: Whether these are all: see `Edges`.
     """
     counts = _Counts(table, looks, edges)
     sizes = table.sizes.tolist()
     total = max(sum(sizes), 1)
     return {
         "parts": dict(zip(table.parts, sizes)),
+        "counts_all_pairs": counts_all_pairs,
         "num_by_bytes": int(np.count_nonzero(~table.hashes["has_look"])),  # which are alike only if their bytes are the same
         "num_pairs": counts.num_pairs,
         "num_pairs_apart": int(np.triu(counts.pairs, 1).sum()),

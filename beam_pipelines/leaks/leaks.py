@@ -47,10 +47,10 @@ def run_leaks(config: LeaksConfig) -> dict[str, Any]:
         tables.append(table)
     table = join_tables(tables)
     looks = find_looks(table.hashes)
-    return find_leaks(table, looks, _search(looks, config.distance, num_processes))
+    return find_leaks(table, looks, *_search(looks, config.distance, num_processes))
 
 
-def _search(looks: Looks, distance: int, num_processes: int) -> np.ndarray:
+def _search(looks: Looks, distance: int, num_processes: int) -> tuple[np.ndarray, bool]:
     tasks, found = TaskWindow(num_processes), []
     for part in search_parts(len(looks.hashes)):
         found += tasks.run(find_edges, looks.hashes, distance, part)
@@ -127,7 +127,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["num_by_bytes"]:
         yield f"{_count(found['num_by_bytes'], 'image')} compared by bytes alone: of one colour, damaged, of no known format, or hashed by no more"
     at_random = f"splits at random would tear about {found['num_pairs_apart_at_random']:,.1f} apart"
-    yield f"{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
+    at_least = "" if found["counts_all_pairs"] else "at least "  # as `Edges` has it
+    yield f"{at_least}{_count(found['num_pairs'], 'pair')} alike, {found['num_pairs_apart']:,} of them apart ({at_random})"
     for one in found["apart"]:
         (first, second), images = one["parts"], one["num_images"]
         yield f"  {_count(one['num_pairs'], 'pair')}: {_count(images[0], 'image')} of {first} and {images[1]:,} of {second}, such as"

@@ -141,7 +141,8 @@ def make_parser() -> argparse.ArgumentParser:
         type=int,
         default=MAX_DUPLICATE_DISTANCE,
         metavar="BITS",
-        help=f"of 64 in which the perceptual hashes of such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} (default: {MAX_DUPLICATE_DISTANCE})",
+        help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
+        f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
     )
     add("--exact_only", action="store_true", help="only images of the same bytes are alike")
     add("--move_to", metavar="SPLIT", help="where --duplicates group brings those that the source has in several splits (default: that is refused)")

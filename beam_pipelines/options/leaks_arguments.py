@@ -35,7 +35,8 @@ def add_leaks(commands: argparse._SubParsersAction) -> None:
         type=int,
         default=MAX_DUPLICATE_DISTANCE,
         metavar="BITS",
-        help=f"of 64 in which the perceptual hashes of such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} (default: {MAX_DUPLICATE_DISTANCE})",
+        help=f"of the 64 lowest of a perceptual hash, in which such images may differ, 0 to {MAX_DUPLICATE_DISTANCE} "
+        f"(default: {MAX_DUPLICATE_DISTANCE}); whatever it is, of the 192 others, which are looked at next, a third may",
     )
     add("--json", action="store_true", help="what is found as JSON")
 

@@ -114,7 +114,8 @@ def _duplicates(leaks: dict[str, Any], directory: str) -> Iterator[str]:
     found, now = leaks["found"], leaks["now"]
     became = {"keep": "kept", "group": "each cluster in one group", "drop": f"{found['num_dropped']:,} left out"}[found["duplicates"]]
     images = f"{found['num_images']:,} images in {_count(found['num_clusters'], 'cluster')}"
-    yield f"duplicates:   {_count(found['num_pairs'], 'pair')} alike, {images}: {became}" + (
+    at_least = "" if found["counts_all_pairs"] else "at least "
+    yield f"duplicates:   {at_least}{_count(found['num_pairs'], 'pair')} alike, {images}: {became}" + (
         f" (see {directory}/{dataset_format.TWINS})" if found["num_images"] else ""
     )
     if found["num_moved"]:

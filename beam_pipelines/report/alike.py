@@ -44,7 +44,8 @@ def certify(leaks: Leaks) -> Iterator[tuple[str, str]]:
     found, now = leaks.facts["found"], leaks.facts["now"]
     near = f"perceptual hashes that differ in at most {found['distance']} of the 64 lowest bits, and in at most a third of the others"
     yield "alike are images with", "the same bytes" if found["exact_only"] else near
-    yield "pairs that are alike", f"{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters"
+    at_least = "" if leaks.counts_all_pairs else "at least "
+    yield "pairs that are alike", f"{at_least}{found['num_pairs']:,}, of {found['num_images']:,} images in {found['num_clusters']:,} clusters"
     yield "what became of them", _DONE[found["duplicates"]]
     counts = {"num_dropped": "images left out", "num_moved": "images moved to another split", "num_joined": "groups joined to others"}
     yield from ((what, f"{found[name]:,}") for name, what in counts.items() if found[name])

@@ -61,6 +61,11 @@ class Leaks:
     clusters: list[list[Twin]]
     dropped: frozenset[str]
 
+    @property
+    def counts_all_pairs(self) -> bool:
+        """Whether all pairs that are alike were counted; not where thousands of images look like each other."""
+        return bool(self.facts["found"].get("counts_all_pairs", True))
+
 
 @dataclasses.dataclass(frozen=True)
 class Contents:

@@ -24,7 +24,7 @@ from beam_pipelines.elements.shuffle_keys import KeyCounts
 from beam_pipelines.elements.texts import Texts
 from beam_pipelines.elements.twins import Twins
 from beam_pipelines.errors import DataError, UserError
-from beam_pipelines.images.look_alikes import HASH_ROW, find_edges, find_looks, join_edges
+from beam_pipelines.images.look_alikes import HASH_ROW, Edges, find_edges, find_looks, join_edges
 from beam_pipelines.images.near_hashes import SearchPart, search_parts
 from beam_pipelines.images.perceptual_hash import HASH_WORDS
 from beam_pipelines.parallel.progress import Stopwatch, count_in_beam
@@ -43,6 +43,18 @@ class WrittenLooks(NamedTuple):
 
     stretch: Stretch
     num: int
+
+
+class WrittenEdges(NamedTuple):
+    """What `find_edges` has found, in the spool.
+
+    Attributes:
+        stretch: uint64 [num_edges]: `Edges.pairs`.
+        are_all: Likewise.
+    """
+
+    stretch: Stretch
+    are_all: bool
 
 
 class ChangedRun(NamedTuple):
@@ -74,7 +86,7 @@ class FindTwins(beam.PTransform):
             looks
             | "CutSearch" >> beam.FlatMap(cut_search)  # ((band, part), (SearchPart, WrittenLooks))
             | "SpreadSearch" >> beam.GroupByKey()
-            | "FindAlike" >> beam.Map(search, config)  # Stretch
+            | "FindAlike" >> beam.Map(search, config)  # WrittenEdges
         )
         settled = (
             root
@@ -117,20 +129,20 @@ def cut_search(looks: WrittenLooks) -> Iterator[tuple[tuple[int, int], tuple[Sea
         yield (part.band, part.part), (part, looks)
 
 
-def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLooks]]], config: PrepareJob) -> Stretch:
-    """One part of it -> the edges that it finds, as `find_edges` has them."""
+def search(element: tuple[tuple[int, int], Iterable[tuple[SearchPart, WrittenLooks]]], config: PrepareJob) -> WrittenEdges:
+    """One part of it -> the edges that it finds."""
     _, ((part, looks),) = element
     stopwatch = Stopwatch("twins")
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         hashes = np.frombuffer(read_stretch(looks.stretch, spool), np.uint64).reshape(-1, HASH_WORDS)
     edges = find_edges(hashes, config.duplicate_distance, part)
     with own_spool(config.spool_directory) as writer:
-        stretch = Stretch(writer.spool, writer.append(edges.tobytes()), edges.nbytes)
+        stretch = Stretch(writer.spool, writer.append(edges.pairs.tobytes()), edges.pairs.nbytes)
     count_in_beam(stopwatch.lap())
-    return stretch
+    return WrittenEdges(stretch, edges.are_all)
 
 
-def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], listing: Listing, config: PrepareJob) -> Iterator[Any]:
+def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[WrittenEdges], listing: Listing, config: PrepareJob) -> Iterator[Any]:
     """What becomes of each image that is alike to another one: a `ChangedRun` for each run, one tagged `Twins`, one tagged `Renames`.
 
     Raises:
@@ -146,7 +158,7 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], l
     with contextlib.closing(SpoolReader(config.spool_directory)) as spool:
         rows = _read_rows(runs, spool)
         looks = find_looks(rows)
-        joined = join_edges(np.frombuffer(read_stretch(stretch, spool), np.uint64) for stretch in edges)
+        joined, are_all = join_edges(Edges(np.frombuffer(read_stretch(one.stretch, spool), np.uint64), one.are_all) for one in edges)
         places = find_candidates(looks, joined)
         starts = np.cumsum([0, *(run.run.num_references for run in runs)])
         bounds = np.searchsorted(places, starts)
@@ -158,11 +170,11 @@ def settle(unused: bytes, runs: Iterable[HashedRun], edges: Iterable[Stretch], l
         if start < stop:
             yield ChangedRun(run.run, _changes_of(settled, members, start, stop))
     yield TaggedOutput("renames", settled.renames)
-    near = np.unique(joined)
+    near = np.flatnonzero(np.bincount(joined.ravel(), minlength=1))
     with own_spool(config.spool_directory) as writer:
         data = looks.hashes[near].tobytes(), np.searchsorted(near, joined).tobytes()
         of_near = [Stretch(writer.spool, writer.append(one), len(one)) for one in data]
-    yield TaggedOutput("twins", (settled.describe(*of_near), dead_letters))
+    yield TaggedOutput("twins", (settled.describe(*of_near, are_all), dead_letters))
     count_in_beam(stopwatch.lap())
 
 

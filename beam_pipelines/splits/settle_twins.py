@@ -165,7 +165,7 @@ class SettledTwins:
     def _split_of(self, place: int) -> str:
         return self._candidates.splits[int(self._candidates.rows["split"][self.members[place]])] or "none"
 
-    def describe(self, looks: Stretch, edges: Stretch) -> Twins:
+    def describe(self, looks: Stretch, edges: Stretch, counts_all_pairs: bool) -> Twins:
         """What there is to tell of them; each one's line is in the spool from now on. The arguments are `Twins`'."""
         config, clusters = self._config, self._clusters
         with own_spool(config.spool_directory) as spool:
@@ -179,6 +179,7 @@ class SettledTwins:
             lines,
             looks,
             edges,
+            counts_all_pairs=counts_all_pairs,
             num_pairs=clusters.num_pairs,
             num_clusters=len(self._starts),
             num_images=len(self.members),
@@ -198,13 +199,13 @@ class SettledTwins:
         return sum(self._split_of(place) != self._config.move_to for place, group in enumerate(self.groups) if group in self.renames.moved)
 
     def _lines(self) -> Iterator[bytes]:
-        own = list(self._candidates.groups.take(self.members))
+        own, encode = list(self._candidates.groups.take(self.members)), json.JSONEncoder(ensure_ascii=False).encode
         names = self._names
         for place, (number, key, label) in enumerate(zip(self._numbers.tolist(), self._keys, self._labels)):
             fields = {"cluster": names[number].decode(), "key": key.decode(), "label": label.decode() or None, "dropped": bool(self.is_dropped[place])}
             if self.groups:
                 fields |= {"group": self.groups[place].decode(), "own_group": own[place].decode() or None}
-            yield (json.dumps(fields, ensure_ascii=False) + "\n").encode()
+            yield (encode(fields) + "\n").encode()
 
     def _find_conflicts(self) -> list[int]:
         if not len(self.members):

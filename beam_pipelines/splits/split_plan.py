@@ -233,9 +233,10 @@ class _Planner:
         for stratum, _, num in self._placed():
             units[stratum] += num
         small = np.flatnonzero((units < len(parts)) & (totals > 0)).tolist()
+        lacking = tuple(split for part, need, split in zip(parts, needs.of_strata[small[0]], shares) if need == int(totals[small[0]]) * part) if small else ()
         return Division(
             self._config.stratify, shares, dict(zip(shares, reached)), facts.num_kept, num_groups, int(np.count_nonzero(totals)),
-            len(small), facts.strata[small[0]].decode() if small else "", self._find_excess(totals, parts, needs),
+            len(small), facts.strata[small[0]].decode() if small else "", int(units[small[0]]) if small else 0, lacking, self._find_excess(totals, parts, needs),
         )  # fmt: skip
 
     def _find_excess(self, totals: np.ndarray, parts: Sequence[int], needs: Needs) -> Excess | None:

@@ -86,7 +86,7 @@ def _num_pairs(sizes: np.ndarray) -> np.ndarray:
 
 def _suspects(labels: np.ndarray, edges: np.ndarray, sizes: np.ndarray, bound: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(label, its looks, edges between them) of each component that may have to be cut: two looks that are alike are never too far apart."""
-    connected = np.unique(edges)
+    connected = np.flatnonzero(np.bincount(edges.ravel(), minlength=1))
     connected = connected[np.argsort(labels[connected], kind="stable")]
     edges = edges[np.argsort(labels[edges[:, 0]], kind="stable")]
     found, starts, counts = np.unique(labels[connected], return_index=True, return_counts=True)

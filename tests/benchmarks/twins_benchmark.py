@@ -42,7 +42,7 @@ def search(num: int) -> None:
     rows["look"], rows["has_look"] = make_hashes(num), True
     start, cpu_start = time.perf_counter(), time.process_time()
     looks = find_looks(rows)
-    edges = join_edges(find_edges(looks.hashes, DISTANCE, part) for part in search_parts(len(looks.hashes)))
+    edges, _ = join_edges(find_edges(looks.hashes, DISTANCE, part) for part in search_parts(len(looks.hashes)))
     labels = components(looks.num, edges)[looks.of_images]
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     num_twins = num // TWINS

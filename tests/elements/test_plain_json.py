@@ -118,7 +118,7 @@ VALUES = {
     "a listing": LISTING,
     "a listing whose source says the splits": dataclasses.replace(LISTING, fractions=None),
     "a listing that was divided": dataclasses.replace(
-        LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
+        LISTING, division=Division(("label",), CONFIG.splits, {"train": 1}, 2, 3, 4, 1, "a", 1, ("test",), Excess("a", "train", 9, Fraction(7, 3), "p7", 5))
     ),
     "a listing with duplicates": dataclasses.replace(
         LISTING, twins=Twins("drop", None, Stretch(5, 6, 7), Stretch(8, 9, 10), Stretch(0, 0, 0), 8, 9, 10, 11, 12, 13, 14, "a", 15, 1, ((("a", "é"), ("b", "")),))

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from beam_pipelines.__main__ import main
+from beam_pipelines.images import look_alikes
 from beam_pipelines.shards import shard_writer
 from beam_pipelines.shards.catalog import read_catalog
 from engines import digest
@@ -189,6 +190,19 @@ def test_groups_that_share_a_twin_are_one_and_only_the_same_bytes_are_if_so_aske
     exact = prepare(source, tmp_path / "exact", "--duplicates=group", "--exact_only", "--check=header", pattern)
     assert {line["key"] for line in lines_of(exact)} == {*TWINS[0], *TWINS[3]}
     assert leaks_of(exact)["found"]["distance"] is None and rows_of(exact)["ant/04.jpg"]["perceptual_hash"] is None
+
+
+def test_frames_that_look_like_each_other_come_together_though_not_all_pairs_are_counted(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 30)
+    monkeypatch.setattr(look_alikes, "_CROWDS", (None, 4))
+    picture = Image.fromarray(noise(0, 8, 8)).resize((96, 72), Image.Resampling.BICUBIC)
+    files = {f"ant/{quality}.jpg": to_jpeg(picture, quality) for quality in range(30, 90)}
+    output = prepare(write_files(tmp_path / "in", {**files, "bee/0.jpg": to_jpeg(picture.rotate(180))}), tmp_path / "out", "--duplicates=group")
+    told = capfd.readouterr()
+    assert "at least " in told.out and "thousands of images look like each other" in told.err
+    leaks, lines = leaks_of(output), lines_of(output)
+    assert {line["key"] for line in lines} == set(files) and {line["cluster"] for line in lines} == {"ant/30.jpg"}
+    assert not leaks["found"]["counts_all_pairs"] and not leaks["now"]["counts_all_pairs"] and leaks["now"]["num_pairs_apart"] == 0
 
 
 def test_a_run_that_failed_amid_its_shards_is_gone_on_from(source, grouped, tmp_path, monkeypatch):

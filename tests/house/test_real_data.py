@@ -202,7 +202,7 @@ def find_twins(photographs: list[bytes]) -> tuple[dict[str, float], int]:
     images, num = [Image.open(io.BytesIO(data)).convert("RGB") for data in photographs], len(photographs)
     encoded = [*photographs, *(make(one) for make, _ in TWINS.values() for one in images)]
     hashes, _ = perceptual_hashes([look_at(data, "strict") for data in encoded])
-    edges = join_edges(find_edges(hashes, 8, part) for part in search_parts(len(hashes)))
+    edges, _ = join_edges(find_edges(hashes, 8, part) for part in search_parts(len(hashes)))
     shares = {name: float(np.isin(np.arange(num), edges[edges[:, 1] - edges[:, 0] == num * kind, 0]).mean()) for kind, name in enumerate(TWINS, 1)}
     return shares, int((edges < num).all(axis=1).sum())
 

@@ -549,6 +549,25 @@ def test_integers_have_the_names_that_the_file_says(tmp_path: pathlib.Path) -> N
         assert Listed(path).labels == {"1.jpg": "1", "0.jpg": "0", "2.jpg": "2"}
 
 
+def test_a_group_is_what_the_table_says_also_where_its_column_has_class_names(tmp_path: pathlib.Path) -> None:
+    kinds = {name: {"names": known, "_type": "ClassLabel"} for name, known in (("label", ["cat", "dog"]), ("breed", ["x", "y"]))}
+    table = pa.Table.from_pylist([{"file_name": f"{number}.jpg", "label": number % 2, "breed": number // 2} for number in range(4)])
+    named = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": kinds}})})
+    path = write_csv(tmp_path, table_bytes(named), "a.parquet")
+    cases: list[tuple[str, list[str], list[Any]]] = [
+        ("label", [], [None] * 4),
+        ("breed", [], [None] * 4),
+        ("breed", ["breed:class"], ["x", "x", "y", "y"]),
+        ("breed", ["breed:integer"], [0, 0, 1, 1]),
+        ("label", ["breed:class"], ["x", "x", "y", "y"]),
+    ]
+    for group, features, values in cases:
+        listed = Listed(path, features=features, group=group)
+        assert [image.label for image in listed.all] == ["cat", "dog", "cat", "dog"]
+        assert [image.values and image.values["breed"] for image in listed.all] == values
+        assert [image.group for image in listed.all] == (["0", "1", "0", "1"] if group == "label" else ["0", "0", "1", "1"]), (group, features)
+
+
 # Hostile tables
 
 

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import pathlib
 import random
+import re
 import tempfile
 from collections import Counter, defaultdict
 from fractions import Fraction
@@ -215,4 +216,15 @@ def test_inputs_that_a_runner_lost_are_missed(tmp_path):
 
 def test_a_stratum_with_fewer_inputs_than_splits_is_warned_of():
     _, plan = settle([image(number, "a" if number else "rare") for number in range(50)], stratify=("label",))
-    assert list(plan.division.warnings()) == ["label: 1 stratum has fewer inputs than there are splits, such as 'rare'"]
+    (told,) = plan.division.warnings()
+    assert re.fullmatch(r"label: 'rare' has 1 input, fewer than the 3 splits: nothing of it is in \w+, \w+", told), told
+
+
+def test_a_class_with_fewer_groups_than_splits_is_warned_of_by_its_name_and_the_splits_that_lack_it():
+    images = [image(number, "a", group=f"p{number // 5}") for number in range(100)]
+    images += [image(number, "rare", group=f"q{number % 2}") for number in range(100, 110)]
+    images += [image(110, "rarer", group="p0")]
+    found, plan = settle(images, splits={"train": Fraction(1, 2), "validation": Fraction(1, 4), "test": Fraction(1, 4)}, stratify=("label",))
+    (told,) = plan.division.warnings()
+    (lacking,) = {"train", "validation", "test"} - {found[one.key] for one in images[100:110]}
+    assert told == f"label: 'rare' has 2 inputs or groups, fewer than the 3 splits: nothing of it is in {lacking}; 1 other stratum has too few as well"

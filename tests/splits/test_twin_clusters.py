@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_pipelines.errors import UserError
+from beam_pipelines.images import look_alikes
 from beam_pipelines.images.look_alikes import HASH_ROW, components, find_edges, find_looks, join_edges, look_distance
-from beam_pipelines.images.near_hashes import MIRROR, search_parts
+from beam_pipelines.images.near_hashes import MIRROR, hash_distance, search_parts
 from beam_pipelines.splits.twin_clusters import cluster_candidates, find_candidates
 
 
@@ -24,7 +25,7 @@ def clusters_of(rows: np.ndarray, ranks: np.ndarray | None = None, distance: int
     """Sets of the ranks of images; pairs, pairs that are cut, ranks of what was cut."""
     ranks = np.arange(len(rows)) if ranks is None else ranks
     looks = find_looks(rows)
-    edges = join_edges(find_edges(looks.hashes, distance, part) for part in search_parts(len(looks.hashes)))
+    edges, _ = join_edges(find_edges(looks.hashes, distance, part) for part in search_parts(len(looks.hashes)))
     places = find_candidates(looks, edges)
     of_candidates = np.argsort(np.argsort(ranks[places]))
     found = cluster_candidates(looks, edges, distance, places, of_candidates, rows["content"][places])
@@ -76,9 +77,41 @@ def test_what_is_near_in_the_lowest_frequencies_alone_is_not_alike() -> None:
     assert clusters_of(rows) == ({frozenset({0, 2})}, 1, 0, [])
 
 
-def test_more_pairs_than_can_be_held_are_refused(monkeypatch) -> None:
-    monkeypatch.setattr("beam_pipelines.images.look_alikes._MAX_EDGES", 5)
-    with pytest.raises(UserError, match="more than 5 pairs of images have hashes that are near; expected a lower --duplicate_distance"):
+def make_frames(num: int, num_bits: int, share: float) -> np.ndarray:
+    """Frames of one camera: so many bits of the first word are set at random, each in a share of them, and a few of the others."""
+    random = np.random.default_rng(0)
+    rows = make_rows([0] * num)
+    is_set = np.zeros((num, 4, 64), bool)
+    is_set[:, 0, random.choice(np.arange(1, 64), num_bits, replace=False)] = random.random((num, num_bits)) < share
+    is_set[:, 1:] = random.random((num, 3, 64)) < 0.05
+    rows["look"] ^= np.packbits(is_set, axis=2, bitorder="little").view("<u8")[..., 0]
+    return rows
+
+
+@pytest.mark.parametrize(("num", "num_bits", "share", "max_edges"), [(3000, 12, 0.3, 1 << 20), (700, 16, 0.4, 30_000), (700, 62, 0.05, 30_000)])
+def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: int, num_bits: int, share: float, max_edges: int, monkeypatch) -> None:
+    monkeypatch.setattr(look_alikes, "_MAX_EDGES", max_edges)
+    others = np.random.default_rng(1).integers(0, 2**64, (300, 4), dtype=np.uint64) & np.uint64(2**64 - 2)
+    rows = np.concatenate([make_frames(num, num_bits, share), make_rows([0] * 600)])
+    rows["look"][num:] = np.concatenate([others, others ^ np.uint64(6)])
+    looks = find_looks(rows)
+    found = [find_edges(looks.hashes, 8, part) for part in search_parts(len(looks.hashes))]
+    edges, are_all = join_edges(found)
+    assert not are_all and len(edges) <= max_edges + 3 * num
+    assert (hash_distance(looks.hashes[edges[:, 0], 0] ^ looks.hashes[edges[:, 1], 0]) <= 8).all()
+    labels = components(looks.num, edges)[looks.of_images]
+    largest = np.bincount(labels[:num]).max()
+    assert largest > 0.9 * num, "they are connected, by those that stand for them"
+    assert (labels[num : num + 300] == labels[num + 300 :]).all() and len(np.unique(labels[num:])) == 300, "and no others miss their twins"
+    order = np.random.default_rng(2).permutation(len(rows))
+    assert (find_looks(rows[order]).hashes == looks.hashes).all(), "what is found follows from the hashes, which are in order"
+    clusters, num_pairs, num_cut, cut = clusters_of(rows)
+    assert all(max(cluster) < num or len(cluster) == 2 for cluster in clusters) and cut and 0 < num_cut < num_pairs
+
+
+def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 5)
+    with pytest.raises(UserError, match="the images look too much alike for this hash: .* expected --exact_only"):
         clusters_of(make_rows([flipped(0, bit) for bit in range(4)]))
 
 
