@@ -1,6 +1,6 @@
 """What a batch is made of, in one tensor: each more that a generator gives takes TensorFlow a while."""
 
-from typing import Sequence
+from typing import Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_input.pipeline.inputs import Batch
 
 NUM_NOTED = 5  # numbers that go with a batch
+_NUM_TOGETHER = 8  # batches
 
 
 def pack(note: Sequence[int], batch: Batch) -> np.ndarray:
@@ -30,9 +31,33 @@ def pack_error(error: Exception) -> np.ndarray:
     return np.array([str(error).encode(), b""], object)
 
 
+def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarray]:
+    """Batches, some at a time: to ask Python once takes TensorFlow as long as to read a hundred tiny records.
+
+    Args:
+        batches: As `pack` and `pack_error` give them.
+        num_bytes: With the batch in which they have so many, no other goes together.
+
+    Returns:
+        [num_batches, length], of those that follow each other and have one length; the first is alone, as somebody waits for it.
+    """
+    waiting, left = [], 0
+    for packed in batches:
+        if waiting and len(packed) != len(waiting[0]):
+            yield np.stack(waiting)
+            waiting, left = [], num_bytes
+        waiting.append(packed)
+        left -= sum(map(len, packed)) if packed.dtype == object else packed.nbytes
+        if left <= 0 or len(waiting) == _NUM_TOGETHER:
+            yield np.stack(waiting)
+            waiting, left = [], num_bytes
+    if waiting:
+        yield np.stack(waiting)
+
+
 def packed_spec(are_held: Sequence[bool]) -> tf.TensorSpec:
-    """Of what `pack` gives, of parts that are held in memory or not."""
-    return tf.TensorSpec([None], tf.int64 if all(are_held) else tf.string)
+    """Of what `together` gives, of parts that are held in memory or not."""
+    return tf.TensorSpec([None, None], tf.int64 if all(are_held) else tf.string)
 
 
 def unpack(packed: tf.Tensor, are_held: Sequence[bool]) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:

@@ -1,0 +1,52 @@
+"""Batches on their way from Python to TensorFlow: some at a time, and each as it was."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tf_input
+from prepared import uniform_images
+from tf_input.pipeline.packing import pack, pack_error, together
+
+MANY = 8
+RECORDS = st.lists(st.binary(max_size=30), max_size=3).map(lambda records: np.array([*records, None], object)[:-1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(RECORDS, max_size=30), st.integers(1, 300), st.booleans())
+def test_batches_stay_what_they_are_and_in_their_order(batches, num_bytes, ends_in_an_error):
+    packed = [pack([0] * 5, [(records, np.arange(len(records)))]) for records in batches]
+    packed += [pack_error(ValueError("damaged"))] * ends_in_an_error
+    asked = []
+    pieces = list(together((asked.append(one) or one for one in packed), num_bytes))
+    assert [one.tolist() for piece in pieces for one in piece] == [one.tolist() for one in packed]
+    assert all(len(piece) <= MANY and sum(map(len, piece[:-1].ravel())) < num_bytes for piece in pieces)
+    if packed:
+        assert len(pieces[0]) == 1 and next(together(iter(packed), num_bytes)).tolist() == [packed[0].tolist()]
+    assert len(asked) == len(packed)
+
+
+def test_numbers_go_together_as_well():
+    pieces = [piece.tolist() for piece in together((np.full(2, number) for number in range(12)), 1000)]
+    assert pieces == [[[0, 0]], [[number] * 2 for number in range(1, 9)], [[number] * 2 for number in range(9, 12)]]
+
+
+def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_path):
+    directory = shutil.copytree(uniform_images(tmp_path_factory), tmp_path / "copy")
+    dataset = tf_input.open(directory)
+    options = {"batch_size": 2, "memory_budget": 0, "shuffle": False}
+    whole = list(dataset.batches("train", **options).as_numpy_iterator())
+    shard = directory / dataset.manifest.splits["train"][0].name
+    data, offset = bytearray(shard.read_bytes()), dataset._store.index(dataset.manifest.splits["train"][0]).extent(11)[0]
+    data[offset + 40] ^= 1
+    shard.write_bytes(data)
+    read = []
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"{shard.name}: record 11"):
+        read.extend(tf_input.open(directory).batches("train", **options).as_numpy_iterator())
+    assert len(read) == 5 < len(whole)
+    for one, other in zip(read, whole):
+        np.testing.assert_array_equal(one[0], other[0])
