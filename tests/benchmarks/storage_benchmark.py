@@ -59,17 +59,19 @@ def interleaved(directory: pathlib.Path) -> Iterator[Any]:
 def slow_mount(dataset: Any, delay_s: float) -> Iterator[Any]:
     """The data set with a disk that takes its time for each read."""
     files = dataset._store.files
-    read_range = files.read_range
 
-    def wait_and_read(*place: Any) -> bytes:
-        time.sleep(delay_s)
-        return read_range(*place)
+    def delayed(read: Callable[..., Any]) -> Callable[..., Any]:
+        def wait_and_read(*place: Any) -> Any:
+            time.sleep(delay_s)
+            return read(*place)
 
-    files.read_range = wait_and_read
+        return wait_and_read
+
+    files.read_range, files.read_into = delayed(files.read_range), delayed(files.read_into)
     try:
         yield dataset
     finally:
-        del files.read_range
+        del files.read_range, files.read_into
 
 
 def write_records(folder: pathlib.Path, num_records: int, num_shards: int) -> pathlib.Path:
