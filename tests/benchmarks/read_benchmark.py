@@ -31,7 +31,7 @@ import tempfile
 import time
 from typing import Any, Callable, Iterator, Sequence
 
-from tests.benchmarks.read_checks import FORMAT, run_accuracy, run_resume, verdict
+from tests.benchmarks.read_checks import FORMAT, run_accuracy, run_memory, run_resume, verdict
 from tests.benchmarks.read_inputs import Inputs
 
 Batches = Iterator[tuple[Any, Any]]
@@ -224,7 +224,7 @@ def run_race(name: str, race: Race, inputs: Inputs, options: argparse.Namespace)
     return f"{row}\n{'':15} first batch after {ours.first_seconds:.1f} s, the rival's after {rival.first_seconds:.1f} s"
 
 
-CASES = {**{name: race.images for name, race in RACES.items()}, "large-accuracy": LARGE, "resume": MANY}
+CASES = {**{name: race.images for name, race in RACES.items()}, "large-accuracy": LARGE, "resume": MANY, "memory": MANY}
 
 
 def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
@@ -232,6 +232,8 @@ def run_case(name: str, inputs: Inputs, options: argparse.Namespace) -> str:
         return run_accuracy(name, inputs, min(64, options.large))
     if name == "resume":
         return run_resume(name, inputs, options.repeats)
+    if name == "memory":
+        return run_memory(name, inputs)
     return run_race(name, RACES[name], inputs, options)
 
 
@@ -246,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="what seconds are (default: wall)")
     parser.add_argument("--copies", type=int, default=8, help="names under which each photograph appears (default: 8)")
     parser.add_argument("--large", type=int, default=96, help="photographs that are enlarged (default: 96)")
-    parser.add_argument("--records", type=int, default=1_000_000, help="examples of the case `resume` (default: 1,000,000)")
+    parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KB, for `resume` and `memory` (default: 1,000,000)")
     parser.add_argument("--keep", metavar="FOLDER", help="where to keep the data sets for other runs; a folder to make")
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

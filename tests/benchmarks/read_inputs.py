@@ -75,11 +75,11 @@ class Inputs:
 
     @functools.cached_property
     def many_set(self) -> str:
-        """Of as many examples as there should be, of 8x8 pixels."""
+        """Of as many examples as there should be, each of 1 KB: 10x30 pixels."""
         folder = self.scratch / f"many-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)
-            pixels = np.random.default_rng(0).integers(0, 256, (self.num_records, 8, 8, 3), dtype=np.uint8)
+            pixels = np.random.default_rng(0).integers(0, 256, (self.num_records, 10, 30, 3), dtype=np.uint8)
             np.save(folder / "images.npy", pixels)
             np.save(folder / "labels.npy", np.arange(self.num_records) % 10)
         return self._prepare(str(folder), "--source=arrays", "--image_encoding=raw")
