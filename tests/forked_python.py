@@ -147,6 +147,7 @@ def stand_for(forker: bytes, arguments: list[str]) -> None:
     if arguments[0].startswith("-") and arguments[0] not in ("-c", "-m"):
         os.execv(sys.executable, [sys.executable, *arguments])
     asked = {"arguments": arguments, "env": dict(os.environ), "cwd": os.getcwd(), "leads": False}
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until it can be passed on
     with _ask(forker, asked, _open_files()) as state:
         program = _receive(state)
 
@@ -155,6 +156,7 @@ def stand_for(forker: bytes, arguments: list[str]) -> None:
                 os.kill(program, number)
 
         signal.signal(signal.SIGTERM, end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
         ended = _receive(state)
     if ended < 0:
         signal.signal(-ended, signal.SIG_DFL)
@@ -223,6 +225,7 @@ def _answer(listening: socket.socket) -> None:
 
 def _become(asked: dict, given: list[int]) -> None:
     """Runs a program, as the interpreter does."""
+    assert len(given) == len(asked["numbers"]), f"{len(asked['numbers'])} files; expected at most {_MOST_FILES}"
     above = max([*given, *asked["numbers"]]) + 1
     kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in given]  # where none is in the place of another
     for descriptor in given:
@@ -258,7 +261,7 @@ def _show(command: list[str]) -> None:
     """Lets this process's command line, as others see it, be that one, as far as there is room."""
     of_state = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     start, end = int(of_state[48 - 3]), int(of_state[49 - 3])
-    ctypes.memmove(start, "\0".join(command).encode()[: end - start - 1].ljust(end - start, b"\0"), end - start)
+    ctypes.memmove(start, os.fsencode("\0".join(command))[: end - start - 1].ljust(end - start, b"\0"), end - start)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from beam_pipelines.errors import Refusal, RunError, printable
 
 NUM_SHOWN = 5
 NUM_THUMBNAILS = 8  # of one stage and reason
-MAX_LINE_BYTES = 1 << 16  # of a line of JSON: a thumbnail is half of it
+MAX_LINE_BYTES = 1 << 20  # of a line of JSON: keys and classes may be cells of text
 
 # The reasons where the column of the split, or of the group, has nothing for an input.
 NO_SPLIT = "no_split"

@@ -17,7 +17,7 @@ class Twins:
         lines: A line of JSON for each of them, as `twins.jsonl` has them.
         looks: Perceptual hashes that are near another one, uint64 [num_looks, HASH_WORDS].
         edges: Pairs of them that are near, int64 [num_edges, 2].
-        counts_all_pairs: False: where thousands of images look like each other, each was compared with one that stands for them; of these, and
+        counts_all_pairs: False: where too many images look like each other, each was compared with one that stands for them; of these, and
             of all that counts pairs, there may be more.
         num_pairs: Pairs that are alike.
         num_clusters: Clusters.
@@ -60,8 +60,8 @@ class Twins:
         """What may not be what the user expects, a line each."""
         if not self.counts_all_pairs:
             yield (
-                "duplicates: thousands of images look like each other, as frames of one camera do: each was compared with one that stands for "
-                "them, and there are more pairs than are counted; --exact_only counts the same bytes alone"
+                "duplicates: too many images look like others, as frames of one camera do, for all pairs to be held: most were compared with one that "
+                "stands for them, and there are more pairs than are counted; --exact_only counts the same bytes alone"
             )
         if self.num_cut:
             were = "1 cluster of images that are alike was" if self.num_cut == 1 else f"{self.num_cut:,} clusters of images that are alike were"

@@ -12,7 +12,7 @@ from typing import Iterable, NamedTuple, Sequence
 import numpy as np
 
 from beam_pipelines.errors import UserError
-from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band, search_parts
+from beam_pipelines.images.near_hashes import MIRROR, SearchPart, hash_distance, near_pairs, order_by_band
 from beam_pipelines.images.perceptual_hash import HASH_WORDS, perceptual_hashes
 
 # Far more than a data set has that is fit to train with, and few enough to hold: where ten thousand images look like each other, each pair is one.
@@ -37,7 +37,7 @@ class Edges(NamedTuple):
 
     Attributes:
         pairs: uint64 [num_edges], ascending: the smaller look in the upper 32 bits, the larger one in the lower.
-        are_all: Whether all pairs are there. Where thousands look like each other, each is near one that stands for them, and their other
+        are_all: Whether all pairs are there. Where too many look like each other, each is near one that stands for them, and their other
             pairs are left out.
     """
 
@@ -105,7 +105,7 @@ def find_edges(hashes: np.ndarray, distance: int, part: SearchPart) -> Edges:
     Raises:
         UserError: There are too many all the same.
     """
-    limit = _MAX_EDGES // len(search_parts(len(hashes)))
+    limit = _MAX_EDGES // part.num_parts  # a pair is found in its first band, which is the same one for most pairs
     for crowd in _CROWDS:
         stands, of_crowds = np.ones(len(hashes), bool), [np.zeros(0, np.uint64)]
         if crowd is not None:

@@ -94,6 +94,7 @@ def _analysis_run(output: str) -> dict[str, Any] | None:
     is_moved = os.path.lexists(f"{scratch}/old_{place}")
     return {
         **_holder(lease, is_in_use(scratch)),
+        "command": "analyze",  # which a lease of an earlier version does not say
         "stage": "publish" if is_moved or os.path.lexists(f"{directory}/whole/{_ANALYSIS}") else "analyze" if analyzed else "start",
         "analyzed": analyzed or None,
         "earlier_is_aside": is_moved and not os.path.lexists(f"{output}/{place}"),

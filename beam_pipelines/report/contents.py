@@ -63,7 +63,7 @@ class Leaks:
 
     @property
     def counts_all_pairs(self) -> bool:
-        """Whether all pairs that are alike were counted; not where thousands of images look like each other."""
+        """Whether all pairs that are alike were counted; not where too many images look like each other."""
         return bool(self.facts["found"].get("counts_all_pairs", True))
 
 

@@ -125,7 +125,7 @@ def _check_leaks(contents: Contents) -> Iterator[Check]:
         yield Check("warn", f"Leaks: {apart:,} of {num:,} pairs of images that are alike, and {groups:,} groups, lie in different splits.")
     elif not contents.leaks.counts_all_pairs:
         found = "No two images that were found to be alike lie in different splits"
-        yield Check("note", f"{found}; but thousands look like each other, and not all pairs of these were compared.")
+        yield Check("note", f"{found}; but too many look like others for all pairs of them to be compared.")
     else:
         by_bytes = f"; {num_by_bytes:,} images were compared by bytes alone" if (num_by_bytes := now.get("num_by_bytes")) else ""
         yield Check("ok", f"No two images that are alike lie in different splits, and no group does ({num:,} pairs are alike{by_bytes}).")

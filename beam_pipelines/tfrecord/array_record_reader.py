@@ -100,12 +100,16 @@ def read_array_records(path: str) -> Iterator[Record | BadRecord]:
                 if not is_read_through:
                     _read_through(path)
                     is_read_through = True
-                stack.close()
-                reader = stack.enter_context(_opened(path, number + 1))  # the other one gives nothing any more
+                stack.close()  # it gives nothing any more
+                wrong = ""
                 try:
-                    (data,) = reader.read([number])
+                    with _opened(path, number) as once_more:
+                        data = once_more.read()
                 except RuntimeError as error:
-                    yield BadRecord(number, 0, printable(str(error)))
+                    wrong = printable(str(error)) or "its chunk has no such record"
+                reader = stack.enter_context(_opened(path, number + 1))
+                if wrong:
+                    yield BadRecord(number, 0, wrong)
                     continue
             if len(data) > MAX_FILE_BYTES:
                 yield BadRecord(number, len(data), f"a record of {len(data)} bytes; expected at most {MAX_FILE_BYTES}")

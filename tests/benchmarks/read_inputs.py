@@ -76,7 +76,7 @@ class Inputs:
     @functools.cached_property
     def many_set(self) -> str:
         """Of as many examples as there should be, each of 1 KB: 10x30 pixels."""
-        folder = self.scratch / f"many-{self.num_records}"
+        folder = self.scratch / f"many-10x30-{self.num_records}"
         if not (folder / "labels.npy").exists():
             folder.mkdir(exist_ok=True)
             pixels = np.random.default_rng(0).integers(0, 256, (self.num_records, 10, 30, 3), dtype=np.uint8)

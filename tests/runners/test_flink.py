@@ -229,8 +229,13 @@ def task_manager_of(cluster: Cluster, worker: int) -> str:
     def told(process: psutil.Process) -> list[str]:
         return [one for one in process.cmdline() if one.startswith(("--id=", "--provision_endpoint="))]
 
-    started = {name: psutil.Process(pid).children() for name, pid in cluster.process_ids().items()}
-    (name,) = (name for name, children in started.items() if told(psutil.Process(worker)) in map(told, children))
+    found, started = told(psutil.Process(worker)), set()
+    for name, pid in cluster.process_ids().items():
+        with contextlib.suppress(psutil.Error):  # which has ended by itself
+            for child in psutil.Process(pid).children():
+                with contextlib.suppress(psutil.Error):
+                    started |= {name} if told(child) == found else set()
+    (name,) = started
     return name
 
 

@@ -97,7 +97,7 @@ def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: i
     looks = find_looks(rows)
     found = [find_edges(looks.hashes, 8, part) for part in search_parts(len(looks.hashes))]
     edges, are_all = join_edges(found)
-    assert not are_all and len(edges) <= max_edges + 3 * num
+    assert not are_all and len(edges) <= 3 * (max_edges + num), "as many in each band"
     assert (hash_distance(looks.hashes[edges[:, 0], 0] ^ looks.hashes[edges[:, 1], 0]) <= 8).all()
     labels = components(looks.num, edges)[looks.of_images]
     largest = np.bincount(labels[:num]).max()
@@ -107,6 +107,14 @@ def test_of_thousands_that_look_like_each_other_some_stand_for_the_others(num: i
     assert (find_looks(rows[order]).hashes == looks.hashes).all(), "what is found follows from the hashes, which are in order"
     clusters, num_pairs, num_cut, cut = clusters_of(rows)
     assert all(max(cluster) < num or len(cluster) == 2 for cluster in clusters) and cut and 0 < num_cut < num_pairs
+
+
+def test_pairs_that_all_meet_in_one_band_are_all_counted(monkeypatch) -> None:
+    monkeypatch.setattr(look_alikes, "_MAX_EDGES", 3000)
+    words = np.random.default_rng(3).integers(0, 2**63, 400).tolist()
+    looks = find_looks(make_rows([2 * word ^ flip for word in words for flip in (0, 2, 4, 8)]))
+    edges, are_all = join_edges(find_edges(looks.hashes, 8, part) for part in search_parts(len(looks.hashes)))
+    assert are_all and len(edges) == 6 * 400
 
 
 def test_what_no_look_can_stand_for_is_refused(monkeypatch) -> None:

@@ -42,15 +42,20 @@ def together(batches: Iterable[np.ndarray], num_bytes: int) -> Iterator[np.ndarr
         [num_batches, length], of those that follow each other and have one length; the first is alone, as somebody waits for it.
     """
     waiting, left = [], 0
-    for packed in batches:
-        if waiting and len(packed) != len(waiting[0]):
+    try:
+        for packed in batches:
+            if waiting and len(packed) != len(waiting[0]):
+                yield np.stack(waiting)
+                waiting, left = [], num_bytes
+            waiting.append(packed)
+            left -= sum(map(len, packed)) if packed.dtype == object else packed.nbytes
+            if left <= 0 or len(waiting) == _NUM_TOGETHER:
+                yield np.stack(waiting)
+                waiting, left = [], num_bytes
+    except Exception:  # what came before it comes before it
+        if waiting:
             yield np.stack(waiting)
-            waiting, left = [], num_bytes
-        waiting.append(packed)
-        left -= sum(map(len, packed)) if packed.dtype == object else packed.nbytes
-        if left <= 0 or len(waiting) == _NUM_TOGETHER:
-            yield np.stack(waiting)
-            waiting, left = [], num_bytes
+        raise
     if waiting:
         yield np.stack(waiting)
 

@@ -35,6 +35,17 @@ def test_numbers_go_together_as_well():
     assert pieces == [[[0, 0]], [[number] * 2 for number in range(1, 9)], [[number] * 2 for number in range(9, 12)]]
 
 
+def test_what_comes_before_any_error_is_delivered():
+    def batches():
+        yield from (np.full(2, number) for number in range(3))
+        raise MemoryError("no room")
+
+    pieces = together(batches(), 1000)
+    assert [next(pieces).tolist(), next(pieces).tolist()] == [[[0, 0]], [[1, 1], [2, 2]]]
+    with pytest.raises(MemoryError):
+        next(pieces)
+
+
 def test_what_comes_before_a_damaged_record_is_delivered(tmp_path_factory, tmp_path):
     directory = shutil.copytree(uniform_images(tmp_path_factory), tmp_path / "copy")
     dataset = tf_input.open(directory)

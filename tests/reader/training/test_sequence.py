@@ -76,7 +76,7 @@ def test_tensorflow_does_not_warn_of_the_graphs_of_sequences_that_are_made_one_a
     monkeypatch.setattr(tf.get_logger(), "handle", lambda record: warned.append(record.getMessage()))
     for _ in range(6):
         tf_input.Sequence(uniform, "train", batch_size=8, image_size=None)[5]
-    assert not warned
+    assert not [one for one in warned if "retracing" in one]
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_processes_make_the_same(mixed, quick_spawn):
 
 
 @pytest.mark.slow(5)
-def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path, quick_spawn):
-    """It is sent what it decodes: of a split in memory, it needs no shard."""
+def test_a_process_holds_no_split_and_reads_none(uniform, tmp_path):
+    """It is sent what it decodes: of a split in memory, it needs no shard. A process as users have it, which has to import TensorFlow."""
     copy = tf_input.open(shutil.copytree(uniform.directory, tmp_path / "copy"))
     options = {**OPTIONS, "augment": True, "map_example": darken}
     expected = tf_input.Sequence(uniform, "train", **options)
