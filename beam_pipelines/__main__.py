@@ -39,6 +39,7 @@ from beam_pipelines.quiet import import_quietly
 from beam_pipelines.storage.files import any_remote, is_remote, write_file
 from beam_pipelines.transform.analysis_directory import check_analysis
 from beam_pipelines.transform.transform_job import make_job
+from beam_pipelines.verify.begin_reading import begin_reading
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -90,7 +91,7 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
         return
     if not is_remote(config.input) and not is_remote(config.output):
         check_paths(config, arguments.overwrite, make_on_left(arguments))
-        if not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags):
+        if _runs_here(beam_flags):
             light_processes(num_cores())  # they start while Beam is imported
 
     job = _import("launch").run_prepare(
@@ -108,6 +109,11 @@ def prepare(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     _tell(summary.describe(config.output))
     for warning in summary.warnings(config.output):
         log.say(warning, "warning")
+
+
+def _runs_here(beam_flags: list[str]) -> bool:
+    """Whether the work is done by light processes beside this one, as many as there are cores."""
+    return not any(flag.startswith(("--runner", "--direct_")) for flag in beam_flags)
 
 
 def analyze(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
@@ -134,6 +140,9 @@ def repair(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
 
 def verify(arguments: argparse.Namespace, beam_flags: list[str]) -> None:
     config = make_verify_config(arguments)
+    if not config.is_quick and not is_remote(config.directory) and _runs_here(beam_flags):
+        light_processes(num_cores())  # they start while Beam is imported
+        begin_reading(config.directory)
     module = _import("verify.verify")
     report = module.run_verify(config, _import("runners.jobs").parse_pipeline_options(beam_flags, "verify"))
     print(json.dumps(report.to_json(), indent=1) if arguments.json else report.describe(), flush=True)

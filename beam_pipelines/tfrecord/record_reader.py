@@ -22,7 +22,7 @@ import google_crc32c
 import numpy as np
 
 from beam_pipelines.storage import MAX_FILE_BYTES
-from beam_pipelines.tfrecord.record_writer import masked
+from beam_pipelines.tfrecord.record_writer import masked, unmasked
 
 HEADER_BYTES = 12
 _FRAME_BYTES = 16  # a header and the checksum behind the data
@@ -44,6 +44,10 @@ class Record(NamedTuple):
     data: bytes
     header: bytes
     footer: bytes
+
+    def data_crc32c(self) -> int:
+        """The CRC-32C of the data of a TFRecord, as it was found."""
+        return unmasked(_CRC.unpack(self.footer)[0])
 
 
 class BadRecord(NamedTuple):

@@ -63,3 +63,9 @@ def frame(*data: bytes) -> tuple[bytes, ...]:
 def masked(crc: int) -> int:
     """TFRecord's rotation of a CRC, which keeps a CRC of data with CRCs in it sound."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def unmasked(crc: int) -> int:
+    """What `masked` made a CRC of."""
+    crc = (crc - 0xA282EAD8) & 0xFFFFFFFF
+    return (crc >> 17 | crc << 15) & 0xFFFFFFFF

@@ -1,5 +1,6 @@
 """One shard with its index and its catalog: what is damaged, and what the whole data set is checked by."""
 
+import array
 import dataclasses
 import hashlib
 import itertools
@@ -15,6 +16,7 @@ from beam_pipelines.parallel.light_processes import shared
 from beam_pipelines.storage.files import files_at, is_remote, open_file
 from beam_pipelines.tfrecord.example_reader import BadExampleError, ExampleReader
 from beam_pipelines.tfrecord.index_row import IndexRows
+from beam_pipelines.tfrecord.joined_crcs import inner_crcs, joined_crc
 from beam_pipelines.tfrecord.record_reader import HEADER_BYTES, BadRecord, NoRecordsError, Record, read_records
 from beam_pipelines.verify.check_example import ExampleCheck
 from beam_pipelines.verify.damage import MAX_DAMAGES, Damage
@@ -58,14 +60,36 @@ class CheckedShard(NamedTuple):
     groups: bytes
 
 
-class _Found(NamedTuple):
-    """Of the records of a shard that are well, in order."""
+class _Found:
+    """Of the records of a shard that are well, in order.
 
-    places: list[int]
-    rows: list[tuple[int, int, int, int]]
-    keys: list[bytes]
-    crcs: list[int]
-    examples: list[dict[str, list[Any]]]
+    Attributes:
+        places: Of each, among all records.
+        rows: As the index should have them.
+        keys: Theirs.
+        examples: The values that the catalog should have.
+    """
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        self.rows: list[tuple[int, int, int, int]] = []
+        self.keys: list[bytes] = []
+        self.examples: list[dict[str, list[Any]]] = []
+        self._stretches = array.array("q")
+
+    def add(self, place: int, row: tuple[int, int, int, int], record: Record, example: ExampleReader, in_catalog: Sequence[str]) -> None:
+        start = row[1] - record.offset - HEADER_BYTES
+        before, behind = record.data[:start], record.data[start + row[2] :]
+        key = example.values("key")[0] if "key" in example.features else b""
+        self.examples.append({name: example.values(name) for name in in_catalog})
+        self.places.append(place)
+        self.rows.append(row)
+        self.keys.append(key)
+        self._stretches.extend((record.data_crc32c(), google_crc32c.value(before), row[2], google_crc32c.value(behind), len(behind)))
+
+    def image_crcs(self) -> list[int]:
+        """CRC-32Cs of the images, or of the whole examples where they have none."""
+        return inner_crcs(*np.frombuffer(self._stretches, np.int64).reshape(-1, 5).T).tolist()
 
 
 def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
@@ -88,7 +112,7 @@ def check_shard(shared_context: bytes, split: str, index: int) -> CheckedShard:
 
 def _check(context: VerifyContext, info: ShardInfo) -> CheckedShard:
     damages: list[Damage] = []
-    found = _Found([], [], [], [], [])
+    found = _Found()
     schema = context.manifest.schema
     of_shard = _Records(context, info, found).damages()
     damages += itertools.islice(of_shard, MAX_DAMAGES)
@@ -137,19 +161,18 @@ class _Records:
 
     def damages(self) -> Iterator[Damage]:
         """Reads all records, and takes up those that are well."""
-        info, num_bytes, crc, place = self._info, 0, 0, 0
+        info, place, is_whole = self._info, 0, True
+        parts = array.array("q")  # CRC-32Cs and sizes of what lies one behind the other
         try:
             with open_file(self._path) as file:
                 for record in read_records(file):
                     if isinstance(record, BadRecord):
                         yield self._damage(record.message, place, record.offset)
-                        crc = None  # of what is damaged
+                        is_whole = False
                     else:
                         yield from self._take(record, place)
-                        if crc is not None:
-                            for piece in (record.header, record.data, record.footer):
-                                crc = google_crc32c.extend(crc, piece)
-                        num_bytes = record.offset + len(record.data) + 16
+                        for part in (record.header, record.data, record.footer):
+                            parts.extend((record.data_crc32c() if part is record.data else google_crc32c.value(part), len(part)))
                     place += 1
                     if place % _COUNTED_RECORDS == 0:
                         self._count(_COUNTED_RECORDS)
@@ -167,7 +190,8 @@ class _Records:
         self._count(place % _COUNTED_RECORDS)
         if place != info.num_examples:
             yield self._damage(f"{place} records; expected {info.num_examples}")
-        if crc is not None and (num_bytes, crc) != (info.num_bytes, info.crc32c):
+        crcs, sizes = np.frombuffer(parts, np.int64).reshape(-1, 2).T
+        if is_whole and (num_bytes := int(sizes.sum()), joined_crc(crcs, sizes)) != (info.num_bytes, info.crc32c):
             yield self._damage(f"another size or checksum than the manifest has ({num_bytes} bytes; expected {info.num_bytes}), and every record is well")
 
     def _take(self, record: Record, place: int) -> Iterator[Damage]:
@@ -175,13 +199,7 @@ class _Records:
             example = ExampleReader(record.data)
             reasons = list(self._check.find(example))
             if not reasons:
-                row = self._index_rows.of(record, example)
-                self._found.places.append(place)
-                self._found.rows.append(row)
-                self._found.keys.append(example.values("key")[0] if "key" in example.features else b"")
-                start = row[1] - record.offset - HEADER_BYTES
-                self._found.crcs.append(google_crc32c.value(record.data[start : start + row[2]]))
-                self._found.examples.append({name: example.values(name) for name in self._in_catalog})
+                self._found.add(place, self._index_rows.of(record, example), record, example, self._in_catalog)
         except BadExampleError as error:
             reasons = [str(error)]
         yield from (self._damage(reason, place, record.offset) for reason in reasons)
@@ -225,15 +243,14 @@ def _check_catalog(data: bytes, found: _Found, info: ShardInfo, schema: Sequence
         return
     if "group" in table.column_names:
         groups += sorted({group for group in table.column("group").to_pylist() if group})
-    places = pa.array(np.array(found.places, np.int64))
     for name, expected in _catalog_columns(found, info, schema, table.column_names):
         if name not in table.column_names:
             yield Damage(info.catalog, f"it has no column {name!r}", can_repair=True)
             continue
-        column = table.column(name).take(places).to_pylist()
-        for place, one, other in zip(found.places, column, expected):
-            if one != other:
-                yield Damage(info.catalog, f"{name} {one!r}; the record has {other!r}", place, can_repair=True)
+        column = table.column(name).to_pylist()
+        for place, other in zip(found.places, expected):
+            if place < len(column) and column[place] != other:  # a shard may have more records
+                yield Damage(info.catalog, f"{name} {column[place]!r}; the record has {other!r}", place, can_repair=True)
 
 
 def _catalog_columns(
@@ -243,7 +260,7 @@ def _catalog_columns(
     yield "record", found.places
     yield "shard", [info.name] * len(found.places)
     yield "num_bytes", (row[2] for row in found.rows)
-    yield "crc32c", found.crcs
+    yield "crc32c", found.image_crcs()
     for column, feature in catalog_features(schema).items():
         lists = (example[feature.name] for example in found.examples)
         if feature.kind == "class_label":

@@ -1,0 +1,46 @@
+"""CRCs of what is put together are those that the library finds in all its bytes."""
+
+import google_crc32c
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_pipelines.tfrecord.joined_crcs import inner_crcs, joined_crc, moved
+
+_PARTS = st.lists(st.binary(max_size=300), max_size=8)
+
+
+def _crcs(parts: list[bytes]) -> np.ndarray:
+    return np.array([google_crc32c.value(part) for part in parts], np.uint32)
+
+
+def _sizes(parts: list[bytes]) -> np.ndarray:
+    return np.array([len(part) for part in parts], np.int64)
+
+
+@settings(deadline=None)
+@given(_PARTS)
+def test_of_parts_that_lie_one_behind_the_other(parts: list[bytes]) -> None:
+    assert joined_crc(_crcs(parts), _sizes(parts)) == google_crc32c.value(b"".join(parts))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(*[st.binary(max_size=300)] * 3), max_size=8))
+def test_of_inner_parts(stretches: list[tuple[bytes, bytes, bytes]]) -> None:
+    before, inner, behind = (list(parts) for parts in zip(*stretches)) if stretches else ([], [], [])
+    found = inner_crcs(_crcs([b"".join(one) for one in stretches]), _crcs(before), _sizes(inner), _crcs(behind), _sizes(behind))
+    assert found.tolist() == _crcs(inner).tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(-(2**50), 2**50)), max_size=8), st.integers(-(2**50), 2**50))
+def test_moving_there_and_back_and_in_two_steps(moves: list[tuple[int, int]], num_bytes: int) -> None:
+    crcs, steps = np.array([crc for crc, _ in moves], np.uint32), np.array([step for _, step in moves], np.int64)
+    there = moved(crcs, steps)
+    assert moved(there, -steps).tolist() == crcs.tolist()
+    assert moved(there, num_bytes).tolist() == moved(crcs, steps + num_bytes).tolist()
+
+
+def test_of_megabytes() -> None:
+    parts = [np.random.default_rng(seed).bytes(size) for seed, size in enumerate((5_000_011, 0, 1, 3_333_333))]
+    assert joined_crc(_crcs(parts), _sizes(parts)) == google_crc32c.value(b"".join(parts))
